@@ -1,0 +1,801 @@
+/* Record batches of Kafka's message formats 0, 1 and 2, decoded into the buffers of Arrow columns.
+ *
+ * The compiled twin of decode_py.py: same functions, same results, same error positions. Nothing
+ * here allocates per record: the caller passes writable buffers, sized by what scan() counted, and
+ * every read and every write is checked against the end of its buffer. No Python API is called
+ * while records are decoded, so the GIL is released meanwhile.
+ *
+ * Layouts (big-endian):
+ *   format 0, 1  offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | [timestamp i64] |
+ *                key bytes | value bytes          (bytes: i32 length, -1 for null)
+ *   format 2     base offset i64 | size i32 | leader epoch i32 | magic i8 | crc u32 |
+ *                attributes i16 | last offset delta i32 | base timestamp i64 | max timestamp i64 |
+ *                producer id i64 | producer epoch i16 | base sequence i32 | count i32 | records
+ * Source: Kafka 3.9 DefaultRecordBatch, DefaultRecord, LegacyRecord, AbstractLegacyRecordBatch.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HAVE_SSE42_CRC 1
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#define HAVE_ARM_CRC 1
+#endif
+
+enum {
+    LOG_OVERHEAD = 12,      /* offset and size, which precede every entry */
+    MAGIC_AT = 16,          /* the same place in all formats */
+    BATCH_HEADER = 61,      /* format 2 */
+    MESSAGE_HEADER_0 = 26,  /* format 0 with empty key and value */
+    MESSAGE_HEADER_1 = 34,
+    MIN_RECORD = 7,         /* the smallest record of format 2 */
+};
+enum { CODEC_MASK = 0x07, LOG_APPEND = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
+enum { CHECK_CRC = 1, SPLIT_TRANSACTIONS = 2 };
+
+static uint16_t get16(const uint8_t *p) { return (uint16_t)((p[0] << 8) | p[1]); }
+static uint32_t get32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, 4);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    v = __builtin_bswap32(v);
+#endif
+    return v;
+}
+static uint64_t get64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    v = __builtin_bswap64(v);
+#endif
+    return v;
+}
+/* Offsets in corrupt input may overflow; wrapping is defined for unsigned numbers only. */
+static int64_t add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+
+/* ---- checksums ------------------------------------------------------------------------------ */
+
+static uint32_t crc_table[2][8][256]; /* 0: CRC-32, 1: CRC-32C */
+
+static void make_crc_tables(void) {
+    const uint32_t polynomial[2] = {0xEDB88320u, 0x82F63B78u};
+    for (int kind = 0; kind < 2; kind++) {
+        for (uint32_t i = 0; i < 256; i++) {
+            uint32_t c = i;
+            for (int bit = 0; bit < 8; bit++) c = (c >> 1) ^ (polynomial[kind] & (0u - (c & 1u)));
+            crc_table[kind][0][i] = c;
+        }
+        for (uint32_t i = 0; i < 256; i++)
+            for (int slice = 1; slice < 8; slice++) {
+                uint32_t c = crc_table[kind][slice - 1][i];
+                crc_table[kind][slice][i] = (c >> 8) ^ crc_table[kind][0][c & 0xFF];
+            }
+    }
+}
+
+static uint32_t crc_by_table(int kind, uint32_t crc, const uint8_t *p, size_t n) {
+    uint32_t(*t)[256] = crc_table[kind];
+    for (; n >= 8; n -= 8, p += 8) {
+        uint32_t low = crc ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+        crc = t[7][low & 0xFF] ^ t[6][(low >> 8) & 0xFF] ^ t[5][(low >> 16) & 0xFF] ^ t[4][low >> 24] ^
+              t[3][p[4]] ^ t[2][p[5]] ^ t[1][p[6]] ^ t[0][p[7]];
+    }
+    while (n--) crc = (crc >> 8) ^ t[0][(crc ^ *p++) & 0xFF];
+    return crc;
+}
+
+#ifdef HAVE_SSE42_CRC
+/* The instruction takes three cycles and can start each cycle, so three lanes run side by side;
+ * a lane's result is carried over the bytes of the next one by a table of that shift. */
+enum { LANE = 2048 };
+static uint32_t lane_shift[4][256];
+
+static void make_lane_shift(void) {
+    static const uint8_t zeros[LANE];
+    for (int byte = 0; byte < 4; byte++)
+        for (uint32_t i = 0; i < 256; i++)
+            lane_shift[byte][i] = crc_by_table(1, i << (8 * byte), zeros, LANE);
+}
+
+static uint32_t over_lane(uint32_t crc) {
+    return lane_shift[0][crc & 0xFF] ^ lane_shift[1][(crc >> 8) & 0xFF] ^
+           lane_shift[2][(crc >> 16) & 0xFF] ^ lane_shift[3][crc >> 24];
+}
+
+__attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, const uint8_t *p, size_t n) {
+    uint64_t a = crc, v, w, x;
+    for (; n >= 3 * LANE; n -= 3 * LANE, p += 3 * LANE) {
+        uint64_t b = 0, c = 0;
+        for (size_t i = 0; i < LANE; i += 8) {
+            memcpy(&v, p + i, 8);
+            memcpy(&w, p + LANE + i, 8);
+            memcpy(&x, p + 2 * LANE + i, 8);
+            a = __builtin_ia32_crc32di(a, v);
+            b = __builtin_ia32_crc32di(b, w);
+            c = __builtin_ia32_crc32di(c, x);
+        }
+        a = over_lane(over_lane((uint32_t)a) ^ (uint32_t)b) ^ (uint32_t)c;
+    }
+    for (; n >= 8; n -= 8, p += 8) {
+        memcpy(&v, p, 8);
+        a = __builtin_ia32_crc32di(a, v);
+    }
+    uint32_t r = (uint32_t)a;
+    while (n--) r = __builtin_ia32_crc32qi(r, *p++);
+    return r;
+}
+static int has_sse42;
+#endif
+
+static uint32_t crc32c_of(const uint8_t *p, size_t n) {
+    uint32_t crc = 0xFFFFFFFFu;
+#if defined(HAVE_SSE42_CRC)
+    if (has_sse42) return ~crc32c_sse42(crc, p, n);
+#elif defined(HAVE_ARM_CRC)
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t v;
+        memcpy(&v, p, 8);
+        crc = __crc32cd(crc, v);
+    }
+    while (n--) crc = __crc32cb(crc, *p++);
+    return ~crc;
+#endif
+    return ~crc_by_table(1, crc, p, n);
+}
+
+static uint32_t crc32_of(const uint8_t *p, size_t n) { return ~crc_by_table(0, 0xFFFFFFFFu, p, n); }
+
+/* ---- entries: what stands at one place of the log --------------------------------------------- */
+
+typedef struct {
+    const char *reason; /* set where the entry is corrupt */
+    int complete;
+    size_t size; /* with offset and size field */
+    size_t payload;
+    int magic, attributes;
+    int64_t base_offset, next_offset, first_timestamp, max_timestamp, producer_id;
+    int64_t count;
+} Entry;
+
+static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
+    Entry e = {0};
+    if (left < MAGIC_AT + 1) return e;
+    int32_t size = (int32_t)get32(p + 8);
+    e.magic = (int8_t)p[MAGIC_AT];
+    if (e.magic < 0 || e.magic > 2) {
+        e.reason = "unknown message format";
+        return e;
+    }
+    size_t header = e.magic == 2 ? BATCH_HEADER : e.magic == 1 ? MESSAGE_HEADER_1 : MESSAGE_HEADER_0;
+    if (size < 0 || (size_t)size + LOG_OVERHEAD < header) {
+        e.reason = "impossible size";
+        return e;
+    }
+    e.size = (size_t)size + LOG_OVERHEAD;
+    if (e.size > left) return e;
+    e.complete = 1;
+    e.base_offset = (int64_t)get64(p);
+    e.producer_id = -1;
+    if (e.magic == 2) {
+        if (check_crc && crc32c_of(p + 21, e.size - 21) != get32(p + 17)) {
+            e.reason = "CRC does not match";
+            return e;
+        }
+        e.attributes = get16(p + 21);
+        int32_t last_delta = (int32_t)get32(p + 23);
+        e.first_timestamp = (int64_t)get64(p + 27);
+        e.max_timestamp = (int64_t)get64(p + 35);
+        e.producer_id = (int64_t)get64(p + 43);
+        e.count = (int32_t)get32(p + 57);
+        e.payload = BATCH_HEADER;
+        e.next_offset = add64(e.base_offset, (int64_t)last_delta + 1);
+        if (last_delta < 0) e.reason = "negative last offset";
+        else if (e.count < 0) e.reason = "negative record count";
+        else if (!(e.attributes & CODEC_MASK) && (uint64_t)e.count > (e.size - BATCH_HEADER) / MIN_RECORD)
+            e.reason = "more records than bytes";
+        return e;
+    }
+    if (check_crc && crc32_of(p + 16, e.size - 16) != get32(p + 12)) {
+        e.reason = "CRC does not match";
+        return e;
+    }
+    e.attributes = p[17];
+    e.next_offset = add64(e.base_offset, 1);
+    e.count = 1;
+    size_t at = 18;
+    e.first_timestamp = e.max_timestamp = -1;
+    if (e.magic == 1) {
+        e.first_timestamp = e.max_timestamp = (int64_t)get64(p + at);
+        at += 8;
+    }
+    int32_t key = (int32_t)get32(p + at);
+    at += 4;
+    if (key < -1 || (size_t)(key < 0 ? 0 : key) > e.size - at - 4) {
+        e.reason = "impossible key length";
+        return e;
+    }
+    at += (size_t)(key < 0 ? 0 : key);
+    int32_t value = (int32_t)get32(p + at);
+    at += 4;
+    if (value < -1 || (size_t)(value < 0 ? 0 : value) != e.size - at) e.reason = "impossible value length";
+    e.payload = at;
+    return e;
+}
+
+/* Whether the entry can be decoded where it lies, together with its neighbours. */
+static int is_plain(const Entry *e, int flags) {
+    if (e->attributes & CODEC_MASK) return 0;
+    if (e->magic < 2) return 1;
+    if (e->attributes & CONTROL) return 0;
+    return !((flags & SPLIT_TRANSACTIONS) && (e->attributes & TRANSACTIONAL));
+}
+
+static PyObject *corrupt(const char *reason, Py_ssize_t position) {
+    PyObject *args = Py_BuildValue("(sn)", reason, position);
+    if (args) {
+        PyErr_SetObject(PyExc_ValueError, args);
+        Py_DECREF(args);
+    }
+    return NULL;
+}
+
+/* Whether [start, end) lies inside a buffer of this length. */
+static int within(Py_ssize_t start, Py_ssize_t end, Py_ssize_t length) {
+    return 0 <= start && start <= end && end <= length;
+}
+
+PyDoc_STRVAR(scan_doc,
+"scan(data, start, from_offset, until, max_rows, max_bytes, flags, /)\n--\n\n"
+"Find the next segment of a partition's records, as decode_py.scan does.");
+
+static PyObject *scan(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer data;
+    Py_ssize_t start;
+    long long from_offset, until, max_rows, max_bytes;
+    int flags;
+    if (!PyArg_ParseTuple(args, "y*nLLLLi", &data, &start, &from_offset, &until, &max_rows, &max_bytes, &flags))
+        return NULL;
+    if (!within(start, data.len, data.len)) {
+        PyBuffer_Release(&data);
+        PyErr_SetString(PyExc_IndexError, "start lies outside of data");
+        return NULL;
+    }
+    const uint8_t *base = data.buf;
+    size_t at = (size_t)start, end = (size_t)data.len, begin = at;
+    Entry first = {0}, e = {0};
+    int64_t rows = 0, next_offset = 0;
+    int found = 0;
+    Py_BEGIN_ALLOW_THREADS
+    while (at < end) {
+        e = read_entry(base + at, end - at, flags & CHECK_CRC);
+        if (e.reason || !e.complete) break;
+        if (!found) {
+            /* Entries that end below from_offset are stepped over without being looked into. */
+            if (e.next_offset <= from_offset && !(e.magic == 2 && (e.attributes & CONTROL))) {
+                at += e.size;
+                begin = at;
+                continue;
+            }
+            first = e;
+            found = 1;
+            rows = e.count;
+            next_offset = e.next_offset;
+            at += e.size;
+            if (!is_plain(&e, flags)) break;
+        } else {
+            if (!is_plain(&e, flags) || (e.magic == 2) != (first.magic == 2)) break;
+            if (e.base_offset >= until) break;
+            if (rows + e.count > max_rows || (int64_t)(at + e.size - begin) > max_bytes) break;
+            rows += e.count;
+            next_offset = e.next_offset;
+            at += e.size;
+        }
+    }
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&data);
+    if (!found) {
+        if (e.reason) return corrupt(e.reason, (Py_ssize_t)at);
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("(nnLiiLnLLLL)", (Py_ssize_t)begin, (Py_ssize_t)at, (long long)next_offset, first.magic,
+                         first.attributes, (long long)rows, (Py_ssize_t)(begin + first.payload),
+                         (long long)first.base_offset, (long long)first.first_timestamp,
+                         (long long)first.max_timestamp, (long long)first.producer_id);
+}
+
+PyDoc_STRVAR(next_offset_doc,
+"next_offset(data, /)\n--\n\n"
+"Return (next offset after the last complete entry or -1, bytes of complete entries).");
+
+static PyObject *next_offset(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer data;
+    if (!PyArg_ParseTuple(args, "y*", &data)) return NULL;
+    const uint8_t *base = data.buf;
+    size_t at = 0, end = (size_t)data.len;
+    long long next = -1;
+    Entry e;
+    while (at < end) {
+        e = read_entry(base + at, end - at, 0);
+        if (!e.complete || e.reason) break;
+        next = e.next_offset;
+        at += e.size;
+    }
+    PyBuffer_Release(&data);
+    return Py_BuildValue("(Ln)", next, (Py_ssize_t)at);
+}
+
+/* ---- columns ---------------------------------------------------------------------------------- */
+
+typedef struct { /* a binary column being filled */
+    int32_t *offsets;
+    uint8_t *validity, *data;
+    size_t room; /* bytes of data */
+    int64_t bytes, nulls;
+} Bytes;
+
+typedef struct { /* the counters live in the caller's state array between calls */
+    int64_t row, key_bytes, value_bytes, key_nulls, value_nulls, headers, header_key_bytes, header_value_bytes,
+        header_lists_null;
+} State;
+
+typedef struct {
+    size_t rows_room, headers_room;
+    int64_t *offset, *timestamp;
+    int32_t *timestamp_type;
+    Bytes key, value;
+    int with_headers;
+    int32_t *list_offsets;
+    uint8_t *list_validity;
+    Bytes header_key, header_value;
+    State at;
+    int64_t timestamp_scale, from_offset, until;
+} Columns;
+
+static void set_bit(uint8_t *bitmap, size_t i, int value) {
+    if ((i & 7) == 0) bitmap[i >> 3] = 0;
+    bitmap[i >> 3] |= (uint8_t)(value << (i & 7));
+}
+
+/* Appends n bytes, or a null where n is -1; 0 where there is no room. */
+static int put_bytes(Bytes *column, int64_t *bytes, int64_t *nulls, size_t row, const uint8_t *p, int64_t n) {
+    if (n > 0) {
+        if ((uint64_t)n > column->room - (uint64_t)*bytes) return 0;
+        memcpy(column->data + *bytes, p, (size_t)n);
+        *bytes += n;
+    }
+    column->offsets[row + 1] = (int32_t)*bytes;
+    set_bit(column->validity, row, n >= 0);
+    *nulls += n < 0;
+    return 1;
+}
+
+static int put_record(Columns *c, int64_t offset, int64_t timestamp, int timestamp_type, const uint8_t *key,
+                      int64_t key_size, const uint8_t *value, int64_t value_size) {
+    size_t row = (size_t)c->at.row;
+    if (row >= c->rows_room) return 0;
+    c->offset[row] = offset;
+    int64_t scaled;
+    if (__builtin_mul_overflow(timestamp, c->timestamp_scale, &scaled)) scaled = timestamp < 0 ? INT64_MIN : INT64_MAX;
+    c->timestamp[row] = scaled;
+    c->timestamp_type[row] = timestamp_type;
+    if (!put_bytes(&c->key, &c->at.key_bytes, &c->at.key_nulls, row, key, key_size)) return 0;
+    if (!put_bytes(&c->value, &c->at.value_bytes, &c->at.value_nulls, row, value, value_size)) return 0;
+    c->at.row++;
+    return 1;
+}
+
+/* Closes the header list of the row just put; an empty list is a null one, as in Spark's own source. */
+static void end_headers(Columns *c, int64_t count) {
+    size_t row = (size_t)c->at.row - 1;
+    c->list_offsets[row + 1] = (int32_t)c->at.headers;
+    set_bit(c->list_validity, row, count > 0);
+    c->at.header_lists_null += count == 0;
+}
+
+/* Zigzag varint of at most max_bytes bytes; NULL where it does not end in time. */
+static const uint8_t *varint(const uint8_t *p, const uint8_t *end, int max_bytes, int64_t *out) {
+    uint64_t value = 0;
+    for (int i = 0; i < max_bytes && p < end; i++) {
+        uint8_t byte = *p++;
+        value |= (uint64_t)(byte & 0x7F) << (7 * i);
+        if (byte < 0x80) {
+            *out = (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+            return p;
+        }
+    }
+    return NULL;
+}
+
+/* A length and that many bytes; -1 is null where nullable. */
+static const uint8_t *sized(const uint8_t *p, const uint8_t *end, int nullable, const uint8_t **data, int64_t *n) {
+    p = varint(p, end, 5, n);
+    if (!p || *n < (nullable ? -1 : 0) || *n > end - p) return NULL;
+    *data = p;
+    return *n > 0 ? p + *n : p;
+}
+
+/* The records of one batch of format 2; 0 where they are malformed. With c NULL they are only measured. */
+static int decode_records(const uint8_t *p, const uint8_t *end, int64_t count, int64_t base_offset,
+                          int64_t first_timestamp, int64_t max_timestamp, int attributes, Columns *c,
+                          State *measured) {
+    int append_time = (attributes & LOG_APPEND) != 0;
+    while (count-- > 0) {
+        int64_t length, timestamp_delta, offset_delta, key_size, value_size, headers;
+        const uint8_t *key, *value, *name, *content;
+        p = varint(p, end, 5, &length);
+        if (!p || length < 0 || length > end - p || length < 1) return 0;
+        const uint8_t *stop = p + length;
+        p++; /* attributes, unused */
+        if (!(p = varint(p, stop, 10, &timestamp_delta))) return 0;
+        if (!(p = varint(p, stop, 5, &offset_delta))) return 0;
+        if (!(p = sized(p, stop, 1, &key, &key_size))) return 0;
+        if (!(p = sized(p, stop, 1, &value, &value_size))) return 0;
+        int64_t offset = add64(base_offset, offset_delta);
+        int wanted = !c || (offset >= c->from_offset && offset < c->until);
+        if (c && wanted &&
+            !put_record(c, offset, append_time ? max_timestamp : add64(first_timestamp, timestamp_delta), append_time,
+                        key, key_size, value, value_size))
+            return 0;
+        if (c && !(c->with_headers && wanted)) {
+            p = stop;
+            continue;
+        }
+        if (!(p = varint(p, stop, 5, &headers)) || headers < 0) return 0;
+        for (int64_t i = 0; i < headers; i++) {
+            int64_t name_size, content_size;
+            if (!(p = sized(p, stop, 0, &name, &name_size))) return 0;
+            if (!(p = sized(p, stop, 1, &content, &content_size))) return 0;
+            if (c) {
+                size_t at = (size_t)c->at.headers;
+                int64_t no_nulls = 0;
+                if (at >= c->headers_room) return 0;
+                if (!put_bytes(&c->header_key, &c->at.header_key_bytes, &no_nulls, at, name, name_size)) return 0;
+                if (!put_bytes(&c->header_value, &c->at.header_value_bytes, &no_nulls, at, content, content_size)) return 0;
+                c->at.headers++;
+            } else {
+                measured->headers++;
+                measured->header_key_bytes += name_size;
+                measured->header_value_bytes += content_size > 0 ? content_size : 0;
+            }
+        }
+        if (p != stop) return 0;
+        if (c) end_headers(c, headers);
+    }
+    return p == end;
+}
+
+/* Batches of format 2 as they lie in the log; returns the position of the first malformed one or -1. */
+static Py_ssize_t decode_batches(const uint8_t *base, size_t at, size_t end, Columns *c, State *measured) {
+    while (at < end) {
+        Entry e = read_entry(base + at, end - at, 0);
+        State before = c ? c->at : *measured;
+        if (!e.complete || e.reason || e.magic != 2 || (e.attributes & CODEC_MASK) ||
+            !decode_records(base + at + BATCH_HEADER, base + at + e.size, e.count, e.base_offset, e.first_timestamp,
+                            e.max_timestamp, e.attributes, c, measured)) {
+            *(c ? &c->at : measured) = before;
+            return (Py_ssize_t)at;
+        }
+        at += e.size;
+    }
+    return -1;
+}
+
+/* Messages of formats 0 and 1; a wrapper's relative offsets and append time are applied to them. */
+static Py_ssize_t decode_messages(const uint8_t *base, size_t at, size_t end, int64_t offset_shift, int64_t wrapper_time,
+                                  int wrapped_append_time, Columns *c) {
+    while (at < end) {
+        const uint8_t *p = base + at;
+        Entry e = read_entry(p, end - at, 0);
+        State before = c->at;
+        if (!e.complete || e.reason || e.magic > 1 || (e.attributes & CODEC_MASK)) return (Py_ssize_t)at;
+        size_t key_at = e.magic == 1 ? 30 : 22;
+        int32_t key_size = (int32_t)get32(p + key_at - 4);
+        int32_t value_size = (int32_t)get32(p + e.payload - 4);
+        int64_t offset = add64(e.base_offset, offset_shift);
+        int append_time = wrapped_append_time || (e.attributes & LOG_APPEND);
+        int type = e.magic == 0 ? -1 : append_time ? 1 : 0;
+        int64_t time = e.magic == 0 ? -1 : wrapped_append_time ? wrapper_time : e.max_timestamp;
+        if (offset >= c->from_offset && offset < c->until) {
+            if (!put_record(c, offset, time, type, p + key_at, key_size, p + e.payload, value_size)) {
+                c->at = before;
+                return (Py_ssize_t)at;
+            }
+            if (c->with_headers) end_headers(c, 0);
+        }
+        at += e.size;
+    }
+    return -1;
+}
+
+PyDoc_STRVAR(decode_doc,
+"decode(data, start, end, magic, attributes, base_offset, first_timestamp, max_timestamp, count,\n"
+"       from_offset, until, timestamp_scale, state, columns, headers, /)\n--\n\n"
+"Append the records of one segment to the columns, as decode_py.decode does.");
+
+enum { N_COLUMNS = 9, N_HEADERS = 8 };
+
+static int get_buffers(PyObject *tuple, Py_buffer *views, int n) {
+    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != n) {
+        PyErr_SetString(PyExc_TypeError, "a tuple of buffers is expected");
+        return 0;
+    }
+    for (int i = 0; i < n; i++)
+        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, i), &views[i], PyBUF_WRITABLE) < 0) {
+            while (i--) PyBuffer_Release(&views[i]);
+            return 0;
+        }
+    return 1;
+}
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* How many rows fit a column of binary values: n + 1 offsets and n bits. */
+static size_t bytes_rows(const Py_buffer *offsets, const Py_buffer *validity) {
+    size_t by_offsets = offsets->len < 4 ? 0 : (size_t)offsets->len / 4 - 1;
+    return least(by_offsets, (size_t)validity->len * 8);
+}
+
+static Bytes bytes_column(const Py_buffer *offsets, const Py_buffer *validity, const Py_buffer *data) {
+    Bytes b = {offsets->buf, validity->buf, data->buf, least((size_t)data->len, INT32_MAX), 0, 0};
+    return b;
+}
+
+static PyObject *decode(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer data, state, column[N_COLUMNS], header[N_HEADERS];
+    Py_ssize_t start, end, failed = -1;
+    int magic, attributes, has_headers;
+    long long base_offset, first_timestamp, max_timestamp, count, from_offset, until, scale;
+    PyObject *columns, *headers, *result = NULL;
+    if (!PyArg_ParseTuple(args, "y*nniiLLLLLLLw*OO", &data, &start, &end, &magic, &attributes, &base_offset,
+                          &first_timestamp, &max_timestamp, &count, &from_offset, &until, &scale, &state, &columns,
+                          &headers))
+        return NULL;
+    has_headers = headers != Py_None;
+    if (!within(start, end, data.len) || state.len < (Py_ssize_t)sizeof(State)) {
+        PyErr_SetString(PyExc_IndexError, "range or state lies outside of its buffer");
+        goto release;
+    }
+    if (!get_buffers(columns, column, N_COLUMNS)) goto release;
+    if (has_headers && !get_buffers(headers, header, N_HEADERS)) goto release_columns;
+
+    Columns c = {0};
+    memcpy(&c.at, state.buf, sizeof(State));
+    c.offset = column[0].buf;
+    c.timestamp = column[1].buf;
+    c.timestamp_type = column[2].buf;
+    c.key = bytes_column(&column[3], &column[4], &column[5]);
+    c.value = bytes_column(&column[6], &column[7], &column[8]);
+    c.rows_room = least(least((size_t)column[0].len / 8, (size_t)column[1].len / 8), (size_t)column[2].len / 4);
+    c.rows_room = least(c.rows_room, least(bytes_rows(&column[3], &column[4]), bytes_rows(&column[6], &column[7])));
+    c.timestamp_scale = scale;
+    c.from_offset = from_offset;
+    c.until = until;
+    c.with_headers = has_headers;
+    if (has_headers) {
+        c.list_offsets = header[0].buf;
+        c.list_validity = header[1].buf;
+        c.rows_room = least(c.rows_room, bytes_rows(&header[0], &header[1]));
+        c.header_key = bytes_column(&header[2], &header[3], &header[4]);
+        c.header_value = bytes_column(&header[5], &header[6], &header[7]);
+        c.headers_room = least(bytes_rows(&header[2], &header[3]), bytes_rows(&header[5], &header[6]));
+    }
+    const State *s = &c.at;
+    if (s->row < 0 || s->key_bytes < 0 || s->value_bytes < 0 || s->headers < 0 || s->header_key_bytes < 0 ||
+        s->header_value_bytes < 0 || (size_t)s->key_bytes > c.key.room || (size_t)s->value_bytes > c.value.room ||
+        (has_headers && ((size_t)s->header_key_bytes > c.header_key.room ||
+                         (size_t)s->header_value_bytes > c.header_value.room))) {
+        PyErr_SetString(PyExc_IndexError, "state lies outside of the columns");
+        goto release_all;
+    }
+    if (c.rows_room && s->row == 0) {
+        c.key.offsets[0] = c.value.offsets[0] = 0;
+        if (has_headers) c.list_offsets[0] = 0;
+    }
+    if (has_headers && c.headers_room && s->headers == 0) c.header_key.offsets[0] = c.header_value.offsets[0] = 0;
+
+    const uint8_t *base = data.buf;
+    Py_BEGIN_ALLOW_THREADS
+    if (magic == 2 && count < 0) {
+        failed = decode_batches(base, (size_t)start, (size_t)end, &c, NULL);
+    } else if (magic == 2) {
+        State before = c.at;
+        if (!decode_records(base + start, base + end, count, base_offset, first_timestamp, max_timestamp, attributes,
+                            &c, NULL)) {
+            c.at = before;
+            failed = start;
+        }
+    } else {
+        failed = decode_messages(base, (size_t)start, (size_t)end, base_offset, max_timestamp,
+                                 (attributes & LOG_APPEND) != 0, &c);
+    }
+    Py_END_ALLOW_THREADS
+    memcpy(state.buf, &c.at, sizeof(State));
+    result = PyLong_FromSsize_t(failed);
+
+release_all:
+    if (has_headers)
+        for (int i = 0; i < N_HEADERS; i++) PyBuffer_Release(&header[i]);
+release_columns:
+    for (int i = 0; i < N_COLUMNS; i++) PyBuffer_Release(&column[i]);
+release:
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&state);
+    return result;
+}
+
+PyDoc_STRVAR(measure_doc,
+"measure(data, start, end, count, /)\n--\n\n"
+"Return (headers, bytes of their keys, bytes of their values) of a segment, as decode_py.measure does.");
+
+static PyObject *measure(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer data;
+    Py_ssize_t start, end;
+    long long count;
+    if (!PyArg_ParseTuple(args, "y*nnL", &data, &start, &end, &count)) return NULL;
+    if (!within(start, end, data.len)) {
+        PyBuffer_Release(&data);
+        PyErr_SetString(PyExc_IndexError, "range lies outside of data");
+        return NULL;
+    }
+    State m = {0};
+    const uint8_t *base = data.buf;
+    Py_BEGIN_ALLOW_THREADS
+    if (count < 0) decode_batches(base, (size_t)start, (size_t)end, NULL, &m);
+    else decode_records(base + start, base + end, count, 0, 0, 0, 0, NULL, &m);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&data);
+    return Py_BuildValue("(LLL)", (long long)m.headers, (long long)m.header_key_bytes,
+                         (long long)m.header_value_bytes);
+}
+
+/* ---- messages --------------------------------------------------------------------------------- */
+
+static PyObject *bytes_at(const Py_buffer *offsets, const Py_buffer *validity, const Py_buffer *data, size_t row) {
+    if (validity && !(((const uint8_t *)validity->buf)[row >> 3] >> (row & 7) & 1)) Py_RETURN_NONE;
+    const int32_t *o = offsets->buf;
+    if (o[row] < 0 || o[row + 1] < o[row] || o[row + 1] > data->len) {
+        PyErr_SetString(PyExc_IndexError, "offsets lie outside of the data");
+        return NULL;
+    }
+    return PyBytes_FromStringAndSize((const char *)data->buf + o[row], o[row + 1] - o[row]);
+}
+
+static PyObject *headers_at(const Py_buffer *h, size_t headers_room, size_t row) {
+    const int32_t *list = h[0].buf;
+    if (list[row] < 0 || list[row + 1] < list[row] || (size_t)list[row + 1] > headers_room) {
+        PyErr_SetString(PyExc_IndexError, "header lists lie outside of the headers");
+        return NULL;
+    }
+    size_t from = (size_t)list[row], to = (size_t)list[row + 1];
+    PyObject *result = PyTuple_New((Py_ssize_t)(to - from));
+    for (size_t i = from; result && i < to; i++) {
+        PyObject *pair = NULL, *value = NULL, *raw = bytes_at(&h[2], NULL, &h[4], i);
+        PyObject *name = raw ? PyUnicode_FromEncodedObject(raw, "utf-8", "surrogateescape") : NULL;
+        if (name) value = bytes_at(&h[5], &h[6], &h[7], i);
+        if (value) pair = PyTuple_Pack(2, name, value);
+        Py_XDECREF(raw);
+        Py_XDECREF(name);
+        Py_XDECREF(value);
+        if (!pair || PyTuple_SetItem(result, (Py_ssize_t)(i - from), pair) < 0) {
+            Py_DECREF(result);
+            return NULL;
+        }
+    }
+    return result;
+}
+
+PyDoc_STRVAR(messages_doc,
+"messages(cls, topic, partition, rows, columns, headers, /)\n--\n\n"
+"Return a list of the first rows as instances of cls, a tuple of eight fields, as decode_py.messages does.");
+
+static PyObject *messages(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *cls, *topic, *partition, *columns, *headers, *list = NULL;
+    Py_ssize_t rows;
+    Py_buffer c[N_COLUMNS], h[N_HEADERS];
+    if (!PyArg_ParseTuple(args, "OOOnOO", &cls, &topic, &partition, &rows, &columns, &headers)) return NULL;
+    if (!PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "cls must be a tuple type");
+        return NULL;
+    }
+    if (!get_buffers(columns, c, N_COLUMNS)) return NULL;
+    int has_headers = headers != Py_None;
+    if (has_headers && !get_buffers(headers, h, N_HEADERS)) goto release_columns;
+    size_t room = least(least((size_t)c[0].len / 8, (size_t)c[1].len / 8), (size_t)c[2].len / 4);
+    room = least(room, least(bytes_rows(&c[3], &c[4]), bytes_rows(&c[6], &c[7])));
+    size_t headers_room = 0;
+    if (has_headers) {
+        room = least(room, bytes_rows(&h[0], &h[1]));
+        headers_room = least(bytes_rows(&h[2], &h[3]), bytes_rows(&h[5], &h[6]));
+    }
+    if (rows < 0 || (size_t)rows > room) {
+        PyErr_SetString(PyExc_IndexError, "more rows than the columns hold");
+        goto release_all;
+    }
+    list = PyList_New(rows);
+    PyObject *types[3] = {PyLong_FromLong(-1), PyLong_FromLong(0), PyLong_FromLong(1)};
+    for (Py_ssize_t row = 0; list && row < rows; row++) {
+        int32_t type = ((const int32_t *)c[2].buf)[row];
+        PyObject *m = PyType_GenericAlloc((PyTypeObject *)cls, 8);
+        PyObject *field[8] = {NULL};
+        int complete = m != NULL;
+        if (m) {
+            Py_INCREF(topic);
+            Py_INCREF(partition);
+            field[0] = topic;
+            field[1] = partition;
+            field[2] = PyLong_FromLongLong(((const int64_t *)c[0].buf)[row]);
+            field[3] = bytes_at(&c[3], &c[4], &c[5], (size_t)row);
+            field[4] = bytes_at(&c[6], &c[7], &c[8], (size_t)row);
+            field[5] = PyLong_FromLongLong(((const int64_t *)c[1].buf)[row]);
+            field[6] = types[type < 0 ? 0 : type == 0 ? 1 : 2];
+            Py_XINCREF(field[6]);
+            field[7] = has_headers ? headers_at(h, headers_room, (size_t)row) : PyTuple_New(0);
+            for (int i = 0; i < 8; i++) {
+                complete &= field[i] != NULL;
+                if (PyTuple_SetItem(m, i, field[i]) < 0) complete = 0; /* takes the reference */
+            }
+        }
+        if (!complete) {
+            Py_XDECREF(m);
+            Py_DECREF(list);
+            list = NULL;
+            break;
+        }
+        PyList_SetItem(list, row, m);
+    }
+    for (int i = 0; i < 3; i++) Py_XDECREF(types[i]);
+
+release_all:
+    if (has_headers)
+        for (int i = 0; i < N_HEADERS; i++) PyBuffer_Release(&h[i]);
+release_columns:
+    for (int i = 0; i < N_COLUMNS; i++) PyBuffer_Release(&c[i]);
+    return list;
+}
+
+PyDoc_STRVAR(crc32c_doc, "crc32c(data, /)\n--\n\nReturn the CRC-32C (Castagnoli) of data.");
+
+static PyObject *crc32c(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer data;
+    if (!PyArg_ParseTuple(args, "y*", &data)) return NULL;
+    uint32_t crc;
+    Py_BEGIN_ALLOW_THREADS
+    crc = crc32c_of(data.buf, (size_t)data.len);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&data);
+    return PyLong_FromUnsignedLong(crc);
+}
+
+static PyMethodDef methods[] = {
+    {"crc32c", crc32c, METH_VARARGS, crc32c_doc},
+    {"decode", decode, METH_VARARGS, decode_doc},
+    {"measure", measure, METH_VARARGS, measure_doc},
+    {"messages", messages, METH_VARARGS, messages_doc},
+    {"next_offset", next_offset, METH_VARARGS, next_offset_doc},
+    {"scan", scan, METH_VARARGS, scan_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "zkconsumer.fetcher._decode", "The compiled twin of decode_py.", -1, methods,
+    NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__decode(void) {
+    make_crc_tables();
+#ifdef HAVE_SSE42_CRC
+    make_lane_shift();
+    has_sse42 = __builtin_cpu_supports("sse4.2");
+#endif
+    return PyModule_Create(&module);
+}

@@ -1,0 +1,91 @@
+"""What a consumer hands out: messages, and the Arrow layout of batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+#: Timestamp types, as Kafka and Spark number them.
+NO_TIMESTAMP_TYPE = -1
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+
+Decoder = Callable[[bytes | None], Any]
+
+
+class TopicPartition(NamedTuple):
+    """A topic and the number of one of its partitions; sorts by name, then number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class MessageAndMetadata(NamedTuple):
+    """One record.
+
+    ``timestamp`` is in milliseconds since the epoch, -1 where the record has none; ``timestamp_type``
+    is -1 for none, 0 for the producer's time and 1 for the broker's. ``headers`` holds
+    ``(key, value)`` pairs. Source: Kafka 1.1 kafka.message.MessageAndMetadata.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: Any
+    value: Any
+    timestamp: int
+    timestamp_type: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def message(self) -> Any:
+        """The value, by its name in the Scala class."""
+        return self.value
+
+
+def decoded_message_type(
+    key_decoder: Decoder | None, value_decoder: Decoder | None
+) -> type[MessageAndMetadata]:
+    """Return the message class whose ``key`` and ``value`` go through the decoders at each access.
+
+    Decoding is lazy so that a decoder's exception reaches whoever reads the field, and the stream
+    goes on (KAFKA-1140). Decoders get None where the record has no key or value.
+    """
+    if key_decoder is None and value_decoder is None:
+        return MessageAndMetadata
+    fields: dict[str, Any] = {"__slots__": ()}
+    if key_decoder is not None:
+        fields["key"] = property(lambda self: key_decoder(tuple.__getitem__(self, 3)))
+    if value_decoder is not None:
+        fields["value"] = property(lambda self: value_decoder(tuple.__getitem__(self, 4)))
+    return type("MessageAndMetadata", (MessageAndMetadata,), fields)
+
+
+def string_decoder(data: bytes | None) -> str | None:
+    """Decode UTF-8, leaving None alone. Source: Kafka 1.1 kafka.serializer.StringDecoder."""
+    return None if data is None else data.decode("utf-8")
+
+
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+
+HEADERS_FIELD = pa.field("headers", pa.list_(pa.field("element", _HEADER)))
+
+#: The columns of Spark's own Kafka source, in its order; all nullable.
+ARROW_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+    ]
+)
+
+ARROW_SCHEMA_WITH_HEADERS = ARROW_SCHEMA.append(HEADERS_FIELD)
