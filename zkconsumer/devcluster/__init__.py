@@ -1,0 +1,19 @@
+"""ZooKeeper and Kafka brokers as child processes, for development and tests; no docker, no installation.
+
+::
+
+    from zkconsumer.devcluster import DevCluster
+
+    with DevCluster(brokers=2) as cluster:
+        cluster.create_topic("orders", partitions=8)
+        print(cluster.zookeeper_connect, cluster.bootstrap_servers)
+
+In a pytest run the fixture ``zkconsumer_cluster`` is there by itself.
+"""
+
+from zkconsumer.devcluster.admin import Admin
+from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster
+from zkconsumer.devcluster.jars import JarsUnavailableError
+from zkconsumer.devcluster.process import ServerFailedError
+
+__all__ = ["DEFAULT_KAFKA", "Admin", "DevCluster", "JarsUnavailableError", "ServerFailedError"]

@@ -1,0 +1,227 @@
+"""The requests of a consumer, and how their answers are walked; no sockets here.
+
+All come from kafka-python's generated classes, but for the answer to a fetch: that one is walked by hand,
+because its records are to be read where they stay. Versions end where newer ones want topic ids (Fetch 13)
+or batches of questions.
+
+Source: the message definitions of Apache Kafka 4.3, clients/src/main/resources/common/message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from zkconsumer.message import TopicPartition
+
+EARLIEST, LATEST = -2, -1
+
+NONE = 0
+OFFSET_OUT_OF_RANGE = 1
+UNKNOWN_TOPIC_OR_PARTITION = 3
+LEADER_NOT_AVAILABLE = 5
+
+_FETCH_MAX = 12
+_FLEXIBLE = 12
+_NO_EPOCH = -1
+_CONSUMER = -1
+_INT_MAX = (1 << 31) - 1
+
+
+class Frame(Protocol):
+    """An answer being read; ``channel.Frame`` is one."""
+
+    left: int
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes."""
+
+    def read_records(self, size: int) -> Any:
+        """Return the next bytes in a buffer of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionData:
+    """What a fetch brought of one partition.
+
+    ``records`` may end in an incomplete entry. ``aborted``: ``(producer id, first offset)`` of the aborted
+    transactions in it, told to read_committed fetches only.
+    """
+
+    partition: TopicPartition
+    error_code: int
+    high_watermark: int
+    log_start_offset: int
+    aborted: Sequence[tuple[int, int]]
+    records: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswer:
+    """The answer to one fetch; ``error_code`` is that of the whole."""
+
+    throttle_time_ms: int
+    error_code: int
+    partitions: list[PartitionData]
+
+
+def fetch_request(
+    positions: Mapping[TopicPartition, int],
+    *,
+    max_wait_ms: int,
+    min_bytes: int,
+    partition_max_bytes: int,
+    read_committed: bool,
+) -> Any:
+    """Ask for records from the given offsets, in the order of ``positions``.
+
+    The order matters: from version 3 on the first partition with data gets at least one whole batch,
+    whatever its size (KIP-74).
+    """
+    topics: list[tuple[str, list[Any]]] = []
+    for (topic, partition), offset in positions.items():
+        if not topics or topics[-1][0] != topic:
+            topics.append((topic, []))
+        topics[-1][1].append(
+            FetchRequest.FetchTopic.FetchPartition(
+                partition=partition,
+                current_leader_epoch=_NO_EPOCH,
+                fetch_offset=offset,
+                partition_max_bytes=partition_max_bytes,
+            )
+        )
+    return FetchRequest(
+        replica_id=_CONSUMER,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=_INT_MAX,
+        isolation_level=int(read_committed),
+        session_id=0,
+        session_epoch=_NO_EPOCH,
+        rack_id="",
+        topics=[FetchRequest.FetchTopic(topic=topic, partitions=partitions) for topic, partitions in topics],
+        max_version=_FETCH_MAX,
+    )
+
+
+def read_fetch_answer(frame: Frame, version: int) -> FetchAnswer:
+    """Walk the answer to a fetch of versions 0 to 12, from after the correlation id to its end."""
+    walk = _Walk(frame, version >= _FLEXIBLE)
+    walk.tags()
+    throttle = walk.int32() if version >= 1 else 0
+    error, _session = (walk.int16(), walk.int32()) if version >= 7 else (NONE, 0)
+    answer = FetchAnswer(throttle, error, [])
+    for _ in range(walk.count()):
+        topic = walk.string()
+        for _ in range(walk.count()):
+            answer.partitions.append(_read_partition(walk, topic, version))
+            walk.tags()
+        walk.tags()
+    walk.tags()
+    return answer
+
+
+def _read_partition(walk: _Walk, topic: str, version: int) -> PartitionData:
+    partition, error, high_watermark = walk.int32(), walk.int16(), walk.int64()
+    log_start, aborted = -1, []
+    if version >= 4:
+        walk.int64()  # last stable offset
+        if version >= 5:
+            log_start = walk.int64()
+        for _ in range(walk.count()):
+            aborted.append((walk.int64(), walk.int64()))
+            walk.tags()
+    if version >= 11:
+        walk.int32()  # preferred read replica: only told to clients with a rack
+    return PartitionData(
+        TopicPartition(topic, partition), error, high_watermark, log_start, aborted, walk.records()
+    )
+
+
+class _Walk:
+    """Primitive values read one after the other."""
+
+    def __init__(self, frame: Frame, flexible: bool) -> None:
+        self._frame, self._flexible = frame, flexible
+
+    def int16(self) -> int:
+        return int(struct.unpack(">h", self._frame.read(2))[0])
+
+    def int32(self) -> int:
+        return int(struct.unpack(">i", self._frame.read(4))[0])
+
+    def int64(self) -> int:
+        return int(struct.unpack(">q", self._frame.read(8))[0])
+
+    def _uvarint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._frame.read(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 28:
+                raise ValueError("a varint has more than five bytes")
+
+    def count(self) -> int:
+        """The length of an array; a null one counts as empty."""
+        return max(0, self._uvarint() - 1 if self._flexible else self.int32())
+
+    def string(self) -> str:
+        size = self._uvarint() - 1 if self._flexible else self.int16()
+        return self._frame.read(size).decode("utf-8")
+
+    def records(self) -> Any:
+        size = self._uvarint() - 1 if self._flexible else self.int32()
+        return self._frame.read_records(size) if size > 0 else b""
+
+    def tags(self) -> None:
+        if self._flexible:
+            for _ in range(self._uvarint()):
+                self._uvarint()
+                self._frame.read(self._uvarint())
+
+
+def list_offsets_request(
+    partitions: Iterable[TopicPartition], timestamp: int, *, read_committed: bool = False
+) -> Any:
+    """Ask for the first offset at or after ``timestamp`` milliseconds, or for EARLIEST or LATEST."""
+    topics: dict[str, list[Any]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(
+            ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+                partition_index=partition,
+                current_leader_epoch=_NO_EPOCH,
+                timestamp=timestamp,
+                max_num_offsets=1,
+            )
+        )
+    return ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=int(read_committed),
+        topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=p) for name, p in topics.items()],
+        max_version=5,
+    )
+
+
+def read_offsets_answer(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
+    """Return ``(error code, offset)`` of each partition; offset -1 where the log has none that late."""
+    found = {}
+    for topic in answer.topics:
+        for p in topic.partitions:
+            old = getattr(p, "old_style_offsets", None)
+            offset = old[0] if answer.API_VERSION == 0 and old else p.offset
+            found[TopicPartition(topic.name, p.partition_index)] = (p.error_code, offset)
+    return found
+
+
+def metadata_request(topics: Iterable[str] | None) -> Any:
+    """Ask for brokers and the leaders of ``topics``, or of all topics; never creates a topic."""
+    names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
+    return MetadataRequest(topics=names, allow_auto_topic_creation=False, max_version=9)

@@ -1,0 +1,184 @@
+"""Topics of a cluster: create, delete, widen, fill with records. For development and tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from kafka.protocol.producer import ProduceRequest
+
+from zkconsumer.broker import protocol
+from zkconsumer.broker.channel import BrokerChannel, Endpoint
+from zkconsumer.errors import NotLeaderError, RetriableError, ZkConsumerError
+from zkconsumer.message import TopicPartition
+
+_NOT_CONTROLLER = 41
+_TIMEOUT_MS = 30_000
+
+
+class Admin:
+    """Talks to the brokers of one cluster; used by one thread."""
+
+    def __init__(self, bootstrap: Sequence[Endpoint]) -> None:
+        self._bootstrap = list(bootstrap)
+        self._channels: dict[Endpoint, BrokerChannel] = {}
+        self._leaders: dict[TopicPartition, Endpoint] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def create_topic(
+        self, topic: str, partitions: int = 1, *, replication: int = 1, config: Mapping[str, object] | None = None
+    ) -> None:
+        """Create a topic and wait until each partition has a leader that all brokers know."""
+        t = CreateTopicsRequest.CreatableTopic
+        wanted = t(
+            name=topic,
+            num_partitions=partitions,
+            replication_factor=replication,
+            assignments=[],
+            configs=[t.CreatableTopicConfig(name=k, value=str(v)) for k, v in (config or {}).items()],
+        )
+        request = lambda: CreateTopicsRequest(  # noqa: E731
+            topics=[wanted], timeout_ms=_TIMEOUT_MS, validate_only=False, max_version=4
+        )
+        self._on_controller(request, lambda reply: reply.topics)
+        self.wait_for_leaders(topic, partitions)
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        """Widen a topic to ``total`` partitions."""
+        t = CreatePartitionsRequest.CreatePartitionsTopic
+        request = lambda: CreatePartitionsRequest(  # noqa: E731
+            topics=[t(name=topic, count=total, assignments=None)],
+            timeout_ms=_TIMEOUT_MS,
+            validate_only=False,
+            max_version=1,
+        )
+        self._on_controller(request, lambda reply: reply.results)
+        self.wait_for_leaders(topic, total)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic."""
+        request = lambda: DeleteTopicsRequest(  # noqa: E731
+            topic_names=[topic], timeout_ms=_TIMEOUT_MS, max_version=3
+        )
+        self._on_controller(request, lambda reply: reply.responses)
+
+    def wait_for_leaders(self, topic: str, partitions: int, timeout: float = 30.0) -> None:
+        """Wait until every broker names a leader for each partition."""
+        deadline = time.monotonic() + timeout
+        waiting = list(self._bootstrap)
+        while waiting:
+            try:
+                leaders = self._leaders_from(waiting[0], topic)
+            except RetriableError:
+                leaders = {}
+            if len(leaders) >= partitions:
+                self._leaders.update(leaders)
+                waiting.pop(0)
+            elif time.monotonic() > deadline:
+                raise ZkConsumerError(f"topic {topic!r}: no leader for all of {partitions} partitions in {timeout} s")
+            else:
+                time.sleep(0.05)
+
+    def produce(self, partition: TopicPartition, records: bytes) -> int:
+        """Append whole entries (see ``load.py``) to a partition and return the offset of the first.
+
+        Retries for a while where the partition has no leader; an answer that got lost may double records.
+        """
+        t = ProduceRequest.TopicProduceData
+        deadline = time.monotonic() + 30
+        while True:
+            leader = self._leaders.get(partition)
+            try:
+                if leader is None:
+                    leader = self._leader_of(partition)
+                data = t(
+                    name=partition.topic,
+                    partition_data=[t.PartitionProduceData(index=partition.partition, records=records)],
+                )
+                request = ProduceRequest(
+                    transactional_id=None, acks=1, timeout_ms=_TIMEOUT_MS, topic_data=[data], max_version=8
+                )
+                reply = self._channel(leader).request(request)
+                answer = reply.responses[0].partition_responses[0]
+                if answer.error_code == 0:
+                    return int(answer.base_offset)
+                if answer.error_code not in (3, 5, 6, 7):
+                    raise ZkConsumerError(f"produce to {partition}: error {answer.error_code}")
+            except RetriableError:
+                if time.monotonic() > deadline:
+                    raise
+            if time.monotonic() > deadline:
+                raise ZkConsumerError(f"produce to {partition}: no leader took it within 30 s")
+            self._leaders.pop(partition, None)
+            time.sleep(0.1)
+
+    def offsets(self, topic: str, partitions: int, timestamp: int = protocol.LATEST) -> dict[int, int]:
+        """Return the end (or start, or by time) offset of each partition."""
+        found = {}
+        for number in range(partitions):
+            partition = TopicPartition(topic, number)
+            leader = self._leaders.get(partition) or self._leader_of(partition)
+            reply = self._channel(leader).request(protocol.list_offsets_request([partition], timestamp))
+            error, offset = protocol.read_offsets_answer(reply)[partition]
+            if error:
+                raise ZkConsumerError(f"offset of {partition}: error {error}")
+            found[number] = offset
+        return found
+
+    def _channel(self, endpoint: Endpoint) -> BrokerChannel:
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            channel = self._channels[endpoint] = BrokerChannel(endpoint, "zkconsumer-devcluster")
+        return channel
+
+    def _leaders_from(self, broker: Endpoint, topic: str) -> dict[TopicPartition, Endpoint]:
+        reply = self._channel(broker).request(protocol.metadata_request([topic]))
+        brokers = {b.node_id: Endpoint(b.host, b.port) for b in reply.brokers}
+        return {
+            TopicPartition(topic, p.partition_index): brokers[p.leader_id]
+            for t in reply.topics
+            for p in t.partitions
+            if p.leader_id in brokers
+        }
+
+    def _leader_of(self, partition: TopicPartition) -> Endpoint:
+        for broker in self._bootstrap:
+            try:
+                self._leaders.update(self._leaders_from(broker, partition.topic))
+            except RetriableError:
+                continue
+            if partition in self._leaders:
+                return self._leaders[partition]
+        raise NotLeaderError(f"no broker knows a leader of {partition}")
+
+    def _on_controller(self, request: Any, results: Any) -> None:
+        """Send to one broker after the other until one is the controller."""
+        deadline = time.monotonic() + 30
+        while True:
+            for broker in self._bootstrap:
+                try:
+                    reply = self._channel(broker).request(request())
+                except RetriableError:
+                    continue
+                [result] = results(reply)
+                if result.error_code == 0:
+                    return
+                if result.error_code != _NOT_CONTROLLER:
+                    text = getattr(result, "error_message", None) or f"error {result.error_code}"
+                    raise ZkConsumerError(f"topic {result.name!r}: {text}")
+            if time.monotonic() > deadline:
+                raise ZkConsumerError("no broker is the controller")
+            time.sleep(0.1)

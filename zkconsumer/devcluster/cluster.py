@@ -1,0 +1,170 @@
+"""DevCluster: a ZooKeeper and some brokers that live as long as this object."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kazoo.client import KazooClient
+
+from zkconsumer.devcluster.admin import Admin
+from zkconsumer.devcluster.jars import resolve
+from zkconsumer.devcluster.servers import (
+    Broker,
+    ZooKeeperServer,
+    is_kraft,
+    kafka_coordinate,
+    kraft_brokers,
+    zookeeper_brokers,
+)
+
+DEFAULT_KAFKA = "3.9.2"
+
+
+class DevCluster:
+    """ZooKeeper and Kafka brokers on free loopback ports, as children of this process.
+
+    Kafka before 4.0 keeps its metadata in that ZooKeeper; from 4.0 on it runs in KRaft mode, and the
+    ZooKeeper beside it is for consumer groups. Nothing survives: data lies in a temporary folder, and the
+    servers die with this process, even by SIGKILL.
+
+    Args:
+        brokers: how many; their ids count from 0.
+        kafka: the version, e.g. ``3.9.2`` or ``4.3.0``.
+        chroot: part of the ZooKeeper tree for Kafka and the groups, e.g. ``/kafka``.
+        broker_config: further broker properties.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        kafka: str = DEFAULT_KAFKA,
+        chroot: str = "",
+        broker_config: Mapping[str, object] | None = None,
+    ) -> None:
+        self.kafka = kafka
+        self.brokers: list[Broker] = []
+        self.zookeeper: ZooKeeperServer
+        self._count = brokers
+        self._chroot = chroot
+        self._broker_config = dict(broker_config or {})
+        self._folder: Path | None = None
+        self._admin: Admin | None = None
+
+    def start(self) -> DevCluster:
+        """Resolve what is missing, start all servers and wait until they serve.
+
+        Raises:
+            JarsUnavailableError: a coordinate cannot be resolved.
+            ServerFailedError: a server does not come up; the end of its log is in the text.
+        """
+        resolve(kafka_coordinate(self.kafka))
+        self._folder = Path(tempfile.mkdtemp(prefix="zkconsumer-"))
+        try:
+            self.zookeeper = ZooKeeperServer(self._folder)
+            self.zookeeper.start(wait=False)
+            if is_kraft(self.kafka):
+                self.brokers = kraft_brokers(self._count, self._folder, self.kafka, self._broker_config)
+                self.zookeeper.wait_until_ready()
+                self._make_chroot()
+            else:
+                self.zookeeper.wait_until_ready()
+                self._make_chroot()
+                self.brokers = zookeeper_brokers(
+                    self._count, self._folder, self.kafka, self.zookeeper_connect, self._broker_config
+                )
+            for broker in self.brokers:
+                broker.start(wait=False)
+            for broker in self.brokers:
+                broker.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Kill all servers and delete their data."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+        for server in (*self.brokers, getattr(self, "zookeeper", None)):
+            if server is not None:
+                server.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def shut_down(self) -> None:
+        """Stop the brokers in order, all at once, then the rest."""
+        with ThreadPoolExecutor(max(1, len(self.brokers)), "devcluster-stop") as pool:
+            list(pool.map(Broker.stop, self.brokers))
+        self.stop()
+
+    def __enter__(self) -> DevCluster:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def folder(self) -> Path:
+        """Where data and logs lie while the cluster runs."""
+        assert self._folder is not None, "the cluster is not started"
+        return self._folder
+
+    @property
+    def zookeeper_connect(self) -> str:
+        """The old consumer's ``zookeeper.connect``, chroot included."""
+        return self.zookeeper.connect + self._chroot
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of all brokers, with commas."""
+        return ",".join(str(broker.endpoint) for broker in self.brokers)
+
+    @property
+    def consumer_properties(self) -> dict[str, str]:
+        """What a consumer of this cluster has to set: where ZooKeeper is, and in KRaft mode the brokers."""
+        properties = {"zookeeper.connect": self.zookeeper_connect}
+        if is_kraft(self.kafka):
+            properties["bootstrap.servers"] = self.bootstrap_servers
+        return properties
+
+    @property
+    def admin(self) -> Admin:
+        """Topics and records; for the thread that started the cluster."""
+        if self._admin is None:
+            self._admin = Admin([broker.endpoint for broker in self.brokers])
+        return self._admin
+
+    def create_topic(self, topic: str, partitions: int = 1, **options: Any) -> str:
+        """Create a topic, see ``Admin.create_topic``; returns its name."""
+        self.admin.create_topic(topic, partitions, **options)
+        return topic
+
+    def _make_chroot(self) -> None:
+        if self._chroot:
+            client = KazooClient(self.zookeeper.connect)
+            client.start(timeout=10)
+            try:
+                client.ensure_path(self._chroot)
+            finally:
+                client.stop()
+                client.close()
+
+
+def raise_on_sigterm() -> None:
+    """Let SIGTERM unwind the main thread, so that ``with DevCluster()`` stops its servers in order."""
+
+    def leave(_number: int, _frame: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, leave)

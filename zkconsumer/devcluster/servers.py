@@ -1,0 +1,219 @@
+"""How ZooKeeper and Kafka brokers are configured and started: small heaps, loopback only, free ports."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kazoo.client import KazooClient
+
+from zkconsumer.broker.channel import BrokerChannel, Endpoint
+from zkconsumer.devcluster.jars import classpath, resolve, spark_jars
+from zkconsumer.devcluster.java import java
+from zkconsumer.devcluster.process import ServerProcess, free_port, is_listening
+from zkconsumer.errors import ZkConsumerError
+
+ZOOKEEPER_HEAP = "128m"
+BROKER_HEAP = "512m"
+
+# The brokers' own jars bring no logging back end; Spark's are put before them.
+_LOGGING = ("slf4j-api-*", "log4j-api-*", "log4j-core-*", "log4j-slf4j2-impl-*", "log4j-1.2-api-*")
+
+_LOG4J = """
+status = error
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = ${sys:zkconsumer.log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+# One line for each request of an old version: it would be most of the work of a broker that JVM old consumers read from.
+logger.requests.name = kafka.request.logger
+logger.requests.level = off
+"""
+
+
+def logging_jars() -> list[Path]:
+    """Return the jars of a logging back end for the servers and tools."""
+    return sorted(jar for pattern in _LOGGING for jar in spark_jars().glob(f"{pattern}.jar"))
+
+
+def kafka_coordinate(version: str) -> str:
+    """Return the coordinate of a broker of that version; before 1.2 there is none for Scala 2.13."""
+    numbers = tuple(int(part) for part in version.split("."))
+    scala = "2.13" if numbers >= (2, 4) else "2.11"
+    return f"org.apache.kafka:kafka_{scala}:{version}"
+
+
+def is_kraft(version: str) -> bool:
+    """Whether brokers of that version run without ZooKeeper, which is so from 4.0 on."""
+    return int(version.split(".")[0]) >= 4
+
+
+def java_command(heap: str, jars: Sequence[Path], main: str, *arguments: str, log: Path | None = None) -> list[str]:
+    """Return a command line for a server or tool; with ``log`` it logs there."""
+    options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"]
+    if log is not None:
+        settings = log.parent / "log4j2.properties"
+        settings.write_text(_LOG4J)
+        options += [f"-Dlog4j2.configurationFile={settings}", f"-Dzkconsumer.log={log}"]
+    return [java(), *options, "-cp", classpath([*logging_jars(), *jars]), main, *arguments]
+
+
+def write_properties(path: Path, properties: Mapping[str, object]) -> Path:
+    """Write a Java properties file of plain values."""
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    return path
+
+
+class ZooKeeperServer(ServerProcess):
+    """A standalone ZooKeeper, from the jars inside pyspark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        settings = write_properties(
+            folder / "zookeeper.properties",
+            {
+                "dataDir": folder / "zookeeper-data",
+                "clientPort": self.port,
+                "clientPortAddress": "127.0.0.1",
+                "tickTime": 500,
+                "maxSessionTimeout": 60000,
+                "maxClientCnxns": 0,
+                "admin.enableServer": "false",
+                "4lw.commands.whitelist": "*",
+            },
+        )
+        jars = sorted(spark_jars().glob("*.jar"))
+        command = java_command(
+            ZOOKEEPER_HEAP,
+            jars,
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            str(settings),
+            log=folder / "zookeeper.log",
+        )
+        super().__init__("zookeeper", command, folder, self._is_ready)
+
+    @property
+    def connect(self) -> str:
+        """What clients call ``zookeeper.connect``."""
+        return f"127.0.0.1:{self.port}"
+
+    def _is_ready(self) -> bool:
+        if not is_listening(self.port):
+            return False
+        client = KazooClient(self.connect, timeout=5)
+        try:
+            client.start(timeout=2)
+            client.get_children("/")
+        except Exception:  # not serving yet, in one of many ways
+            return False
+        finally:
+            client.stop()
+            client.close()
+        return True
+
+
+class Broker(ServerProcess):
+    """One Kafka broker; ``node`` is its id."""
+
+    def __init__(self, node: int, port: int, folder: Path, version: str, properties: Mapping[str, object]) -> None:
+        self.node = node
+        self.endpoint = Endpoint("127.0.0.1", port)
+        settings = write_properties(folder / f"broker-{node}.properties", properties)
+        command = java_command(
+            BROKER_HEAP,
+            resolve(kafka_coordinate(version)),
+            "kafka.Kafka",
+            str(settings),
+            log=folder / f"broker-{node}.log",
+        )
+        super().__init__(f"broker-{node}", command, folder, self._is_ready)
+
+    def _is_ready(self) -> bool:
+        if not is_listening(self.endpoint.port):
+            return False
+        channel = BrokerChannel(self.endpoint, "zkconsumer-devcluster", timeout=5)
+        try:
+            channel.connect()
+        except ZkConsumerError:
+            return False
+        finally:
+            channel.close()
+        return True
+
+
+_COMMON: dict[str, object] = {
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "num.partitions": 1,
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": 4,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.num.partitions": 4,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "log.retention.hours": 24,
+    "log.cleaner.dedupe.buffer.size": 4 << 20,
+    "message.max.bytes": 16 << 20,
+    "replica.fetch.max.bytes": 16 << 20,
+    "controlled.shutdown.enable": "true",
+}
+
+
+def zookeeper_brokers(
+    count: int, folder: Path, version: str, zookeeper_connect: str, extra: Mapping[str, object]
+) -> list[Broker]:
+    """Return brokers that register in ZooKeeper, not started."""
+    brokers = []
+    for node in range(count):
+        port = free_port()
+        properties = {
+            **_COMMON,
+            "broker.id": node,
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "zookeeper.connect": zookeeper_connect,
+            "zookeeper.session.timeout.ms": 6000,
+            "log.dirs": folder / f"broker-{node}-data",
+            **extra,
+        }
+        brokers.append(Broker(node, port, folder, version, properties))
+    return brokers
+
+
+def kraft_brokers(count: int, folder: Path, version: str, extra: Mapping[str, object]) -> list[Broker]:
+    """Return brokers that need no ZooKeeper, formatted and not started; the first is the controller too."""
+    controller = free_port()
+    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    brokers = []
+    for node in range(count):
+        port = free_port()
+        properties = {
+            **_COMMON,
+            "node.id": node,
+            "process.roles": "broker,controller" if node == 0 else "broker",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}"
+            + (f",CONTROLLER://127.0.0.1:{controller}" if node == 0 else ""),
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"0@127.0.0.1:{controller}",
+            "log.dirs": folder / f"broker-{node}-data",
+            **extra,
+        }
+        brokers.append(Broker(node, port, folder, version, properties))
+        format_storage = java_command(
+            "128m",
+            resolve(kafka_coordinate(version)),
+            "kafka.tools.StorageTool",
+            *("format", "-t", cluster_id, "-c", str(folder / f"broker-{node}.properties")),
+            log=folder / "format.log",
+        )
+        done = subprocess.run(format_storage, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ZkConsumerError(f"cannot format the storage of broker {node}: {done.stdout}{done.stderr}")
+    return brokers
