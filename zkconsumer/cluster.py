@@ -1,0 +1,163 @@
+"""Brokers, partitions and leaders: from ``/brokers`` in ZooKeeper, or by asking the brokers themselves.
+
+Source: Kafka 1.1 kafka.client.ClientUtils, ZkUtils.getCluster, ZkUtils.getPartitionsForTopics.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from zkconsumer import registry
+from zkconsumer.broker import protocol
+from zkconsumer.broker.channel import BrokerChannel, Endpoint
+from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, RetriableError
+from zkconsumer.message import TopicPartition
+from zkconsumer.zookeeper import ZooKeeperSession
+
+
+class Cluster(Protocol):
+    """Where a member learns of brokers and partitions; each member of a group must see the same."""
+
+    def brokers(self, *, watch: bool = False) -> list[Endpoint]:
+        """Return the brokers that are alive, or some of them that know the others."""
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        """Return the sorted partitions of each topic that exists; later changes of them are events."""
+
+    @property
+    def poll_interval(self) -> float | None:
+        """Seconds after which partitions have to be asked for again; None where changes are events."""
+
+
+class ZooKeeperCluster:
+    """Kafka before 4.0: everything stands under ``/brokers``."""
+
+    poll_interval = None
+
+    def __init__(self, session: ZooKeeperSession) -> None:
+        self._session = session
+
+    def brokers(self, *, watch: bool = False) -> list[Endpoint]:
+        """Return where each registered broker listens; with ``watch``, their coming is an event."""
+        ids = self._session.children(registry.BROKER_IDS, watch=watch)
+        if ids is None and watch:
+            self._session.exists(registry.BROKER_IDS, watch=True)
+        nodes = self._session.get_many([f"{registry.BROKER_IDS}/{node}" for node in ids or ()])
+        return [registry.parse_broker(i, n.data) for i, n in zip(ids or (), nodes, strict=True) if n is not None]
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        """Return partitions; each topic's znode, or its appearance, is watched."""
+        paths = [registry.topic_path(topic) for topic in topics]
+        found = {}
+        for topic, path, node in zip(topics, paths, self._session.get_many(paths, watch=True), strict=True):
+            if node is None:
+                self._session.exists(path, watch=True)
+            else:
+                found[topic] = registry.parse_partitions(topic, node.data)
+        return found
+
+
+class BootstrapCluster:
+    """KRaft clusters, and Spark's tasks: the brokers tell.
+
+    One connection is kept, to the broker that answered last; used by one thread.
+
+    Args:
+        servers: some of the brokers.
+        timeout: seconds for each of them.
+        poll_interval: seconds between looks for new partitions.
+    """
+
+    def __init__(
+        self, servers: Sequence[Endpoint], client_id: str, *, timeout: float, poll_interval: float | None = 30.0
+    ) -> None:
+        self.poll_interval = poll_interval
+        self._servers = list(servers)
+        self._leaders = LeaderLookup(client_id, timeout)
+
+    def brokers(self, *, watch: bool = False) -> list[Endpoint]:
+        """Return the bootstrap servers."""
+        del watch  # there is nothing to watch
+        return self._servers
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        """Return partitions as one of the brokers knows them."""
+        answer = self._leaders.metadata(self._servers, topics)
+        return {
+            topic.name: sorted(p.partition_index for p in topic.partitions)
+            for topic in answer.topics
+            if topic.error_code in (protocol.NONE, protocol.LEADER_NOT_AVAILABLE) and topic.partitions
+        }
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._leaders.close()
+
+
+def parse_bootstrap(servers: str) -> list[Endpoint]:
+    """Read ``host:port`` pairs with commas between them."""
+    try:
+        return [Endpoint.parse(part) for part in servers.split(",") if part.strip()]
+    except ValueError as error:
+        raise ConfigurationError(f"bootstrap.servers = {servers!r}: {error}") from error
+
+
+class LeaderLookup:
+    """Asks brokers who leads what; keeps the connection that worked. Used by one thread."""
+
+    def __init__(self, client_id: str, timeout: float) -> None:
+        self._client_id = client_id
+        self._timeout = timeout
+        self._channel: BrokerChannel | None = None
+
+    def leaders(
+        self, brokers: Sequence[Endpoint], partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, Endpoint]]:
+        """Return ``(node id, endpoint)`` of the leader of each partition that has one.
+
+        Raises:
+            BrokerUnavailableError: none of the brokers answers.
+        """
+        wanted = set(partitions)
+        answer = self.metadata(brokers, sorted({partition.topic for partition in wanted}))
+        endpoints = {b.node_id: Endpoint(b.host, b.port) for b in answer.brokers}
+        found = {}
+        for topic in answer.topics:
+            for p in topic.partitions:
+                partition = TopicPartition(topic.name, p.partition_index)
+                if partition in wanted and p.leader_id in endpoints:
+                    found[partition] = (int(p.leader_id), endpoints[p.leader_id])
+        return found
+
+    def metadata(self, brokers: Sequence[Endpoint], topics: Sequence[str]) -> Any:
+        """Return the first answer to a Metadata request; the broker that answered last is asked first."""
+        others = list(brokers)
+        random.shuffle(others)
+        if self._channel is not None and self._channel.endpoint in others:
+            others.remove(self._channel.endpoint)
+            others.insert(0, self._channel.endpoint)
+        failures: dict[Endpoint, Exception] = {}
+        for endpoint in others:
+            if self._channel is None or self._channel.endpoint != endpoint:
+                self.close()
+                self._channel = BrokerChannel(endpoint, self._client_id, timeout=self._timeout)
+            try:
+                return self._channel.request(protocol.metadata_request(topics))
+            except RetriableError as error:
+                failures[endpoint] = error
+                self.close()
+        raise BrokerUnavailableError(_none_answers(failures))
+
+    def close(self) -> None:
+        """Close the connection; a request under way in another thread fails."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+
+def _none_answers(failures: Mapping[Endpoint, Exception]) -> str:
+    if not failures:
+        return "no broker is registered in ZooKeeper; where the cluster runs without it, set bootstrap.servers"
+    return "no broker answers: " + "; ".join(str(error) for error in failures.values())

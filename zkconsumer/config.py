@@ -1,0 +1,237 @@
+"""ConsumerConfig: every property of the old consumer, by its old name, checked once.
+
+Source: Kafka 1.1 kafka.consumer.ConsumerConfig, kafka.utils.VerifiableProperties, ZKConfig.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import javaproperties
+
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.log import get_logger
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]*")
+_INT_MAX = (1 << 31) - 1
+
+
+def _text(_key: str, value: str) -> str:
+    return value
+
+
+def _name(key: str, value: str) -> str:
+    if not _LEGAL.fullmatch(value):
+        raise ConfigurationError(
+            f"{key} {value} is illegal, contains a character other than ASCII alphanumerics, '.', '_' and '-'"
+        )
+    return value
+
+
+def _boolean(key: str, value: str) -> bool:
+    if value not in ("true", "false"):
+        raise ConfigurationError(f"{key} = {value!r}: exactly 'true' or 'false' is expected")
+    return value == "true"
+
+
+def _integer(least: int) -> Callable[[str, str], int]:
+    def parse(key: str, value: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]+", value) or not least <= int(value) <= _INT_MAX:
+            raise ConfigurationError(f"{key} = {value!r}: a whole number from {least} to {_INT_MAX} is expected")
+        return int(value)
+
+    return parse
+
+
+def _choice(where: str, *values: str) -> Callable[[str, str], str]:
+    def parse(key: str, value: str) -> str:
+        if value not in values:
+            raise ConfigurationError(
+                f"Wrong value {value} of {key} in {where}; Valid values are " + " and ".join(values)
+            )
+        return value
+
+    return parse
+
+
+def _only(supported: str, remedy: str) -> Callable[[str, str], str]:
+    def parse(key: str, value: str) -> str:
+        if value.lower() != supported:
+            raise ConfigurationError(f"{key} = {value!r} is not supported by this version: {remedy}")
+        return supported
+
+    return parse
+
+
+_REQUIRED = object()
+
+
+@dataclass(frozen=True, slots=True)
+class _Property:
+    parse: Callable[[str, str], Any]
+    default: Any
+
+
+def _property(parse: Callable[[str, str], Any], default: Any = _REQUIRED) -> Any:
+    return dataclasses.field(
+        kw_only=True,
+        metadata={"property": _Property(parse, default)},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig:
+    """The settings of one consumer; immutable.
+
+    Build it with ``from_dict`` or ``from_properties``; each attribute is a property's name with ``_`` for
+    ``.``. Times are milliseconds, sizes bytes.
+    """
+
+    # Who, and where.
+    group_id: str = _property(_name)
+    zookeeper_connect: str = _property(_text)
+    #: Where the cluster keeps no brokers in ZooKeeper (KRaft): ``host:port`` with commas.
+    bootstrap_servers: str = _property(_text, "")
+    consumer_id: str | None = _property(_name, None)
+    client_id: str | None = _property(_name, None)
+    zookeeper_session_timeout_ms: int = _property(_integer(1), 6000)
+    zookeeper_connection_timeout_ms: int | None = _property(_integer(1), None)
+    zookeeper_sync_time_ms: int = _property(_integer(0), 2000)
+    # Fetching.
+    socket_timeout_ms: int = _property(_integer(1), 30_000)
+    #: -1, the default, leaves the socket's receive buffer to the operating system; the original had 65536.
+    socket_receive_buffer_bytes: int = _property(_integer(-1), -1)
+    fetch_message_max_bytes: int = _property(_integer(1), 1 << 20)
+    num_consumer_fetchers: int = _property(_integer(1), 1)
+    #: Answers kept per partition; the original counted them per stream.
+    queued_max_message_chunks: int = _property(_integer(1), 2)
+    fetch_min_bytes: int = _property(_integer(0), 1)
+    fetch_wait_max_ms: int = _property(_integer(0), 100)
+    refresh_leader_backoff_ms: int = _property(_integer(0), 200)
+    auto_offset_reset: str = _property(_choice("ConsumerConfig", "smallest", "largest"), "largest")
+    consumer_timeout_ms: int = _property(_integer(-1), -1)
+    isolation_level: str = _property(
+        _choice("ConsumerConfig", "read_uncommitted", "read_committed"), "read_uncommitted"
+    )
+    check_crcs: bool = _property(_boolean, True)
+    # The group.
+    rebalance_max_retries: int = _property(_integer(1), 4)
+    rebalance_backoff_ms: int | None = _property(_integer(0), None)
+    partition_assignment_strategy: str = _property(_only("range", "use range in all members of the group"), "range")
+    # Offsets.
+    auto_commit_enable: bool = _property(_boolean, True)
+    auto_commit_interval_ms: int = _property(_integer(1), 60_000)
+    offsets_storage: str = _property(_only("zookeeper", "keep the offsets in ZooKeeper"), "zookeeper")
+
+    def __post_init__(self) -> None:
+        derived = {
+            "client_id": self.group_id,
+            "zookeeper_connection_timeout_ms": self.zookeeper_session_timeout_ms,
+            "rebalance_backoff_ms": self.zookeeper_sync_time_ms,
+        }
+        for name, value in derived.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if not self.zookeeper_connect.strip():
+            raise ConfigurationError("zookeeper.connect is empty; host:port with commas is expected")
+        if self.socket_timeout_ms < self.fetch_wait_max_ms:
+            raise ConfigurationError(
+                f"socket.timeout.ms = {self.socket_timeout_ms} is less than fetch.wait.max.ms = "
+                f"{self.fetch_wait_max_ms}: each fetch that waits would time out"
+            )
+
+    @classmethod
+    def from_dict(cls, properties: Mapping[str, object], *, strict: bool = False) -> ConsumerConfig:
+        """Check properties by their old names.
+
+        Numbers and booleans may be Python's own. A key that is not known is logged once, with the nearest
+        name; the original ignores such keys too, since one file often serves several programs.
+
+        Args:
+            strict: raise for unknown keys.
+
+        Raises:
+            ConfigurationError: names the key, the value and what is expected.
+        """
+        values: dict[str, Any] = {}
+        given = {key: _as_text(value) for key, value in properties.items() if value is not None}
+        for field in dataclasses.fields(cls):
+            key = field.name.replace("_", ".")
+            prop: _Property = field.metadata["property"]
+            text = given.pop(key, None)
+            if text is not None:
+                values[field.name] = prop.parse(key, text)
+            elif prop.default is _REQUIRED:
+                raise ConfigurationError(f"Missing required property '{key}'")
+            else:
+                values[field.name] = prop.default
+        for key in sorted(given):
+            _unknown(key, strict)
+        return cls(**values)
+
+    @classmethod
+    def from_properties(
+        cls, path: str | PathLike[str], overrides: Mapping[str, object] | None = None, *, strict: bool = False
+    ) -> ConsumerConfig:
+        """Read an old ``consumer.properties`` file; ``overrides`` win over it."""
+        return cls.from_dict({**read_properties(path), **(overrides or {})}, strict=strict)
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether records of open and aborted transactions are hidden."""
+        return self.isolation_level == "read_committed"
+
+    @property
+    def connection_timeout(self) -> float:
+        """Seconds to wait for ZooKeeper."""
+        assert self.zookeeper_connection_timeout_ms is not None
+        return self.zookeeper_connection_timeout_ms / 1000
+
+    @property
+    def rebalance_backoff(self) -> float:
+        """Seconds between two tries of a rebalance."""
+        assert self.rebalance_backoff_ms is not None
+        return self.rebalance_backoff_ms / 1000
+
+
+def property_names() -> list[str]:
+    """Return the names of all properties that ``ConsumerConfig`` knows."""
+    return [field.name.replace("_", ".") for field in dataclasses.fields(ConsumerConfig)]
+
+
+def read_properties(path: str | PathLike[str]) -> dict[str, str]:
+    """Read a Java properties file.
+
+    Raises:
+        ConfigurationError: it does not exist or is not in that format.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            return dict(javaproperties.load(file))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the properties file {str(path)!r}: {error.strerror}") from error
+    except (ValueError, UnicodeError) as error:
+        raise ConfigurationError(f"{str(path)!r} is not a Java properties file: {error}") from error
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).strip()
+
+
+def _unknown(key: str, strict: bool) -> None:
+    if key.startswith("external"):
+        return  # VerifiableProperties lets those pass in silence
+    near = difflib.get_close_matches(key, property_names(), 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    if strict:
+        raise ConfigurationError(f"Property {key} is not valid{hint}")
+    get_logger("zkconsumer.config").warning("unknown_property", property=key, remedy=hint.lstrip("; ") or None)

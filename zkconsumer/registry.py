@@ -1,0 +1,164 @@
+"""The znodes under ``/consumers`` and ``/brokers``: their paths and their JSON; no decisions here.
+
+Source: Kafka 1.1 kafka.utils.ZkUtils, ZKGroupDirs, kafka.consumer.TopicCount, kafka.cluster.Broker.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from zkconsumer.broker.channel import Endpoint
+from zkconsumer.errors import RegistrationError, ZkConsumerError
+from zkconsumer.message import TopicPartition
+
+BROKER_IDS = "/brokers/ids"
+BROKER_TOPICS = "/brokers/topics"
+
+_FILTERS = ("white_list", "black_list")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPaths:
+    """Where the znodes of one group are."""
+
+    group: str
+
+    @property
+    def root(self) -> str:
+        """The group's own znode."""
+        return f"/consumers/{self.group}"
+
+    @property
+    def ids(self) -> str:
+        """Parent of the registrations."""
+        return f"{self.root}/ids"
+
+    def registration(self, consumer_id: str) -> str:
+        """One member's registration."""
+        return f"{self.ids}/{consumer_id}"
+
+    def owners(self, topic: str) -> str:
+        """Parent of the owner znodes of a topic."""
+        return f"{self.root}/owners/{topic}"
+
+    def owner(self, partition: TopicPartition) -> str:
+        """The znode whose content is the thread id that owns the partition."""
+        return f"{self.owners(partition.topic)}/{partition.partition}"
+
+    def offset(self, partition: TopicPartition) -> str:
+        """The znode whose content is the next offset to consume, in decimal."""
+        return f"{self.root}/offsets/{partition.topic}/{partition.partition}"
+
+
+def topic_path(topic: str) -> str:
+    """The znode that lists a topic's partitions."""
+    return f"{BROKER_TOPICS}/{topic}"
+
+
+def new_consumer_id(group: str, configured: str | None = None) -> str:
+    """Return ``group_host-milliseconds-8 hex digits``, or ``group_configured``."""
+    if configured:
+        return f"{group}_{configured}"
+    # The JVM takes the un-padded hex of the high 64 bits of a random UUID, cut to eight.
+    digits = f"{uuid.uuid4().int >> 64:x}"[:8]
+    return f"{group}_{socket.gethostname()}-{int(time.time() * 1000)}-{digits}"
+
+
+def thread_ids(consumer_id: str, streams: int) -> list[str]:
+    """Return the thread ids of a member: ``consumer id-0`` and so on, not padded."""
+    return [f"{consumer_id}-{number}" for number in range(streams)]
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a member subscribes to.
+
+    ``pattern`` is ``static`` or one of the two filter words; with a filter, ``subscription`` has the one key
+    that is the regular expression.
+    """
+
+    subscription: Mapping[str, int]
+    pattern: str = "static"
+
+    @property
+    def is_filter(self) -> bool:
+        """Whether the subscription is a regular expression."""
+        return bool(self.subscription) and self.pattern in _FILTERS
+
+    def to_json(self) -> bytes:
+        """Return the JSON as the JVM writes it: keys in this order, no blanks, the timestamp a string."""
+        return json.dumps(
+            {
+                "version": 1,
+                "subscription": dict(self.subscription),
+                "pattern": self.pattern,
+                "timestamp": str(int(time.time() * 1000)),
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def from_json(cls, path: str, data: bytes) -> Registration:
+        """Read any member's registration, as leniently as the JVM does.
+
+        Raises:
+            RegistrationError: it is not one; names path and content.
+        """
+        try:
+            content = json.loads(data)
+            subscription = {str(topic): int(count) for topic, count in content["subscription"].items()}
+            pattern = str(content["pattern"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RegistrationError(
+                f"{path} is not the registration of a consumer: {data[:200]!r} ({type(error).__name__}: {error}). "
+                "No member of the group can rebalance until it is gone; stop whatever wrote it"
+            ) from error
+        if any(count < 1 for count in subscription.values()):
+            raise RegistrationError(f"{path} asks for fewer than one stream: {data[:200]!r}")
+        return cls(subscription, pattern)
+
+
+def parse_partitions(topic: str, data: bytes) -> list[int]:
+    """Return the sorted partition numbers from a topic's znode."""
+    try:
+        return sorted(int(partition) for partition in json.loads(data)["partitions"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ZkConsumerError(f"{topic_path(topic)} does not list partitions: {data[:200]!r}") from error
+
+
+def parse_broker(node: str, data: bytes) -> Endpoint:
+    """Return where a broker listens in plain text.
+
+    Raises:
+        ZkConsumerError: it has no PLAINTEXT listener, or the znode is not a broker's.
+    """
+    try:
+        content = json.loads(data)
+        protocols = content.get("listener_security_protocol_map") or {}
+        for endpoint in content.get("endpoints") or ():
+            listener, _, address = endpoint.partition("://")
+            if protocols.get(listener, listener) == "PLAINTEXT":
+                return Endpoint.parse(address)
+        if content.get("host") and int(content.get("port", -1)) > 0:
+            return Endpoint(content["host"], int(content["port"]))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ZkConsumerError(f"{BROKER_IDS}/{node} does not describe a broker: {data[:200]!r}") from error
+    raise ZkConsumerError(
+        f"broker {node} has no PLAINTEXT listener ({data[:200]!r}); add one, or set bootstrap.servers to reach the "
+        "brokers without /brokers"
+    )
+
+
+def parse_offset(data: bytes | None) -> int:
+    """Return the offset in an offset znode; -1 where there is none, which is what -1 in it means too."""
+    if not data:
+        return -1
+    try:
+        return max(-1, int(data))
+    except ValueError:
+        raise ZkConsumerError(f"an offset znode holds {data[:50]!r}, not a whole number") from None

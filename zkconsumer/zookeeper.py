@@ -1,0 +1,320 @@
+"""ZooKeeperSession: kazoo behind a few calls, one event queue, and the session's clock.
+
+kazoo's callbacks run in threads that must not wait; all they do here is to put an event on the queue. One
+thread, the queue's reader, makes all the calls; each has a deadline. Only raw watches are used: kazoo's
+recipes drop events, start threads and block its own (python-zk/kazoo#218, #257).
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+
+from zkconsumer.errors import ConfigurationError, OwnershipLostError, ZooKeeperUnavailableError
+
+#: Operations in one transaction: the request must fit into ZooKeeper's ``jute.maxbuffer`` of 1 MB.
+TRANSACTION_LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something the reader of the queue has to look at.
+
+    ``kind`` is ``suspended``, ``lost``, ``connected`` or ``changed``; with ``changed`` comes the path whose
+    watch fired.
+    """
+
+    kind: str
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A znode's content with the parts of its stat that matter here."""
+
+    data: bytes
+    version: int
+    owner_session: int
+    created: int
+
+
+_CONNECTION_ERRORS = (
+    kazoo_errors.ConnectionLoss,
+    kazoo_errors.ConnectionClosedError,
+    kazoo_errors.OperationTimeoutError,
+    kazoo_errors.SessionMovedError,
+    KazooTimeoutError,
+)
+
+
+class NodeExists(Exception):
+    """The znode to be created is there."""
+
+
+class NodeMissing(Exception):
+    """The znode, or its parent, is not there."""
+
+
+class BadVersion(Exception):
+    """The znode has been written since it was read."""
+
+
+class ZooKeeperSession:
+    """A connection to the ensemble with its events on one queue.
+
+    Args:
+        hosts: ``zookeeper.connect``: hosts with commas and an optional chroot at the end.
+        session_timeout: seconds offered to the server.
+        connection_timeout: seconds for connecting, and for each call.
+        events: where events go; any object with ``put``.
+    """
+
+    def __init__(
+        self, hosts: str, *, session_timeout: float, connection_timeout: float, events: queue.SimpleQueue[Any]
+    ) -> None:
+        self.hosts = hosts
+        self._events = events
+        self._session_timeout = session_timeout
+        self._timeout = connection_timeout
+        self._lock = threading.Lock()  # guards the two fields below; held for assignments only
+        self._suspended_at: float | None = None
+        self._over = False
+        try:
+            self._client = KazooClient(
+                hosts, timeout=session_timeout, logger=logging.getLogger("zkconsumer.zookeeper.kazoo")
+            )
+        except ValueError as error:
+            raise ConfigurationError(f"zookeeper.connect = {hosts!r}: {error}") from error
+        self._client.add_listener(self._on_state)
+
+    def start(self) -> None:
+        """Connect.
+
+        Raises:
+            ZooKeeperUnavailableError: nothing answered within the connection timeout.
+            ConfigurationError: the chroot does not exist.
+        """
+        try:
+            with warnings.catch_warnings():  # kazoo only warns of a missing chroot; below it is an error
+                warnings.filterwarnings("ignore", message="No chroot path exists")
+                self._client.start(self._timeout)
+        except KazooTimeoutError as error:
+            self.close()
+            raise ZooKeeperUnavailableError(
+                f"no ZooKeeper answers at {self.hosts!r} within {self._timeout:g} s; check zookeeper.connect "
+                "and that the ensemble runs, or raise zookeeper.connection.timeout.ms"
+            ) from error
+        chroot = self._client.chroot
+        if chroot and not self._chroot_exists():
+            self.close()
+            raise ConfigurationError(
+                f"zookeeper.connect = {self.hosts!r}: the chroot {chroot!r} does not exist; create it, or correct it "
+                "to the one that brokers or the other members of the group use"
+            )
+
+    def close(self) -> None:
+        """End the session: all ephemeral znodes vanish."""
+        self._client.remove_listener(self._on_state)
+        self._client.stop()
+        self._client.close()
+
+    @property
+    def session_id(self) -> int:
+        """The id that the ephemeral znodes of this session carry; 0 before it begins."""
+        identity = self._client.client_id
+        return int(identity[0]) if identity else 0
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether calls can be made now."""
+        return bool(self._client.state == KazooState.CONNECTED)
+
+    @property
+    def lapses_in(self) -> float | None:
+        """Seconds until the session may have ended on the server; None while connected."""
+        with self._lock:
+            if self._over:
+                return 0.0
+            if self._suspended_at is None:
+                return None
+            return max(0.0, self._suspended_at + self._session_timeout - time.monotonic())
+
+    def _on_state(self, state: str) -> None:  # in kazoo's connection thread
+        with self._lock:
+            if state == KazooState.SUSPENDED:
+                self._suspended_at = time.monotonic()
+            elif state == KazooState.LOST:
+                self._over = True
+            else:
+                self._suspended_at, self._over = None, False
+        self._events.put(Event(state.lower()))
+
+    def _on_change(self, event: Any) -> None:  # in kazoo's callback thread
+        self._events.put(Event("changed", event.path or ""))
+
+    def _chroot_exists(self) -> bool:
+        # Under a chroot kazoo cannot name the chroot itself but as the root, whose stat it does give.
+        return self._call(self._client.exists_async("/")) is not None
+
+    def _call(self, result: Any) -> Any:
+        """Wait for the result of an asynchronous kazoo call, in our errors."""
+        try:
+            return result.get(timeout=self._timeout)
+        except kazoo_errors.NodeExistsError as error:
+            raise NodeExists from error
+        except kazoo_errors.NoNodeError as error:
+            raise NodeMissing from error
+        except kazoo_errors.BadVersionError as error:
+            raise BadVersion from error
+        except kazoo_errors.SessionExpiredError as error:
+            raise OwnershipLostError("the ZooKeeper session has ended; the member registers anew") from error
+        except _CONNECTION_ERRORS as error:
+            raise ZooKeeperUnavailableError(
+                f"ZooKeeper at {self.hosts!r} is not reachable or did not answer within {self._timeout:g} s"
+            ) from error
+        except kazoo_errors.KazooException as error:
+            raise ZooKeeperUnavailableError(
+                f"ZooKeeper at {self.hosts!r} refused a request: {type(error).__name__} {error}"
+            ) from error
+
+    def _ready(self) -> Any:
+        """Return the client, so that no request is queued for a connection that may come much later."""
+        if not self.is_connected:
+            raise ZooKeeperUnavailableError(f"ZooKeeper at {self.hosts!r} is not connected")
+        return self._client
+
+    def get(self, path: str, *, watch: bool = False) -> Node | None:
+        """Return a znode, or None where it is missing; with ``watch`` its next change is an event."""
+        try:
+            data, stat = self._call(self._ready().get_async(path, self._on_change if watch else None))
+        except NodeMissing:
+            return None
+        return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid)
+
+    def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[Node | None]:
+        """Return many znodes, asked for at once."""
+        client = self._ready()
+        results = [client.get_async(path, self._on_change if watch else None) for path in paths]
+        nodes: list[Node | None] = []
+        for result in results:
+            try:
+                data, stat = self._call(result)
+                nodes.append(Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid))
+            except NodeMissing:
+                nodes.append(None)
+        return nodes
+
+    def children(self, path: str, *, watch: bool = False) -> list[str] | None:
+        """Return the sorted names of a znode's children, or None where it is missing."""
+        try:
+            return sorted(self._call(self._ready().get_children_async(path, self._on_change if watch else None)))
+        except NodeMissing:
+            return None
+
+    def exists(self, path: str, *, watch: bool = False) -> bool:
+        """Whether there is such a znode; with ``watch`` its appearance, change or end is an event."""
+        return self._call(self._ready().exists_async(path, self._on_change if watch else None)) is not None
+
+    def ensure(self, path: str) -> None:
+        """Create a persistent znode, with its parents, unless it exists."""
+        parent, _, _ = path.rpartition("/")
+        try:
+            self._call(self._ready().create_async(path, b""))
+        except NodeExists:
+            return
+        except NodeMissing:
+            self.ensure(parent)
+            self.ensure(path)
+
+    def create_ephemeral(self, path: str, data: bytes) -> None:
+        """Create an ephemeral znode, and its parents.
+
+        Raises:
+            NodeExists: it is there.
+        """
+        try:
+            self._call(self._ready().create_async(path, data, ephemeral=True))
+        except NodeMissing:
+            self.ensure(path.rpartition("/")[0])
+            self._call(self._ready().create_async(path, data, ephemeral=True))
+
+    def create_all_ephemeral(self, nodes: Sequence[tuple[str, bytes]]) -> str | None:
+        """Create all or none of up to ``TRANSACTION_LIMIT`` ephemeral znodes; their parents must exist.
+
+        Returns:
+            None, or the path that exists already and so prevented it.
+        """
+        transaction = self._ready().transaction()
+        for path, data in nodes:
+            transaction.create(path, data, ephemeral=True)
+        results = self._call(transaction.commit_async())
+        for (path, _), result in zip(nodes, results, strict=True):
+            if isinstance(result, kazoo_errors.NodeExistsError):
+                return path
+            if isinstance(result, kazoo_errors.NoNodeError):
+                raise NodeMissing(path)
+        errors = [result for result in results if isinstance(result, Exception)]
+        if errors:
+            raise ZooKeeperUnavailableError(f"ZooKeeper refused to create {nodes[0][0]!r} and others: {errors[0]!r}")
+        return None
+
+    def delete(self, path: str, version: int = -1) -> None:
+        """Delete a znode if it is there.
+
+        Raises:
+            BadVersion: it has been written since it had ``version``.
+        """
+        try:
+            self._call(self._ready().delete_async(path, version))
+        except NodeMissing:
+            pass
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Delete znodes, asked for at once; missing ones are fine."""
+        client = self._ready()
+        for result in [client.delete_async(path) for path in paths]:
+            try:
+                self._call(result)
+            except NodeMissing:
+                pass
+
+    def set_many(self, nodes: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
+        """Write ``(path, data, version)``, asked for at once; version -1 writes whatever is there.
+
+        Returns:
+            the new version of each, or None where it had another one or was missing.
+        """
+        client = self._ready()
+        versions: list[int | None] = []
+        for result in [client.set_async(path, data, version) for path, data, version in nodes]:
+            try:
+                versions.append(int(self._call(result).version))
+            except (BadVersion, NodeMissing):
+                versions.append(None)
+        return versions
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create a persistent znode, and its parents, open to all as the JVM's are.
+
+        Raises:
+            NodeExists: it is there.
+        """
+        try:
+            self._call(self._ready().create_async(path, data))
+        except NodeMissing:
+            self.ensure(path.rpartition("/")[0])
+            self._call(self._ready().create_async(path, data))
+
+
+__all__ = ["BadVersion", "Event", "Node", "NodeExists", "NodeMissing", "ZooKeeperSession"]
