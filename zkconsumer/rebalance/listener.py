@@ -1,0 +1,433 @@
+"""ZKRebalancerListener: the one thread of a member that talks to ZooKeeper, rebalances and commits.
+
+Everything that happens comes to it through one queue: watches that fired, changes of the session, and work
+that other threads hand in. So a commit never runs beside a rebalance, and no lock is held during either.
+
+Source: Kafka 1.1 ZookeeperConsumerConnector.ZKRebalancerListener, ZKSessionExpireListener,
+ZKTopicPartitionChangeListener. Different on purpose: partitions that stay assigned are kept, the claim comes
+before the offsets are read, a blocked claim waits for the owner's znode to go, and it never gives up.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Set
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from zkconsumer.cluster import Cluster
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.errors import (
+    ClosedError,
+    ConsumerRebalanceFailedError,
+    OwnershipLostError,
+    RegistrationError,
+    ZkConsumerError,
+    ZooKeeperUnavailableError,
+)
+from zkconsumer.log import get_logger
+from zkconsumer.message import TopicPartition
+from zkconsumer.offsets import ZooKeeperOffsets
+from zkconsumer.rebalance.assignors import Assignment, assign_range, threads_by_topic
+from zkconsumer.rebalance.ownership import Ownership
+from zkconsumer.registry import GroupPaths, Registration
+from zkconsumer.zookeeper import Event, ZooKeeperSession
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A partition that was gained: for which thread id, and the group's offset (-1 where it has none)."""
+
+    thread_id: str
+    offset: int
+
+
+class PartitionHandler(Protocol):
+    """What a member does with its partitions; all methods are called in the member's thread."""
+
+    #: Seconds that ``release`` may return None for.
+    release_timeout: float
+
+    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        """Begin with partitions that are owned from now on."""
+
+    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
+        """Stop delivering from partitions that go to others, and return the offsets to commit.
+
+        None asks for patience: it is called again when something happened, and with ``final`` once
+        ``release_timeout`` is over; then nothing but offsets may be returned.
+        """
+
+    def lose(self) -> None:
+        """Stop delivering at once: the session that held the partitions has, or may have, ended."""
+
+    def consumed(self) -> Mapping[TopicPartition, int]:
+        """Return what the periodic commit shall store."""
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the user: the member's thread met an error that it has no answer to, and ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Something that another thread wants done here."""
+
+    function: Callable[[], Any]
+    result: Future[Any]
+
+
+_STOP = object()
+_WAKE = object()
+
+
+class ZKRebalancerListener:
+    """Keeps a member registered, balanced and committed, until it is closed.
+
+    Only its thread writes its fields, ``assignment`` is replaced as a whole, and any thread may read that.
+
+    Args:
+        commit_interval: seconds between periodic commits of ``handler.consumed()``; None for none.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        consumer_id: str,
+        registration: Registration,
+        session: ZooKeeperSession,
+        cluster: Cluster,
+        offsets: ZooKeeperOffsets,
+        handler: PartitionHandler,
+        events: queue.SimpleQueue[Any],
+        *,
+        commit_interval: float | None,
+    ) -> None:
+        self.assignment: Assignment = {}
+        self.rebalances = 0
+        self.unbalanced_since: float | None = None
+        self._config = config
+        self._consumer_id = consumer_id
+        self._registration = registration
+        self._session = session
+        self._cluster = cluster
+        self._offsets = offsets
+        self._handler = handler
+        self._events = events
+        self._commit_interval = commit_interval
+        self._paths = GroupPaths(config.group_id)
+        self._ownership = Ownership(session, self._paths, consumer_id)
+        self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer=consumer_id)
+        self._members: dict[str, tuple[int, Registration]] = {}  # by consumer id, with the znode's czxid
+        self._registered_session = 0
+        self._stopping = False
+        self._rebalance_at: float | None = 0.0
+        self._commit_at = time.monotonic() + commit_interval if commit_interval else None
+        self._poll_at: float | None = None
+        self._attempt = 0
+        self._first: Future[None] = Future()
+        self._first_deadline = 0.0
+        self._thread = threading.Thread(
+            target=self._run, name=f"zkconsumer-{config.group_id}-rebalance-{consumer_id}", daemon=True
+        )
+
+    # ---- for other threads ----
+
+    def start(self) -> None:
+        """Start the thread, wait until the member is registered and balanced for the first time.
+
+        Raises:
+            ConsumerRebalanceFailedError: ``rebalance.max.retries`` tries failed, and a session timeout has passed
+                in which znodes of crashed members vanish.
+        """
+        self._first_deadline = time.monotonic() + self._config.zookeeper_session_timeout_ms / 1000
+        self._thread.start()
+        self._first.result()
+
+    def close(self, timeout: float) -> bool:
+        """Release and commit everything, unregister, end the thread; False where that took too long."""
+        self._events.put(_STOP)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def submit(self, function: Callable[[], Any]) -> Future[Any]:
+        """Run ``function`` in the member's thread."""
+        work = _Work(function, Future())
+        self._events.put(work)
+        if not self._thread.is_alive():
+            self._refuse_waiting_work()
+        return work.result
+
+    def wake(self) -> None:
+        """Have a release that is being waited for asked about again."""
+        self._events.put(_WAKE)
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False
+    ) -> dict[TopicPartition, int]:
+        """Store offsets of owned partitions, in the member's thread; returns what is stored now.
+
+        Raises:
+            OwnershipLostError: one of the partitions is not owned (any more).
+        """
+        foreign = sorted(offsets.keys() - self.assignment.keys())
+        if foreign:
+            raise OwnershipLostError(
+                f"partition {foreign[0]} is not owned by {self._consumer_id} (any more); its offset "
+                f"{offsets[foreign[0]]} is not committed, and its next owner starts from the last committed one"
+            )
+        return self._offsets.commit(offsets, may_go_back=may_go_back)
+
+    # ---- the thread ----
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._wait(self._sleep())
+                self._look_at_clock()
+            self._leave()
+        except BaseException as error:
+            self._log.error("member_failed", exc_info=True)
+            self._handler.lose()
+            self.assignment = {}
+            self._handler.fail(error)
+            if not self._first.done():
+                self._first.set_exception(error)
+        finally:
+            if not self._first.done():
+                self._first.set_exception(ClosedError("the consumer was shut down during its first rebalance"))
+            self._stopping = True
+            self._refuse_waiting_work()
+
+    def _refuse_waiting_work(self) -> None:
+        while True:
+            try:
+                item = self._events.get_nowait()
+            except queue.Empty:
+                return
+            if isinstance(item, _Work) and item.result.set_running_or_notify_cancel():
+                item.result.set_exception(ClosedError("the consumer is shut down; nothing is committed any more"))
+
+    def _sleep(self) -> float | None:
+        now = time.monotonic()
+        times = [at for at in (self._rebalance_at, self._commit_at, self._poll_at) if at is not None]
+        lapses = self._session.lapses_in
+        if lapses is not None and self.assignment:
+            times.append(now + lapses)
+        return max(0.0, min(times) - now) if times else None
+
+    def _wait(self, timeout: float | None) -> None:
+        """Take in what comes within ``timeout`` seconds, all that is there at once."""
+        try:
+            item = self._events.get(timeout=timeout)
+            while True:
+                self._take(item)
+                item = self._events.get_nowait()
+        except queue.Empty:
+            pass
+
+    def _take(self, item: Any) -> None:
+        if item is _STOP:
+            self._stopping = True
+        elif isinstance(item, _Work):
+            if item.result.set_running_or_notify_cancel():
+                try:
+                    item.result.set_result(item.function())
+                except BaseException as error:
+                    item.result.set_exception(error)
+        elif isinstance(item, Event):
+            self._log.debug("zookeeper_event", kind=item.kind, path=item.path)
+            if item.kind == "lost":
+                self._lose("session_expired")
+            if item.kind != "suspended":
+                self._rebalance_at = time.monotonic()
+
+    def _look_at_clock(self) -> None:
+        if self._stopping:
+            return
+        now = time.monotonic()
+        if self.assignment and self._session.lapses_in == 0.0:
+            self._lose("session_may_have_expired")
+        if self._poll_at is not None and now >= self._poll_at:
+            self._poll_at, self._rebalance_at = None, now
+        if self._rebalance_at is not None and now >= self._rebalance_at:
+            self._rebalance_at = None
+            self._synced_rebalance()
+        if self._commit_at is not None and now >= self._commit_at:
+            assert self._commit_interval is not None
+            self._commit_at = now + self._commit_interval
+            self._auto_commit()
+
+    def _lose(self, reason: str) -> None:
+        """Forget what is owned: the znodes are gone, or not ours to count on."""
+        self._log.warning(reason, owned=len(self.assignment), session=f"{self._registered_session:#x}")
+        self._handler.lose()
+        self._offsets.forget(self.assignment)
+        self.assignment = {}
+        self._registered_session = 0
+
+    def _auto_commit(self) -> None:
+        consumed = self._handler.consumed()
+        offsets = {partition: offset for partition, offset in consumed.items() if partition in self.assignment}
+        try:
+            self._offsets.commit(offsets)
+        except ZkConsumerError as error:
+            # Nothing is lost: the next one stores more.
+            self._log.warning("auto_commit_failed", error=str(error))
+
+    def _synced_rebalance(self) -> None:
+        """Try once; schedule the next try where it fails."""
+        started = time.monotonic()
+        self._attempt += 1
+        try:
+            blocker = self._rebalance()
+        except ZkConsumerError as error:
+            self._failed(error)
+            return
+        if self._stopping:
+            return
+        if blocker is not None:
+            self._failed(
+                ZkConsumerError(f"{blocker} is held by another member that has not released it (yet)")
+            )
+            return
+        self._attempt = 0
+        self.rebalances += 1
+        self.unbalanced_since = None
+        self._poll_at = started + self._cluster.poll_interval if self._cluster.poll_interval else None
+        if not self._first.done():
+            self._first.set_result(None)
+
+    def _failed(self, error: ZkConsumerError) -> None:
+        now = time.monotonic()
+        if self.unbalanced_since is None:
+            self.unbalanced_since = now
+        used_up = self._attempt >= self._config.rebalance_max_retries
+        (self._log.error if used_up else self._log.info)("rebalance_failed", attempt=self._attempt, error=str(error))
+        if used_up and not self._first.done() and now >= self._first_deadline:
+            failure = ConsumerRebalanceFailedError(
+                f"{self._consumer_id} can't rebalance after {self._attempt} retries: {error}"
+            )
+            failure.__cause__ = error
+            self._first.set_exception(failure)
+        # Members of a group that got into each other's way must not try again in step.
+        self._rebalance_at = now + self._config.rebalance_backoff * random.uniform(0.5, 1.0)
+
+    def _rebalance(self) -> str | None:
+        """Make what is owned what the group's members and the topics' partitions ask for.
+
+        Returns:
+            None, or the owner znode of another member that is in the way; its end is watched for.
+        """
+        if not self._session.is_connected:
+            raise ZooKeeperUnavailableError(f"ZooKeeper at {self._session.hosts!r} is not connected")
+        if not self._register():
+            return self._ownership.registration_path
+        while not self._stopping:
+            wanted = self._wanted()
+            gone = {partition for partition, thread in self.assignment.items() if wanted.get(partition) != thread}
+            if gone:
+                self._release(gone)
+                continue  # that may have taken a while: look again
+            gained = {partition: thread for partition, thread in wanted.items() if partition not in self.assignment}
+            if gained:
+                blocker = self._ownership.claim(gained)
+                if blocker is not None:
+                    if not self._session.exists(blocker, watch=True):
+                        continue
+                    return blocker
+                self._acquire(gained)
+            return None
+        return None
+
+    def _register(self) -> bool:
+        session = self._session.session_id
+        if self._registered_session == session and self._session.exists(self._ownership.registration_path):
+            return True
+        if not self._ownership.register(self._registration):
+            return False
+        self._registered_session = session
+        self._log.info("registered", session=f"{session:#x}")
+        return True
+
+    def _wanted(self) -> Assignment:
+        """Return what this member shall own; what that depends on is watched from here on."""
+        topics = sorted(self._registration.subscription)
+        members = self._read_members()
+        partitions = self._cluster.partitions(topics)
+        missing = sorted(set(topics) - partitions.keys())
+        if missing:
+            self._log.warning("topic_missing", topics=missing, remedy="it is consumed as soon as it exists")
+        assignment = assign_range(partitions, threads_by_topic(members, topics))
+        mine = f"{self._consumer_id}-"
+        return {
+            partition: thread
+            for partition, thread in assignment.items()
+            if thread.startswith(mine) and thread[len(mine) :].isdigit()
+        }
+
+    def _read_members(self) -> dict[str, Registration]:
+        """Return the registrations of the group; those read before are not read again."""
+        ids = self._session.children(self._paths.ids, watch=True) or []
+        known = {consumer_id: self._members[consumer_id] for consumer_id in ids if consumer_id in self._members}
+        self._members = known
+        fresh = [consumer_id for consumer_id in ids if consumer_id not in known]
+        paths = [self._paths.registration(consumer_id) for consumer_id in fresh]
+        for consumer_id, path, node in zip(fresh, paths, self._session.get_many(paths), strict=True):
+            if node is None:
+                continue  # it left meanwhile; the watch on its parent has fired
+            try:
+                registration = Registration.from_json(path, node.data)
+                if registration.is_filter:
+                    raise RegistrationError(
+                        f"{path} subscribes by a filter, {node.data[:200]!r}, which this version does not evaluate; "
+                        "nothing new is claimed while that member is in the group"
+                    )
+            except RegistrationError:
+                self._session.get(path, watch=True)  # a new content is a new chance
+                raise
+            known[consumer_id] = (node.created, registration)
+        return {consumer_id: registration for consumer_id, (_, registration) in known.items()}
+
+    def _acquire(self, gained: Assignment) -> None:
+        offsets = self._offsets.fetch(gained)
+        self.assignment = {**self.assignment, **gained}
+        self._log.info("partitions_acquired", partitions=[str(p) for p in sorted(gained)], owned=len(self.assignment))
+        self._handler.acquire({partition: Claim(thread, offsets[partition]) for partition, thread in gained.items()})
+
+    def _release(self, gone: Set[TopicPartition]) -> None:
+        """Hand partitions over: their records stop, their offsets are stored, their owner znodes go."""
+        deadline = time.monotonic() + self._handler.release_timeout
+        while True:
+            left = deadline - time.monotonic()
+            offsets = self._handler.release(gone, left <= 0 or self._stopping)
+            if offsets is not None:
+                break
+            self._wait(max(0.0, left))
+            if self._session.lapses_in == 0.0:
+                self._lose("session_may_have_expired")
+            if not gone <= self.assignment.keys():
+                return  # the session ended while we waited
+        self._offsets.commit({partition: offset for partition, offset in offsets.items() if offset >= 0})
+        self._ownership.release(gone)
+        self._offsets.forget(gone)
+        self.assignment = {p: thread for p, thread in self.assignment.items() if p not in gone}
+        self._log.info("partitions_released", partitions=[str(p) for p in sorted(gone)], owned=len(self.assignment))
+
+    def _leave(self) -> None:
+        """Hand everything over, and unregister."""
+        try:
+            if self.assignment and self._session.is_connected:
+                self._release(set(self.assignment))
+            if self._session.is_connected:
+                self._ownership.unregister()
+        except ZkConsumerError as error:
+            # The session ends with the process at the latest, and with it every znode of this member.
+            self._log.warning("leave_incomplete", error=str(error))
+        finally:
+            self._handler.lose()
+            self.assignment = {}
