@@ -121,7 +121,8 @@ class ZKRebalancerListener:
         self._paths = GroupPaths(config.group_id)
         self._ownership = Ownership(session, self._paths, consumer_id)
         self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer=consumer_id)
-        self._members: dict[str, tuple[int, Registration]] = {}  # by consumer id, with the znode's czxid
+        #: Given up by the handler, but not yet in ZooKeeper, with the offsets to commit.
+        self._given_up: dict[TopicPartition, int] = {}
         self._registered_session = 0
         self._stopping = False
         self._rebalance_at: float | None = 0.0
@@ -268,6 +269,7 @@ class ZKRebalancerListener:
         self._handler.lose()
         self._offsets.forget(self.assignment)
         self.assignment = {}
+        self._given_up = {}
         self._registered_session = 0
 
     def _auto_commit(self) -> None:
@@ -330,6 +332,7 @@ class ZKRebalancerListener:
         while not self._stopping:
             wanted = self._wanted()
             gone = {partition for partition, thread in self.assignment.items() if wanted.get(partition) != thread}
+            gone |= self._given_up.keys()
             if gone:
                 self._release(gone)
                 continue  # that may have taken a while: look again
@@ -371,13 +374,11 @@ class ZKRebalancerListener:
         }
 
     def _read_members(self) -> dict[str, Registration]:
-        """Return the registrations of the group; those read before are not read again."""
+        """Return the registrations of all members of the group."""
         ids = self._session.children(self._paths.ids, watch=True) or []
-        known = {consumer_id: self._members[consumer_id] for consumer_id in ids if consumer_id in self._members}
-        self._members = known
-        fresh = [consumer_id for consumer_id in ids if consumer_id not in known]
-        paths = [self._paths.registration(consumer_id) for consumer_id in fresh]
-        for consumer_id, path, node in zip(fresh, paths, self._session.get_many(paths), strict=True):
+        members = {}
+        paths = [self._paths.registration(consumer_id) for consumer_id in ids]
+        for consumer_id, path, node in zip(ids, paths, self._session.get_many(paths), strict=True):
             if node is None:
                 continue  # it left meanwhile; the watch on its parent has fired
             try:
@@ -390,8 +391,8 @@ class ZKRebalancerListener:
             except RegistrationError:
                 self._session.get(path, watch=True)  # a new content is a new chance
                 raise
-            known[consumer_id] = (node.created, registration)
-        return {consumer_id: registration for consumer_id, (_, registration) in known.items()}
+            members[consumer_id] = registration
+        return members
 
     def _acquire(self, gained: Assignment) -> None:
         offsets = self._offsets.fetch(gained)
@@ -402,19 +403,22 @@ class ZKRebalancerListener:
     def _release(self, gone: Set[TopicPartition]) -> None:
         """Hand partitions over: their records stop, their offsets are stored, their owner znodes go."""
         deadline = time.monotonic() + self._handler.release_timeout
-        while True:
+        while delivering := gone - self._given_up.keys():
             left = deadline - time.monotonic()
-            offsets = self._handler.release(gone, left <= 0 or self._stopping)
+            offsets = self._handler.release(delivering, left <= 0)
             if offsets is not None:
+                self._given_up.update({partition: offsets.get(partition, -1) for partition in delivering})
                 break
             self._wait(max(0.0, left))
             if self._session.lapses_in == 0.0:
                 self._lose("session_may_have_expired")
             if not gone <= self.assignment.keys():
                 return  # the session ended while we waited
-        self._offsets.commit({partition: offset for partition, offset in offsets.items() if offset >= 0})
+        self._offsets.commit({partition: self._given_up[partition] for partition in gone if self._given_up[partition] >= 0})
         self._ownership.release(gone)
         self._offsets.forget(gone)
+        for partition in gone:
+            del self._given_up[partition]
         self.assignment = {p: thread for p, thread in self.assignment.items() if p not in gone}
         self._log.info("partitions_released", partitions=[str(p) for p in sorted(gone)], owned=len(self.assignment))
 

@@ -1,0 +1,113 @@
+"""LeaderFinderThread: moves partitions out of ``no_leader_partitions`` as soon as they have a leader.
+
+Source: Kafka 1.1 ConsumerFetcherManager.LeaderFinderThread. Different on purpose: no lock is held while
+brokers are asked, and one topic's trouble does not delay the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from zkconsumer.broker.channel import Endpoint
+from zkconsumer.cluster import LeaderLookup
+from zkconsumer.errors import ClosedError, ZkConsumerError
+from zkconsumer.fetcher.thread import FetchSettings, PartitionTopicInfo
+from zkconsumer.log import get_logger
+from zkconsumer.message import TopicPartition
+
+_JOIN_TIMEOUT = 5.0
+
+#: Seconds that one broker may take to answer; the next one is asked then.
+_LOOKUP_TIMEOUT = 10.0
+
+
+class LeaderFinderThread:
+    """Looks for leaders while some partition has none, every ``settings.backoff`` seconds.
+
+    Args:
+        brokers: the brokers to ask, one after the other.
+        add_fetchers: takes partitions with their leaders.
+        retire_idle: called after each round.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: FetchSettings,
+        brokers: Callable[[], Sequence[Endpoint]],
+        add_fetchers: Callable[[Mapping[PartitionTopicInfo, tuple[int, Endpoint]]], None],
+        retire_idle: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._brokers = brokers
+        self._add_fetchers = add_fetchers
+        self._retire_idle = retire_idle
+        self._log = get_logger("zkconsumer.leader_finder")
+        self._lookup = LeaderLookup(settings.client_id, min(settings.socket_timeout, _LOOKUP_TIMEOUT))
+        self._lock = threading.Lock()
+        self._no_leader: dict[TopicPartition, PartitionTopicInfo] = {}
+        self._changed = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; a question under way is given up."""
+        self._stop.set()
+        self._changed.set()
+        self._lookup.close()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(_JOIN_TIMEOUT)
+
+    def add_no_leader_partitions(self, infos: Iterable[PartitionTopicInfo]) -> None:
+        """Look for the leaders of these."""
+        with self._lock:
+            self._no_leader.update({info.partition: info for info in infos})
+        self._changed.set()
+
+    def remove_no_leader_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Look for these no more."""
+        with self._lock:
+            for partition in partitions:
+                self._no_leader.pop(partition, None)
+
+    @property
+    def no_leader_partitions(self) -> set[TopicPartition]:
+        """Partitions that wait for a leader."""
+        with self._lock:
+            return set(self._no_leader)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._changed.wait()
+            self._changed.clear()
+            while not self._stop.is_set() and self._one_round():
+                self._stop.wait(self._settings.backoff)
+
+    def _one_round(self) -> bool:
+        """Place what has a leader; True while something is left."""
+        with self._lock:
+            wanted = dict(self._no_leader)
+        if wanted:
+            try:
+                leaders = self._lookup.leaders(self._brokers(), wanted)
+                with self._lock:
+                    placed = {
+                        info: leaders[partition]
+                        for partition, info in wanted.items()
+                        if partition in leaders and self._no_leader.get(partition) is info
+                    }
+                    for info in placed:
+                        del self._no_leader[info.partition]
+                self._add_fetchers(placed)
+            except ClosedError:
+                return False
+            except ZkConsumerError as error:
+                self._log.warning("leaders_not_found", partitions=len(wanted), error=str(error))
+        self._retire_idle()
+        with self._lock:
+            return bool(self._no_leader)

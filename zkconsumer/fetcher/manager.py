@@ -1,0 +1,166 @@
+"""ConsumerFetcherManager: which fetcher thread has which partition, and which have no leader.
+
+Source: Kafka 1.1 kafka.consumer.ConsumerFetcherManager, kafka.server.AbstractFetcherManager.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from zkconsumer.broker.channel import Endpoint
+from zkconsumer.errors import ZkConsumerError
+from zkconsumer.fetcher.leader_finder import LeaderFinderThread
+from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
+from zkconsumer.message import TopicPartition
+
+
+def java_hash(text: str) -> int:
+    """Return Java's ``String.hashCode``: signed 32 bits."""
+    value = 0
+    for unit in text:
+        value = (31 * value + ord(unit)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
+    """Return which of a broker's fetchers has the partition.
+
+    Source: Kafka 1.1 AbstractFetcherManager.getFetcherId, with ``Utils.abs``, for which abs(-2^31) is 0.
+    """
+    value = (31 * java_hash(partition.topic) + partition.partition) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value >= 1 << 31 else value
+    return (0 if signed == -(1 << 31) else abs(signed)) % num_fetchers
+
+
+class ConsumerFetcherManager:
+    """Owns the leader finder and the fetcher threads.
+
+    New partitions first have no leader; the leader finder places them. The lock guards the maps and is never
+    held while a broker is asked or a thread is waited for.
+
+    Args:
+        name: part of the names of the threads.
+        brokers: returns the brokers that may be asked for leaders; called by the leader finder.
+        num_fetchers: fetcher threads per broker.
+        on_failure: given an error that a partition's reader has to be told.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: FetchSettings,
+        brokers: Callable[[], Sequence[Endpoint]],
+        *,
+        num_fetchers: int,
+        on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._num_fetchers = num_fetchers
+        self._on_failure = on_failure
+        self._lock = threading.Lock()
+        self._infos: dict[TopicPartition, PartitionTopicInfo] = {}
+        self._fetchers: dict[tuple[int, int], ConsumerFetcherThread] = {}
+        self._leader_finder = LeaderFinderThread(
+            f"{name}-leader-finder-thread", settings, brokers, self._add_fetchers, self._retire_idle
+        )
+
+    def start_connections(self) -> None:
+        """Start looking for leaders."""
+        self._leader_finder.start()
+
+    def stop_connections(self) -> None:
+        """Stop the leader finder, then all fetchers at once (KAFKA-880, KAFKA-4319)."""
+        self._leader_finder.close()
+        with self._lock:
+            fetchers = list(self._fetchers.values())
+            self._fetchers.clear()
+            self._infos.clear()
+        for fetcher in fetchers:
+            fetcher.close(join=False)
+        for fetcher in fetchers:
+            fetcher.close()
+
+    def add_partitions(self, infos: Iterable[PartitionTopicInfo]) -> None:
+        """Fetch these partitions from wherever their leader is."""
+        wanted = list(infos)
+        with self._lock:
+            self._infos.update({info.partition: info for info in wanted})
+        self._leader_finder.add_no_leader_partitions(wanted)
+
+    def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch these partitions no more."""
+        gone = set(partitions)
+        with self._lock:
+            for partition in gone:
+                self._infos.pop(partition, None)
+            fetchers = list(self._fetchers.values())
+        self._leader_finder.remove_no_leader_partitions(gone)
+        for fetcher in fetchers:
+            fetcher.remove_partitions(gone)
+
+    def refetch(self, info: PartitionTopicInfo, offset: int) -> None:
+        """Drop what is queued of a partition and fetch it again from ``offset``."""
+        with self._lock:
+            if self._infos.get(info.partition) is not info:
+                return
+            fetchers = list(self._fetchers.values())
+        for fetcher in fetchers:
+            fetcher.remove_partitions([info.partition])
+        info.queue.clear()
+        info.fetch_offset = offset
+        self._leader_finder.add_no_leader_partitions([info])
+
+    @property
+    def infos(self) -> list[PartitionTopicInfo]:
+        """All partitions that are to be fetched."""
+        with self._lock:
+            return list(self._infos.values())
+
+    @property
+    def no_leader_partitions(self) -> set[TopicPartition]:
+        """Partitions whose leader is being looked for."""
+        return self._leader_finder.no_leader_partitions
+
+    @property
+    def max_lag(self) -> int:
+        """The largest lag of a partition, at least 0."""
+        return max((info.lag for info in self.infos), default=0)
+
+    def _add_fetchers(self, leaders: Mapping[PartitionTopicInfo, tuple[int, Endpoint]]) -> None:
+        """Give partitions to the thread of their (broker, fetcher id); called by the leader finder."""
+        grouped: dict[tuple[int, int], tuple[Endpoint, list[PartitionTopicInfo]]] = {}
+        replaced: list[ConsumerFetcherThread] = []
+        with self._lock:
+            for info, (node, endpoint) in leaders.items():
+                if self._infos.get(info.partition) is info:  # else it was released meanwhile
+                    key = (node, fetcher_id(info.partition, self._num_fetchers))
+                    grouped.setdefault(key, (endpoint, []))[1].append(info)
+            for (node, number), (endpoint, infos) in grouped.items():
+                fetcher = self._fetchers.get((node, number))
+                if fetcher is not None and fetcher.endpoint != endpoint:  # the broker moved
+                    replaced.append(fetcher)
+                    fetcher = None
+                if fetcher is None:
+                    fetcher = ConsumerFetcherThread(
+                        f"ConsumerFetcherThread-{self._name}-{number}-{node}",
+                        endpoint,
+                        self._settings,
+                        self._leader_finder.add_no_leader_partitions,
+                        self._on_failure,
+                    )
+                    self._fetchers[node, number] = fetcher
+                    fetcher.start()
+                fetcher.add_partitions(infos)
+        for fetcher in replaced:
+            self._leader_finder.add_no_leader_partitions(fetcher.infos)
+            fetcher.close()
+
+    def _retire_idle(self) -> None:
+        """Stop fetchers that have no partition left; called by the leader finder."""
+        with self._lock:
+            idle = [key for key, fetcher in self._fetchers.items() if not fetcher.infos]
+            fetchers = [self._fetchers.pop(key) for key in idle]
+        for fetcher in fetchers:
+            fetcher.close()

@@ -1,0 +1,314 @@
+"""ConsumerFetcherThread: fetches from one broker into the queues of some partitions.
+
+Its four steps serve an endless stream and a Spark task that ends at given offsets alike.
+
+Source: Kafka 1.1 kafka.server.AbstractFetcherThread, kafka.consumer.ConsumerFetcherThread,
+PartitionTopicInfo. Different on purpose: a partition whose queue is full stays out of the request instead
+of blocking the thread, and no lock is held while the broker is asked.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from zkconsumer.broker import protocol
+from zkconsumer.broker.channel import BrokerChannel, Endpoint, Throttle
+from zkconsumer.errors import ClosedError, MessageSizeTooLargeError, OffsetOutOfRangeError, RetriableError, ZkConsumerError
+from zkconsumer.fetcher.decode import NO_LIMIT, Chunk, native
+from zkconsumer.fetcher.queues import PartitionQueue
+from zkconsumer.log import get_logger
+from zkconsumer.message import TopicPartition
+
+RESET = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
+
+#: Seconds that a request may wait for data while a partition stays out of it: the wait is how late its
+#: coming back can be. It grows to ``fetch.wait.max.ms`` as long as the queue stays full.
+_FIRST_WAIT_BESIDE_A_FULL_QUEUE_MS = 5
+
+_JOIN_TIMEOUT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """How records are fetched; times in milliseconds, sizes in bytes."""
+
+    client_id: str
+    max_wait_ms: int = 100
+    min_bytes: int = 1
+    partition_max_bytes: int = 1 << 20
+    read_committed: bool = False
+    socket_timeout: float = 30.0
+    receive_buffer: int = -1
+    backoff: float = 0.2
+
+
+@dataclass(slots=True, eq=False)
+class PartitionTopicInfo:
+    """One partition while it is owned: where its records go and how far they were fetched.
+
+    ``fetch_offset`` is the next to fetch, -1 until ``reset`` has resolved it; it is written by the one
+    fetcher thread that has the partition. ``until`` ends the fetching. ``reset`` is ``smallest`` or
+    ``largest`` for offsets that the log does not have, or None where that is an error.
+    """
+
+    partition: TopicPartition
+    queue: PartitionQueue
+    fetch_offset: int
+    until: int = NO_LIMIT
+    reset: str | None = None
+    high_watermark: int = field(default=-1, init=False)
+
+    @property
+    def lag(self) -> int:
+        """Records between what was fetched and the end of the log; -1 before the first answer."""
+        return -1 if self.high_watermark < 0 else max(0, self.high_watermark - self.fetch_offset)
+
+
+class ConsumerFetcherThread:
+    """One thread, one connection, one request at a time.
+
+    ``add_partitions``, ``remove_partitions`` and ``close`` are for other threads.
+
+    Args:
+        on_error: given the partitions that this broker cannot serve (any more).
+        on_failure: given an error for one partition's reader.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        endpoint: Endpoint,
+        settings: FetchSettings,
+        on_error: Callable[[Iterable[PartitionTopicInfo]], None],
+        on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
+    ) -> None:
+        self.endpoint = endpoint
+        self._settings = settings
+        self._on_error = on_error
+        self._on_failure = on_failure
+        self._log = get_logger("zkconsumer.fetcher", broker=str(endpoint))
+        self._channel = BrokerChannel(
+            endpoint, settings.client_id, timeout=settings.socket_timeout, receive_buffer=settings.receive_buffer
+        )
+        self._throttle = Throttle()
+        self._lock = threading.Lock()  # guards the map; never held during I/O
+        self._partition_map: dict[TopicPartition, PartitionTopicInfo] = {}
+        self._wakeup = threading.Event()
+        self._stopping = False
+        self._wait_ms = settings.max_wait_ms
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    # ---- for other threads ----
+
+    def start(self) -> None:
+        """Start fetching."""
+        self._thread.start()
+
+    def close(self, *, join: bool = True) -> None:
+        """Stop; a request under way is given up."""
+        self._stopping = True
+        self._wakeup.set()
+        self._channel.close()
+        if join and self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(_JOIN_TIMEOUT)
+
+    def add_partitions(self, infos: Iterable[PartitionTopicInfo]) -> None:
+        """Fetch these too, from their ``fetch_offset``."""
+        with self._lock:
+            for info in infos:
+                info.queue.on_room = self._wakeup.set
+                self._partition_map[info.partition] = info
+        self._wakeup.set()
+
+    def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch these no more; an answer that is under way is dropped."""
+        with self._lock:
+            for partition in partitions:
+                self._partition_map.pop(partition, None)
+
+    @property
+    def infos(self) -> list[PartitionTopicInfo]:
+        """The partitions that are fetched now."""
+        with self._lock:
+            return list(self._partition_map.values())
+
+    # ---- the thread ----
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._do_work()
+        except BaseException as error:  # a thread that ends in silence would starve its partitions (KAFKA-4384)
+            if not self._stopping:
+                self._log.error("fetcher_failed", exc_info=True)
+                for info in self.infos:
+                    self._on_failure(info, ZkConsumerError(f"fetching from broker {self.endpoint} failed: {error!r}"))
+        finally:
+            self._channel.close()
+
+    def _do_work(self) -> None:
+        self._wakeup.clear()
+        wanted = self.build_fetch_request()
+        if not wanted:
+            self._wakeup.wait()
+            return
+        failed: list[PartitionTopicInfo] = []
+        try:
+            answer = self.fetch(wanted)
+            by_partition = {info.partition: info for info in wanted}
+            for data in answer:
+                info = by_partition.pop(data.partition, None)
+                if info is not None and not self.process_partition_data(info, data):
+                    failed.append(info)
+        except ClosedError:
+            return
+        except RetriableError as error:
+            self._log.warning("fetch_failed", error=str(error), partitions=len(wanted))
+            failed = wanted
+        except ZkConsumerError as error:
+            for info in wanted:
+                self._on_failure(info, error)
+            self.remove_partitions([info.partition for info in wanted])
+            return
+        self.handle_partitions_with_errors(failed)
+
+    def build_fetch_request(self) -> list[PartitionTopicInfo]:
+        """Return the partitions to ask for: those that are not at their end and whose queue has room.
+
+        The order is that of the map, in which those that returned data go to the end: the first with data
+        gets a record of any size (KIP-74), and so each gets its turn.
+        """
+        with self._lock:
+            open_ones = [i for i in self._partition_map.values() if i.fetch_offset < i.until]
+        wanted = [info for info in open_ones if info.queue.has_room]
+        if len(wanted) == len(open_ones):
+            self._wait_ms = self._settings.max_wait_ms
+        else:
+            previous = self._wait_ms if self._wait_ms < self._settings.max_wait_ms else 0
+            self._wait_ms = min(
+                self._settings.max_wait_ms, 2 * previous or _FIRST_WAIT_BESIDE_A_FULL_QUEUE_MS
+            )
+        return wanted
+
+    def fetch(self, wanted: Sequence[PartitionTopicInfo]) -> Sequence[protocol.PartitionData]:
+        """Ask the broker; offsets that are not known yet are resolved first."""
+        for info in wanted:
+            if info.fetch_offset < 0:
+                self._reset(info)
+        pause = self._throttle.remaining()
+        if pause:
+            self._pause(pause)
+        request = protocol.fetch_request(
+            {info.partition: info.fetch_offset for info in wanted},
+            max_wait_ms=self._wait_ms,
+            min_bytes=self._settings.min_bytes,
+            partition_max_bytes=self._settings.partition_max_bytes,
+            read_committed=self._settings.read_committed,
+        )
+        with self._channel.exchange(request) as frame:
+            answer = protocol.read_fetch_answer(frame, request.API_VERSION)
+        self._throttle.note(answer.throttle_time_ms)
+        if answer.error_code:
+            raise RetriableError(f"broker {self.endpoint} refused a fetch with error {answer.error_code}")
+        return answer.partitions
+
+    def process_partition_data(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
+        """Put what came into the partition's queue; False where the partition has to find its leader anew."""
+        if self._partition_map.get(info.partition) is not info:
+            return True  # it was taken away meanwhile
+        if data.error_code == protocol.OFFSET_OUT_OF_RANGE:
+            return self._out_of_range(info)
+        if data.error_code:
+            self._log.info("partition_error", partition=str(info.partition), code=data.error_code)
+            return False
+        info.high_watermark = data.high_watermark
+        if not len(data.records):
+            return True
+        next_offset, complete = native.next_offset(data.records)
+        if not complete:
+            return self._nothing_complete(info, data)
+        chunk = Chunk(info.partition, info.fetch_offset, next_offset, data.records, data.aborted, info.until)
+        info.fetch_offset = next_offset
+        info.queue.put(chunk)
+        with self._lock:
+            if self._partition_map.pop(info.partition, None) is info:
+                self._partition_map[info.partition] = info  # to the end
+        return True
+
+    def handle_partitions_with_errors(self, infos: Sequence[PartitionTopicInfo]) -> None:
+        """Hand partitions back to the leader finder."""
+        if not infos:
+            return
+        with self._lock:
+            ours = [info for info in infos if self._partition_map.get(info.partition) is info]
+            for info in ours:
+                del self._partition_map[info.partition]
+        self._on_error(ours)
+        if len(ours) == len(infos):
+            self._pause(self._settings.backoff)
+
+    def _pause(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._stopping and (left := deadline - time.monotonic()) > 0:
+            self._wakeup.wait(left)
+            self._wakeup.clear()
+
+    def _nothing_complete(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
+        """An answer without one whole entry: too large for the limit, or damaged at its start."""
+        limit = self._settings.partition_max_bytes
+        topic, partition = info.partition
+        if len(data.records) < limit:
+            # Not cut by the limit: the reader finds out what is wrong with it.
+            info.queue.put(Chunk(info.partition, info.fetch_offset, info.fetch_offset, data.records))
+            return self._stop(info)
+        self._on_failure(
+            info,
+            MessageSizeTooLargeError(
+                f"topic {topic!r} partition {partition} offset {info.fetch_offset}: a record is larger than "
+                f"fetch.message.max.bytes = {limit}, and this broker does not send it whole; raise that setting"
+            ),
+        )
+        return self._stop(info)
+
+    def _stop(self, info: PartitionTopicInfo) -> bool:
+        self.remove_partitions([info.partition])
+        return True
+
+    def _out_of_range(self, info: PartitionTopicInfo) -> bool:
+        topic, partition = info.partition
+        asked = info.fetch_offset
+        if info.reset is None:
+            start, end = self._list_offset(info, protocol.EARLIEST), self._list_offset(info, protocol.LATEST)
+            self._on_failure(
+                info,
+                OffsetOutOfRangeError(
+                    f"topic {topic!r} partition {partition}: offset {asked} is not in the log, which holds offsets "
+                    f"from {start} to {end}"
+                ),
+            )
+            return self._stop(info)
+        info.fetch_offset = -1
+        self._reset(info)
+        self._log.warning(
+            "offset_out_of_range", topic=topic, partition=partition, offset=asked, reset_to=info.fetch_offset
+        )
+        return True
+
+    def _reset(self, info: PartitionTopicInfo) -> None:
+        """Start where ``auto.offset.reset`` says; the reader learns of it through the queue."""
+        offset = self._list_offset(info, RESET[info.reset or "largest"])
+        info.fetch_offset = offset
+        info.queue.put(Chunk(info.partition, offset, offset, b""))
+
+    def _list_offset(self, info: PartitionTopicInfo, timestamp: int) -> int:
+        request = protocol.list_offsets_request(
+            [info.partition], timestamp, read_committed=self._settings.read_committed
+        )
+        error, offset = protocol.read_offsets_answer(self._channel.request(request))[info.partition]
+        if error or offset < 0:
+            raise RetriableError(f"broker {self.endpoint} cannot tell offsets of {info.partition}: error {error}")
+        return offset
+
