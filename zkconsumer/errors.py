@@ -75,7 +75,11 @@ class MessageSizeTooLargeError(ZkConsumerError):
 
 
 class CorruptRecordError(ZkConsumerError):
-    """The CRC or the structure of a record batch is wrong."""
+    """The CRC or the structure of a record batch is wrong; ``offset`` is where reading goes on."""
+
+    def __init__(self, message: str, offset: int = -1) -> None:
+        super().__init__(message)
+        self.offset = offset
 
 
 class UnsupportedBrokerError(ZkConsumerError):

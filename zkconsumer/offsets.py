@@ -24,6 +24,7 @@ class ZooKeeperOffsets:
         self._session = session
         self._paths = GroupPaths(group)
         self._seen: dict[TopicPartition, tuple[int, int]] = {}  # offset and znode version, -1 where missing
+        self._may_go_back: set[TopicPartition] = set()
         self._log = get_logger("zkconsumer.offsets", group=group)
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -41,7 +42,8 @@ class ZooKeeperOffsets:
     ) -> dict[TopicPartition, int]:
         """Store offsets; those that are stored already are not written again (KAFKA-987).
 
-        A lower offset than the stored one is written only with ``may_go_back``, and logged.
+        A lower offset than the stored one is written only with ``may_go_back`` or once after ``allow_back``,
+        and logged.
 
         Returns:
             what the znodes of these partitions hold now.
@@ -53,12 +55,18 @@ class ZooKeeperOffsets:
         while pending:
             pending = self._write(pending, may_go_back)
             self.fetch(pending)
+        self._may_go_back -= offsets.keys()
         return {partition: self._seen[partition][0] for partition in offsets}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop what is remembered of partitions that others may write from now on."""
         for partition in partitions:
             self._seen.pop(partition, None)
+            self._may_go_back.discard(partition)
+
+    def allow_back(self, partition: TopicPartition) -> None:
+        """Let the next commit of a partition lower its offset: its position was reset."""
+        self._may_go_back.add(partition)
 
     def _write(self, offsets: Mapping[TopicPartition, int], may_go_back: bool) -> dict[TopicPartition, int]:
         """Write what has to be written and return what met another version than the one seen."""
@@ -68,14 +76,15 @@ class ZooKeeperOffsets:
             if offset == stored:
                 continue
             if offset < stored:
+                allowed = may_go_back or partition in self._may_go_back
                 self._log.warning(
-                    "offset_goes_back" if may_go_back else "offset_not_moved_back",
+                    "offset_goes_back" if allowed else "offset_not_moved_back",
                     topic=partition.topic,
                     partition=partition.partition,
                     offset=offset,
                     stored=stored,
                 )
-                if not may_go_back:
+                if not allowed:
                     continue
             writes.append((partition, offset, version))
         refused = {p: o for p, o, version in writes if version < 0 and not self._create(p, o)}

@@ -750,6 +750,8 @@ static PyObject *messages(PyObject *self, PyObject *args) {
             list = NULL;
             break;
         }
+        /* Its fields cannot lead back to it, so the garbage collector need not walk it. */
+        PyObject_GC_UnTrack(m);
         PyList_SetItem(list, row, m);
     }
     for (int i = 0; i < 3; i++) Py_XDECREF(types[i]);

@@ -131,6 +131,8 @@ class ChunkReader:
             except ValueError as error:
                 raise self._corrupt(*error.args) from None
             if found is None:
+                if not self._position and chunk.next_offset == chunk.fetch_offset and len(chunk.data):
+                    raise self._corrupt("no complete entry", 0)
                 return
             segment = Segment(*found)
             if segment.base_offset >= chunk.until:
@@ -146,7 +148,8 @@ class ChunkReader:
             f"topic {topic!r} partition {partition} offset {self._next_offset}: {reason}, "
             f"at byte {position} of {len(self._chunk.data)} fetched from offset {self._chunk.fetch_offset}. "
             "It will be fetched again; if it stays, restore the partition from a replica or commit an "
-            "offset behind the damaged batch"
+            "offset behind the damaged batch",
+            self._next_offset,
         )
 
     def _is_hidden(self, segment: Segment) -> bool:

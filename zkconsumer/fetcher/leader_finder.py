@@ -29,6 +29,7 @@ class LeaderFinderThread:
         brokers: the brokers to ask, one after the other.
         add_fetchers: takes partitions with their leaders.
         retire_idle: called after each round.
+        on_failure: told of the partitions that wait, should this thread fail.
     """
 
     def __init__(
@@ -38,11 +39,13 @@ class LeaderFinderThread:
         brokers: Callable[[], Sequence[Endpoint]],
         add_fetchers: Callable[[Mapping[PartitionTopicInfo, tuple[int, Endpoint]]], None],
         retire_idle: Callable[[], None],
+        on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
     ) -> None:
         self._settings = settings
         self._brokers = brokers
         self._add_fetchers = add_fetchers
         self._retire_idle = retire_idle
+        self._on_failure = on_failure
         self._log = get_logger("zkconsumer.leader_finder")
         self._lookup = LeaderLookup(settings.client_id, min(settings.socket_timeout, _LOOKUP_TIMEOUT))
         self._lock = threading.Lock()
@@ -82,11 +85,18 @@ class LeaderFinderThread:
             return set(self._no_leader)
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            self._changed.wait()
-            self._changed.clear()
-            while not self._stop.is_set() and self._one_round():
-                self._stop.wait(self._settings.backoff)
+        try:
+            while not self._stop.is_set():
+                self._changed.wait()
+                self._changed.clear()
+                while not self._stop.is_set() and self._one_round():
+                    self._stop.wait(self._settings.backoff)
+        except BaseException as error:
+            self._log.error("leader_finder_failed", exc_info=True)
+            with self._lock:
+                waiting = list(self._no_leader.values())
+            for info in waiting:
+                self._on_failure(info, ZkConsumerError(f"looking for the leader of {info.partition} failed: {error!r}"))
 
     def _one_round(self) -> bool:
         """Place what has a leader; True while something is left."""

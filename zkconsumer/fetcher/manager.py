@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from zkconsumer.broker.channel import Endpoint
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.leader_finder import LeaderFinderThread
+from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
 from zkconsumer.message import TopicPartition
 
@@ -63,7 +64,7 @@ class ConsumerFetcherManager:
         self._infos: dict[TopicPartition, PartitionTopicInfo] = {}
         self._fetchers: dict[tuple[int, int], ConsumerFetcherThread] = {}
         self._leader_finder = LeaderFinderThread(
-            f"{name}-leader-finder-thread", settings, brokers, self._add_fetchers, self._retire_idle
+            f"{name}-leader-finder-thread", settings, brokers, self._add_fetchers, self._retire_idle, on_failure
         )
 
     def start_connections(self) -> None:
@@ -100,17 +101,19 @@ class ConsumerFetcherManager:
         for fetcher in fetchers:
             fetcher.remove_partitions(gone)
 
-    def refetch(self, info: PartitionTopicInfo, offset: int) -> None:
-        """Drop what is queued of a partition and fetch it again from ``offset``."""
+    def refetch(self, queue: PartitionQueue, partition: TopicPartition, offset: int) -> None:
+        """Drop what is queued of a partition and fetch it again from ``offset``.
+
+        The partition gets a new queue, so that an answer that is under way ends in the closed one.
+        """
         with self._lock:
-            if self._infos.get(info.partition) is not info:
-                return
-            fetchers = list(self._fetchers.values())
-        for fetcher in fetchers:
-            fetcher.remove_partitions([info.partition])
-        info.queue.clear()
-        info.fetch_offset = offset
-        self._leader_finder.add_no_leader_partitions([info])
+            info = self._infos.get(partition)
+        if info is None or info.queue is not queue:
+            return  # released meanwhile
+        self.remove_partitions([partition])
+        queue.close()
+        renewed = PartitionTopicInfo(partition, queue.renewed(), offset, info.until, info.reset)
+        self.add_partitions([renewed])
 
     @property
     def infos(self) -> list[PartitionTopicInfo]:

@@ -71,7 +71,7 @@ class StreamQueue:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Have the next ``take`` raise."""
+        """Have the next ``take`` raise; of several errors the last one."""
         with self._lock:
             self._error = error
             self._changed.notify_all()
@@ -114,15 +114,15 @@ class PartitionQueue:
                 stream._ready.append(self)
             stream._changed.notify()
 
-    def clear(self) -> None:
-        """Drop what is queued."""
+    def close(self) -> None:
+        """Drop what is queued, and what still comes."""
         stream = self._stream
         with stream._lock:
+            self.is_closed = True
             if self._chunks:
                 self._chunks.clear()
                 stream._ready.remove(self)
 
-    def close(self) -> None:
-        """Drop what is queued, and what still comes."""
-        self.is_closed = True
-        self.clear()
+    def renewed(self) -> PartitionQueue:
+        """Return an empty queue of the same stream and capacity."""
+        return PartitionQueue(self._stream, self._capacity)

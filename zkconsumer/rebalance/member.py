@@ -57,13 +57,14 @@ class GroupMember:
             )
         self.cluster: Cluster = self._bootstrap or ZooKeeperCluster(self.session)
         self._handler = handler
+        self._offsets = ZooKeeperOffsets(self.session, config.group_id)
         self._listener = ZKRebalancerListener(
             config,
             self.consumer_id,
             Registration(dict(topics)),
             self.session,
             self.cluster,
-            ZooKeeperOffsets(self.session, config.group_id),
+            self._offsets,
             handler,
             events,
             commit_interval=config.auto_commit_interval_ms / 1000 if auto_commit else None,
@@ -142,6 +143,6 @@ class GroupMember:
             future.cancel()
             raise ZooKeeperUnavailableError(f"offsets were not stored within {patience:g} s") from error
 
-    def submit(self, function: Callable[[], Any]) -> Any:
-        """Run a function in the member's thread; returns a future."""
-        return self._listener.submit(function)
+    def allow_back(self, partition: TopicPartition) -> None:
+        """Let the next commit of the partition lower its offset: its position was reset."""
+        self._listener.submit(lambda: self._offsets.allow_back(partition))

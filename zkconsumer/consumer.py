@@ -1,0 +1,269 @@
+"""ZookeeperConsumerConnector: a consumer of Kafka topics in a ZooKeeper-coordinated group.
+
+Source: Kafka 1.1 kafka.consumer.ZookeeperConsumerConnector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from types import TracebackType
+
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.errors import ClosedError, MessageStreamsExistError, OwnershipLostError, ZkConsumerError
+from zkconsumer.fetcher.manager import ConsumerFetcherManager
+from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.fetcher.thread import FetchSettings, PartitionTopicInfo
+from zkconsumer.log import get_logger
+from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
+from zkconsumer.rebalance.listener import Claim
+from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.registry import thread_ids
+from zkconsumer.stream import KafkaStream
+
+
+class ZookeeperConsumerConnector:
+    """One member of a consumer group, with its streams.
+
+    ::
+
+        config = ConsumerConfig.from_properties("consumer.properties")
+        with create_consumer(config) as consumer:
+            streams = consumer.create_message_streams({"orders": 1})
+            for message in streams["orders"][0]:
+                print(message.partition, message.offset, message.value)
+
+    Leaving the ``with`` block without an exception stores the offsets of all that was handed out, unless
+    ``auto.commit.enable`` is false.
+    """
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.config = config
+        self._log = get_logger("zkconsumer.consumer", group=config.group_id)
+        self._parts: _Running | None = None
+        self._closed = False
+
+    def __enter__(self) -> ZookeeperConsumerConnector:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and self._parts is not None and not self._closed and self.config.auto_commit_enable:
+                self.commit_offsets()
+        finally:
+            self.shutdown()
+
+    def create_message_streams(
+        self,
+        topic_count: Mapping[str, int],
+        key_decoder: Decoder | None = None,
+        value_decoder: Decoder | None = None,
+    ) -> dict[str, list[KafkaStream]]:
+        """Join the group and return that many streams per topic.
+
+        Waits for the first rebalance. A topic that does not exist yet is consumed as soon as it does.
+
+        Args:
+            topic_count: topic to number of streams; may be empty, then the member owns nothing.
+            key_decoder: applied to ``message.key`` at each access; None leaves bytes.
+            value_decoder: the same for ``message.value``.
+
+        Raises:
+            MessageStreamsExistError: this was called before.
+            ZooKeeperUnavailableError, ConfigurationError, ConsumerRebalanceFailedError: see ``GroupMember.start``;
+                nothing is left behind.
+        """
+        if self._closed:
+            raise ClosedError("the consumer is shut down; create a new one")
+        if self._parts is not None:
+            raise MessageStreamsExistError("create_message_streams can be called once per consumer")
+        parts = _Running(self.config, topic_count, key_decoder, value_decoder)
+        try:
+            parts.start()
+        except BaseException:
+            parts.close()
+            raise
+        self._parts = parts
+        return parts.streams
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int] | None = None) -> dict[TopicPartition, int]:
+        """Store in ZooKeeper that all messages handed out so far are consumed, the one in hand included.
+
+        Args:
+            offsets: instead of that, the next offset to consume of partitions that are owned; may move back.
+
+        Returns:
+            the offsets that are stored now.
+
+        Raises:
+            OwnershipLostError: a partition is not owned.
+            ZooKeeperUnavailableError: not everything was stored.
+        """
+        if self._parts is None or self._closed:
+            raise ClosedError("the consumer has no streams (any more), so there is nothing to commit")
+        return self._parts.commit(offsets)
+
+    def shutdown(self) -> None:
+        """Leave the group: stop fetching, end the streams, store what was consumed, give partitions back.
+
+        Bounded, and idempotent. May be called from any thread.
+        """
+        self._closed = True
+        if self._parts is not None:
+            self._parts.close()
+
+    @property
+    def consumer_id(self) -> str | None:
+        """The member's id in the group, once there are streams."""
+        return self._parts.member.consumer_id if self._parts else None
+
+    @property
+    def assignment(self) -> dict[TopicPartition, str]:
+        """The partitions that are owned now, each with its thread id."""
+        return self._parts.member.assignment if self._parts else {}
+
+    @property
+    def lag(self) -> dict[TopicPartition, int]:
+        """Records that are not fetched yet, of each partition; -1 where that is not known yet."""
+        return {info.partition: info.lag for info in self._parts.fetchers.infos} if self._parts else {}
+
+
+def create_consumer(config: ConsumerConfig) -> ZookeeperConsumerConnector:
+    """Return a consumer; it joins the group when its streams are created."""
+    return ZookeeperConsumerConnector(config)
+
+
+class _Running:
+    """The member, its fetchers and its streams; the member's ``PartitionHandler``."""
+
+    #: Streams stop at once.
+    release_timeout = 0.0
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        topic_count: Mapping[str, int],
+        key_decoder: Decoder | None,
+        value_decoder: Decoder | None,
+    ) -> None:
+        assert config.client_id is not None
+        self._config = config
+        self.member = GroupMember(config, topic_count, self, auto_commit=config.auto_commit_enable)
+        self.fetchers = ConsumerFetcherManager(
+            self.member.consumer_id,
+            FetchSettings(
+                client_id=config.client_id,
+                max_wait_ms=config.fetch_wait_max_ms,
+                min_bytes=config.fetch_min_bytes,
+                partition_max_bytes=config.fetch_message_max_bytes,
+                read_committed=config.read_committed,
+                socket_timeout=config.socket_timeout_ms / 1000,
+                receive_buffer=config.socket_receive_buffer_bytes,
+                backoff=config.refresh_leader_backoff_ms / 1000,
+            ),
+            self.member.cluster.brokers,
+            num_fetchers=config.num_consumer_fetchers,
+            on_failure=self._fail_stream,
+        )
+        timeout = config.consumer_timeout_ms
+        message_type = decoded_message_type(key_decoder, value_decoder)
+        self._queues: dict[tuple[str, str], StreamQueue] = {}
+        self._by_thread: dict[tuple[str, str], KafkaStream] = {}
+        self.streams: dict[str, list[KafkaStream]] = {}
+        for topic, count in topic_count.items():
+            self.streams[topic] = []
+            for thread in thread_ids(self.member.consumer_id, count):
+                queue = StreamQueue()
+                stream = KafkaStream(
+                    topic,
+                    config.client_id,
+                    queue,
+                    message_type=message_type,
+                    timeout=timeout / 1000 if timeout >= 0 else None,
+                    check_crcs=config.check_crcs,
+                    refetch=self.fetchers.refetch,
+                    on_reset=self.member.allow_back,
+                )
+                self._queues[topic, thread] = queue
+                self._by_thread[topic, thread] = stream
+                self.streams[topic].append(stream)
+        self._threads: dict[TopicPartition, str] = {}
+
+    def start(self) -> None:
+        self.fetchers.start_connections()
+        self.member.start()
+
+    def close(self) -> None:
+        self.member.close()
+        self.fetchers.stop_connections()
+        for stream in self._by_thread.values():
+            stream.close()
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
+        if offsets is not None:
+            return self.member.commit(offsets, may_go_back=True)
+        return self.member.commit(lambda: self._collect(handed_out=True))
+
+    def _collect(self, *, handed_out: bool) -> dict[TopicPartition, int]:
+        """Return the positions of the streams, as far as they are known."""
+        return {
+            partition: offset
+            for stream in self._by_thread.values()
+            for partition, offset in stream.positions(handed_out=handed_out).items()
+            if offset >= 0
+        }
+
+    # ---- PartitionHandler, in the member's thread ----
+
+    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        infos = []
+        for partition, claim in claims.items():
+            key = partition.topic, claim.thread_id
+            self._threads[partition] = claim.thread_id
+            self._by_thread[key].acquire(partition, claim.offset)
+            queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks)
+            infos.append(
+                PartitionTopicInfo(partition, queue, claim.offset, reset=self._config.auto_offset_reset)
+            )
+        self.fetchers.add_partitions(infos)
+
+    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
+        del final  # nothing is waited for
+        positions = self._stop(partitions)
+        return positions if self._config.auto_commit_enable else {}
+
+    def lose(self) -> None:
+        self._stop(set(self._threads))
+
+    def consumed(self) -> Mapping[TopicPartition, int]:
+        return self._collect(handed_out=False)
+
+    def fail(self, error: BaseException) -> None:
+        for stream in self._queues.values():
+            stream.fail(
+                error if isinstance(error, ZkConsumerError) else ZkConsumerError(f"the group member failed: {error!r}")
+            )
+
+    def _stop(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
+        """Stop fetching and delivering; returns what was consumed."""
+        queues = {info.partition: info.queue for info in self.fetchers.infos if info.partition in partitions}
+        self.fetchers.remove_partitions(partitions)
+        for queue in queues.values():
+            queue.close()
+        positions: dict[TopicPartition, int] = {}
+        for partition in partitions:
+            thread = self._threads.pop(partition, None)
+            if thread is not None:
+                positions.update(self._by_thread[partition.topic, thread].release({partition}))
+        return positions
+
+    # ---- for the fetchers ----
+
+    def _fail_stream(self, info: PartitionTopicInfo, error: ZkConsumerError) -> None:
+        thread = self._threads.get(info.partition)
+        if thread is not None:
+            self._queues[info.partition.topic, thread].fail(error)
+
+
+__all__ = ["ConsumerConfig", "OwnershipLostError", "ZookeeperConsumerConnector", "create_consumer"]

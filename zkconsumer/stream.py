@@ -1,0 +1,266 @@
+"""KafkaStream: what an application reads, message by message or as Arrow batches.
+
+Source: Kafka 1.1 kafka.consumer.KafkaStream, ConsumerIterator. Different on purpose: a message counts as
+consumed when the next one is asked for, not when it is handed out, so that a crash repeats it instead of
+losing it; and an error leaves the stream usable.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+from typing import Any
+
+from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
+from zkconsumer.fetcher.decode import MAX_ROWS, ArrowReader, Chunk, read_messages
+from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.message import MessageAndMetadata, TopicPartition
+
+#: Messages that are made at once: enough to make the call cheap, few enough to stay in the cache.
+_MESSAGES_AT_ONCE = 2048
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    """Decoded items of one partition that are being handed out.
+
+    ``waiting`` holds those that are not; whoever takes one from it, the application or ``release``, has it
+    for good, since a deque's ``popleft`` is atomic. So no lock is needed per message.
+    """
+
+    queue: PartitionQueue
+    partition: TopicPartition
+    starts: Callable[[int], int]
+    size: int
+    next_offset: int
+    waiting: deque[Any]
+
+
+class KafkaStream:
+    """The records of one thread id: those of the partitions that are assigned to it.
+
+    Iterate over it for messages, or over ``batches()`` for Arrow record batches; one or the other. Used by
+    one application thread. Both end when the connector is shut down.
+
+    Raises, while iterating:
+        ConsumerTimeoutError: nothing came for ``consumer.timeout.ms``.
+        CorruptRecordError: a damaged batch; the partition is fetched again from there.
+        ZkConsumerError: what a fetcher or the group met that it has no answer to.
+
+    The stream can be read on after each of them.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        client_id: str,
+        queue: StreamQueue,
+        *,
+        message_type: type[MessageAndMetadata],
+        timeout: float | None,
+        check_crcs: bool,
+        refetch: Callable[[PartitionQueue, TopicPartition, int], None],
+        on_reset: Callable[[TopicPartition], object],
+    ) -> None:
+        self.topic = topic
+        self.client_id = client_id
+        self._queue = queue
+        self._message_type = message_type
+        self._timeout = timeout
+        self._check_crcs = check_crcs
+        self._refetch = refetch
+        self._on_reset = on_reset
+        self._lock = threading.Lock()  # guards what follows, for a few assignments at a time
+        self._positions: dict[TopicPartition, int] = {}
+        self._piece: _Piece | None = None
+        # The application's thread only.
+        self._pop: Callable[[], Any] = deque[Any]().popleft
+        self._pieces: Iterator[_Piece] = iter(())
+        self._pieces_of: tuple[PartitionQueue, TopicPartition] | None = None
+        self._batches: _Batches | None = None
+
+    def __repr__(self) -> str:
+        # Printing a stream must not read it (KAFKA-1146).
+        return f"<KafkaStream {self.client_id} {self.topic}>"
+
+    # ---- for the application ----
+
+    def __iter__(self) -> KafkaStream:
+        return self
+
+    def __next__(self) -> MessageAndMetadata:
+        try:
+            message: MessageAndMetadata = self._pop()
+        except IndexError:
+            message = self._advance(self._message_pieces)
+        return message
+
+    def batches(self, max_rows: int = MAX_ROWS, *, include_headers: bool = False) -> Iterator[Any]:
+        """Return an iterator of Arrow record batches, each of one partition.
+
+        The columns are those of Spark's own Kafka source. A batch counts as consumed when the next one is
+        asked for. The iterator can be used on after an error, and asking again returns the same one.
+
+        Args:
+            max_rows: rows of a batch, unless a single batch of the log has more; fewer when 8 MB come first.
+        """
+        if self._batches is None:
+            reader = ArrowReader(include_headers=include_headers, check_crcs=self._check_crcs, max_rows=max_rows)
+            self._batches = _Batches(self, reader)
+        return self._batches
+
+    # ---- for the connector, in the member's thread ----
+
+    def acquire(self, partition: TopicPartition, offset: int) -> None:
+        """Take note of a partition's position; -1 until it is known."""
+        with self._lock:
+            self._positions[partition] = offset
+
+    def release(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
+        """Hand out nothing more of the partitions and return what has been consumed of each.
+
+        Their queues are closed before.
+        """
+        with self._lock:
+            piece = self._piece
+            if piece is not None and piece.partition in partitions:
+                left = 0
+                try:
+                    while True:
+                        piece.waiting.popleft()
+                        left += 1
+                except IndexError:
+                    pass
+                handed = piece.size - left
+                if handed:
+                    self._positions[piece.partition] = piece.starts(handed - 1)
+                self._piece = None
+            return {p: self._positions.pop(p) for p in partitions if p in self._positions}
+
+    def positions(self, *, handed_out: bool) -> dict[TopicPartition, int]:
+        """Return the next offset to consume of each partition, -1 where it is not known yet.
+
+        Args:
+            handed_out: count what the application has in hand as consumed.
+        """
+        with self._lock:
+            positions = dict(self._positions)
+            piece = self._piece
+            if piece is not None:
+                handed = piece.size - len(piece.waiting)
+                if handed == piece.size and handed_out:
+                    positions[piece.partition] = piece.next_offset
+                elif handed:
+                    positions[piece.partition] = piece.starts(handed if handed_out else handed - 1)
+            return positions
+
+    def close(self) -> None:
+        """End the iteration."""
+        self._queue.close()
+        with self._lock:
+            partitions = set(self._positions)
+        self.release(partitions)
+
+    # ---- the application's thread ----
+
+    def _advance(self, read: Callable[[PartitionQueue, Chunk], Iterator[_Piece]]) -> Any:
+        """Finish the piece in hand, go on to the next one and return its first item."""
+        while True:
+            with self._lock:
+                piece, self._piece = self._piece, None
+                if piece is not None:
+                    self._positions[piece.partition] = piece.next_offset
+            piece = self._next_piece()
+            if piece is None:
+                self._begin_chunk(read)
+                continue
+            with self._lock:
+                if piece.queue.is_closed or self._queue.is_closed:
+                    self._pieces = iter(())
+                    continue
+                self._piece = piece
+            self._pop = piece.waiting.popleft
+            try:
+                return self._pop()
+            except IndexError:
+                continue  # released before anything was handed out
+
+    def _next_piece(self) -> _Piece | None:
+        try:
+            return next(self._pieces, None)
+        except CorruptRecordError as error:
+            self._pieces = iter(())
+            assert self._pieces_of is not None
+            self._refetch(*self._pieces_of, error.offset)
+            raise
+        except ZkConsumerError:
+            self._pieces = iter(())
+            raise
+
+    def _begin_chunk(self, read: Callable[[PartitionQueue, Chunk], Iterator[_Piece]]) -> None:
+        taken = self._queue.take(self._timeout)
+        if taken is None:
+            if self._queue.is_closed:
+                raise StopIteration
+            assert self._timeout is not None
+            raise ConsumerTimeoutError(
+                f"no record of {self.topic!r} came within consumer.timeout.ms = {self._timeout * 1000:.0f}"
+            )
+        queue, chunk = taken
+        if not len(chunk.data):  # a start offset that was looked up, or looked up anew
+            with self._lock:
+                if not queue.is_closed and chunk.partition in self._positions:
+                    self._positions[chunk.partition] = chunk.fetch_offset
+            self._on_reset(chunk.partition)
+            return
+        self._pieces_of = queue, chunk.partition
+        self._pieces = read(queue, chunk)
+
+    def _message_pieces(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[_Piece]:
+        found = read_messages(
+            chunk, self._message_type, check_crcs=self._check_crcs, max_rows=_MESSAGES_AT_ONCE
+        )
+        for messages, next_offset in found:
+            yield _Piece(
+                queue,
+                chunk.partition,
+                lambda i, messages=messages: messages[i].offset,  # type: ignore[misc]
+                len(messages),
+                next_offset,
+                deque(messages),
+            )
+        yield _end_of(queue, chunk)
+
+
+def _end_of(queue: PartitionQueue, chunk: Chunk) -> _Piece:
+    """An empty piece that moves the position over what has no rows: markers, aborted or compacted records."""
+    return _Piece(queue, chunk.partition, lambda _index: chunk.next_offset, 0, chunk.next_offset, deque())
+
+
+class _Batches:
+    """The record batches of a stream; an iterator that survives errors, which a generator would not."""
+
+    def __init__(self, stream: KafkaStream, reader: ArrowReader) -> None:
+        self._stream = stream
+        self._reader = reader
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> Any:
+        return self._stream._advance(self._pieces)
+
+    def _pieces(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[_Piece]:
+        for batch, next_offset in self._reader.read(chunk):
+            first = batch.column(4)[0].as_py()
+            yield _Piece(
+                queue,
+                chunk.partition,
+                lambda _index, first=first: first,  # type: ignore[misc]
+                1,
+                next_offset,
+                deque([batch]),
+            )
+        yield _end_of(queue, chunk)
