@@ -223,9 +223,7 @@ class _Running:
             self._threads[partition] = claim.thread_id
             self._by_thread[key].acquire(partition, claim.offset)
             queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks)
-            infos.append(
-                PartitionTopicInfo(partition, queue, claim.offset, reset=self._config.auto_offset_reset)
-            )
+            infos.append(PartitionTopicInfo(partition, queue, claim.offset, reset=self._config.auto_offset_reset))
         self.fetchers.add_partitions(infos)
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-_PLAIN = [
+_PLAIN: list[Any] = [
     structlog.stdlib.filter_by_level,
     structlog.processors.format_exc_info,
     structlog.processors.KeyValueRenderer(key_order=["event"]),

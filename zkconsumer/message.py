@@ -48,9 +48,7 @@ class MessageAndMetadata(NamedTuple):
         return self.value
 
 
-def decoded_message_type(
-    key_decoder: Decoder | None, value_decoder: Decoder | None
-) -> type[MessageAndMetadata]:
+def decoded_message_type(key_decoder: Decoder | None, value_decoder: Decoder | None) -> type[MessageAndMetadata]:
     """Return the message class whose ``key`` and ``value`` go through the decoders at each access.
 
     Decoding is lazy so that a decoder's exception reaches whoever reads the field, and the stream

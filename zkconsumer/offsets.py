@@ -37,9 +37,7 @@ class ZooKeeperOffsets:
             self._seen[partition] = (found[partition], node.version if node else -1)
         return found
 
-    def commit(
-        self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False
-    ) -> dict[TopicPartition, int]:
+    def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
         """Store offsets; those that are stored already are not written again (KAFKA-987).
 
         A lower offset than the stored one is written only with ``may_go_back`` or once after ``allow_back``,
@@ -90,11 +88,11 @@ class ZooKeeperOffsets:
         refused = {p: o for p, o, version in writes if version < 0 and not self._create(p, o)}
         updates = [write for write in writes if write[2] >= 0]
         versions = self._session.set_many([(self._paths.offset(p), b"%d" % o, v) for p, o, v in updates])
-        for (partition, offset, _), version in zip(updates, versions, strict=True):
-            if version is None:
+        for (partition, offset, _), written in zip(updates, versions, strict=True):
+            if written is None:
                 refused[partition] = offset
             else:
-                self._seen[partition] = (offset, version)
+                self._seen[partition] = (offset, written)
         return refused
 
     def _create(self, partition: TopicPartition, offset: int) -> bool:

@@ -219,9 +219,7 @@ class KafkaStream:
         self._pieces = read(queue, chunk)
 
     def _message_pieces(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[_Piece]:
-        found = read_messages(
-            chunk, self._message_type, check_crcs=self._check_crcs, max_rows=_MESSAGES_AT_ONCE
-        )
+        found = read_messages(chunk, self._message_type, check_crcs=self._check_crcs, max_rows=_MESSAGES_AT_ONCE)
         for messages, next_offset in found:
             yield _Piece(
                 queue,

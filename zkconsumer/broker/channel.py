@@ -85,9 +85,7 @@ class BrokerChannel:
         receive_buffer: bytes of the socket's receive buffer; -1 leaves it to the system.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, client_id: str, *, timeout: float = 30.0, receive_buffer: int = -1
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, client_id: str, *, timeout: float = 30.0, receive_buffer: int = -1) -> None:
         self.endpoint = endpoint
         self.versions: BrokerVersionData | None = None
         self._client_id = client_id
@@ -203,9 +201,7 @@ class BrokerChannel:
             # A refusal has the layout of version 0 and names the newest version that the broker has.
             version = next((key.max_version for key in reply.api_keys if key.api_key == 18), 0)
         self._shut()
-        raise UnsupportedBrokerError(
-            f"broker {self.endpoint} refused ApiVersions with error {reply.error_code}"
-        )
+        raise UnsupportedBrokerError(f"broker {self.endpoint} refused ApiVersions with error {reply.error_code}")
 
     @contextlib.contextmanager
     def _mapped_errors(self, doing: str) -> Iterator[None]:

@@ -138,9 +138,7 @@ def _read_partition(walk: _Walk, topic: str, version: int) -> PartitionData:
             walk.tags()
     if version >= 11:
         walk.int32()  # preferred read replica: only told to clients with a rack
-    return PartitionData(
-        TopicPartition(topic, partition), error, high_watermark, log_start, aborted, walk.records()
-    )
+    return PartitionData(TopicPartition(topic, partition), error, high_watermark, log_start, aborted, walk.records())
 
 
 class _Walk:
@@ -188,9 +186,7 @@ class _Walk:
                 self._frame.read(self._uvarint())
 
 
-def list_offsets_request(
-    partitions: Iterable[TopicPartition], timestamp: int, *, read_committed: bool = False
-) -> Any:
+def list_offsets_request(partitions: Iterable[TopicPartition], timestamp: int, *, read_committed: bool = False) -> Any:
     """Ask for the first offset at or after ``timestamp`` milliseconds, or for EARLIEST or LATEST."""
     topics: dict[str, list[Any]] = {}
     for topic, partition in partitions:

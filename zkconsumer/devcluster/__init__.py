@@ -12,8 +12,8 @@ In a pytest run the fixture ``zkconsumer_cluster`` is there by itself.
 """
 
 from zkconsumer.devcluster.admin import Admin
-from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster
+from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, ExistingCluster
 from zkconsumer.devcluster.jars import JarsUnavailableError
 from zkconsumer.devcluster.process import ServerFailedError
 
-__all__ = ["DEFAULT_KAFKA", "Admin", "DevCluster", "JarsUnavailableError", "ServerFailedError"]
+__all__ = ["DEFAULT_KAFKA", "Admin", "DevCluster", "ExistingCluster", "JarsUnavailableError", "ServerFailedError"]

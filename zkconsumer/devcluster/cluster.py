@@ -13,6 +13,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
+from zkconsumer.cluster import parse_bootstrap
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.jars import resolve
 from zkconsumer.devcluster.servers import (
@@ -27,7 +28,73 @@ from zkconsumer.devcluster.servers import (
 DEFAULT_KAFKA = "3.9.2"
 
 
-class DevCluster:
+class _Client:
+    """What can be done with any cluster: topics and records."""
+
+    _admin: Admin | None = None
+
+    @property
+    def zookeeper_connect(self) -> str:
+        """The old consumer's ``zookeeper.connect``, chroot included."""
+        raise NotImplementedError
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of the brokers, with commas."""
+        raise NotImplementedError
+
+    @property
+    def admin(self) -> Admin:
+        """Topics and records; for the thread that started the cluster."""
+        if self._admin is None:
+            self._admin = self.new_admin()
+        return self._admin
+
+    def new_admin(self) -> Admin:
+        """Return an ``Admin`` for another thread, which closes it."""
+        return Admin(parse_bootstrap(self.bootstrap_servers))
+
+    def create_topic(self, topic: str, partitions: int = 1, **options: Any) -> str:
+        """Create a topic, see ``Admin.create_topic``; returns its name."""
+        self.admin.create_topic(topic, partitions, **options)
+        return topic
+
+    def _close_admin(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+
+class ExistingCluster(_Client):
+    """A cluster that somebody else runs, e.g. the one of ``docker/compose.yaml``."""
+
+    def __init__(self, zookeeper_connect: str, bootstrap_servers: str) -> None:
+        self._zookeeper_connect = zookeeper_connect
+        self._bootstrap_servers = bootstrap_servers
+
+    def __enter__(self) -> ExistingCluster:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._close_admin()
+
+    @property
+    def zookeeper_connect(self) -> str:
+        """As it was given."""
+        return self._zookeeper_connect
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """As it was given."""
+        return self._bootstrap_servers
+
+    @property
+    def consumer_properties(self) -> dict[str, str]:
+        """What a consumer has to set; brokers are found through ZooKeeper."""
+        return {"zookeeper.connect": self._zookeeper_connect}
+
+
+class DevCluster(_Client):
     """ZooKeeper and Kafka brokers on free loopback ports, as children of this process.
 
     Kafka before 4.0 keeps its metadata in that ZooKeeper; from 4.0 on it runs in KRaft mode, and the
@@ -56,7 +123,6 @@ class DevCluster:
         self._chroot = chroot
         self._broker_config = dict(broker_config or {})
         self._folder: Path | None = None
-        self._admin: Admin | None = None
 
     def start(self) -> DevCluster:
         """Resolve what is missing, start all servers and wait until they serve.
@@ -91,9 +157,7 @@ class DevCluster:
 
     def stop(self) -> None:
         """Kill all servers and delete their data."""
-        if self._admin is not None:
-            self._admin.close()
-            self._admin = None
+        self._close_admin()
         for server in (*self.brokers, getattr(self, "zookeeper", None)):
             if server is not None:
                 server.kill()
@@ -137,18 +201,6 @@ class DevCluster:
         if is_kraft(self.kafka):
             properties["bootstrap.servers"] = self.bootstrap_servers
         return properties
-
-    @property
-    def admin(self) -> Admin:
-        """Topics and records; for the thread that started the cluster."""
-        if self._admin is None:
-            self._admin = Admin([broker.endpoint for broker in self.brokers])
-        return self._admin
-
-    def create_topic(self, topic: str, partitions: int = 1, **options: Any) -> str:
-        """Create a topic, see ``Admin.create_topic``; returns its name."""
-        self.admin.create_topic(topic, partitions, **options)
-        return topic
 
     def _make_chroot(self) -> None:
         if self._chroot:

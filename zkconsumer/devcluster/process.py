@@ -62,7 +62,7 @@ class ServerProcess:
     @property
     def pid(self) -> int | None:
         """The process id while the server runs."""
-        return self._process.pid if self.is_running else None
+        return self._process.pid if self._process is not None and self.is_running else None
 
     @property
     def is_running(self) -> bool:

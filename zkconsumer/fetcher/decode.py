@@ -18,8 +18,15 @@ import pyarrow as pa
 
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import codecs, decode_py
-from zkconsumer.fetcher.decode_py import CHECK_CRC, CODEC_MASK, CONTROL, LOG_APPEND, SPLIT_TRANSACTIONS
-from zkconsumer.fetcher.decode_py import TRANSACTIONAL, Segment
+from zkconsumer.fetcher.decode_py import (
+    CHECK_CRC,
+    CODEC_MASK,
+    CONTROL,
+    LOG_APPEND,
+    SPLIT_TRANSACTIONS,
+    TRANSACTIONAL,
+    Segment,
+)
 from zkconsumer.message import ARROW_SCHEMA, ARROW_SCHEMA_WITH_HEADERS, MessageAndMetadata, TopicPartition
 
 if os.environ.get("ZKCONSUMER_PURE") == "1":
@@ -184,9 +191,7 @@ class ChunkReader:
             yield from self._decoded(data, segment, start, end, segment.rows, timestamp_scale)
         elif not segment.attributes & CODEC_MASK:
             run = segment._replace(base_offset=0, attributes=0)
-            yield from self._decoded(
-                self._chunk.data, run, segment.begin, segment.end, segment.rows, timestamp_scale
-            )
+            yield from self._decoded(self._chunk.data, run, segment.begin, segment.end, segment.rows, timestamp_scale)
         else:
             data = self._decompressed(segment)
             try:
@@ -241,8 +246,9 @@ class _Buffers:
 
     def __init__(self, rows: int, size: int, headers: tuple[int, int, int] | None) -> None:
         new, bits = pa.allocate_buffer, (rows + 7) // 8
-        binary = lambda data: (new(4 * (rows + 1)), new(bits), new(data))  # noqa: E731
-        self.columns = (new(8 * rows), new(8 * rows), new(4 * rows), *binary(size), *binary(size))
+        fixed = new(8 * rows), new(8 * rows), new(4 * rows)
+        key, value = ((new(4 * (rows + 1)), new(bits), new(size)) for _ in range(2))
+        self.columns = (*fixed, *key, *value)
         self.headers: tuple[Any, ...] | None = None
         if headers is not None:
             count, key_bytes, value_bytes = headers
@@ -363,9 +369,7 @@ class ArrowReader:
             values = pa.Array.from_buffers(_BINARY, n, [h[6], h[5], h[7]])
             pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADERS.value_type))
             validity = h[1] if counts["header_lists_null"] else None
-            arrays.append(
-                pa.Array.from_buffers(_HEADERS, rows, [validity, h[0]], children=[pairs])
-            )
+            arrays.append(pa.Array.from_buffers(_HEADERS, rows, [validity, h[0]], children=[pairs]))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 

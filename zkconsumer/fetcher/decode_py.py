@@ -320,9 +320,7 @@ class _Columns:
             self.list_validity = memoryview(headers[1]).cast("B")
             self.header_key = _BytesColumn(*headers[2:5])
             self.header_value = _BytesColumn(*headers[5:8])
-            self.rows_room = min(
-                self.rows_room, max(len(self.list_offsets) - 1, 0), len(self.list_validity) * 8
-            )
+            self.rows_room = min(self.rows_room, max(len(self.list_offsets) - 1, 0), len(self.list_validity) * 8)
             self.headers_room = min(self.header_key.rows_room, self.header_value.rows_room)
         self.state = memoryview(state).cast("B").cast("q")
         self.at = dict(zip(STATE, self.state, strict=False))
@@ -337,9 +335,7 @@ class _Columns:
         for i, name in enumerate(STATE):
             self.state[i] = self.at[name]
 
-    def put(
-        self, offset: int, timestamp: int, kind: int, key: memoryview | None, value: memoryview | None
-    ) -> None:
+    def put(self, offset: int, timestamp: int, kind: int, key: memoryview | None, value: memoryview | None) -> None:
         at, row = self.at, self.at["rows"]
         if row >= self.rows_room:
             raise _Malformed
@@ -460,9 +456,7 @@ def decode(
     def wanted(offset: int) -> bool:
         return from_offset <= offset < until
 
-    def put(
-        offset: int, timestamp: int, kind: int, key: memoryview | None, value: memoryview | None
-    ) -> None:
+    def put(offset: int, timestamp: int, kind: int, key: memoryview | None, value: memoryview | None) -> None:
         out.put(offset, _scaled(timestamp, timestamp_scale), kind, key, value)
 
     def one_entry(entry: Segment) -> None:

@@ -16,7 +16,13 @@ from dataclasses import dataclass, field
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel, Endpoint, Throttle
-from zkconsumer.errors import ClosedError, MessageSizeTooLargeError, OffsetOutOfRangeError, RetriableError, ZkConsumerError
+from zkconsumer.errors import (
+    ClosedError,
+    MessageSizeTooLargeError,
+    OffsetOutOfRangeError,
+    RetriableError,
+    ZkConsumerError,
+)
 from zkconsumer.fetcher.decode import NO_LIMIT, Chunk, native
 from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.log import get_logger
@@ -188,9 +194,7 @@ class ConsumerFetcherThread:
             self._wait_ms = self._settings.max_wait_ms
         else:
             previous = self._wait_ms if self._wait_ms < self._settings.max_wait_ms else 0
-            self._wait_ms = min(
-                self._settings.max_wait_ms, 2 * previous or _FIRST_WAIT_BESIDE_A_FULL_QUEUE_MS
-            )
+            self._wait_ms = min(self._settings.max_wait_ms, 2 * previous or _FIRST_WAIT_BESIDE_A_FULL_QUEUE_MS)
         return wanted
 
     def fetch(self, wanted: Sequence[PartitionTopicInfo]) -> Sequence[protocol.PartitionData]:
@@ -311,4 +315,3 @@ class ConsumerFetcherThread:
         if error or offset < 0:
             raise RetriableError(f"broker {self.endpoint} cannot tell offsets of {info.partition}: error {error}")
         return offset
-

@@ -167,9 +167,7 @@ class ZKRebalancerListener:
         """Have a release that is being waited for asked about again."""
         self._events.put(_WAKE)
 
-    def commit(
-        self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False
-    ) -> dict[TopicPartition, int]:
+    def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
         """Store offsets of owned partitions, in the member's thread; returns what is stored now.
 
         Raises:
@@ -293,9 +291,7 @@ class ZKRebalancerListener:
         if self._stopping:
             return
         if blocker is not None:
-            self._failed(
-                ZkConsumerError(f"{blocker} is held by another member that has not released it (yet)")
-            )
+            self._failed(ZkConsumerError(f"{blocker} is held by another member that has not released it (yet)"))
             return
         self._attempt = 0
         self.rebalances += 1
@@ -414,7 +410,9 @@ class ZKRebalancerListener:
                 self._lose("session_may_have_expired")
             if not gone <= self.assignment.keys():
                 return  # the session ended while we waited
-        self._offsets.commit({partition: self._given_up[partition] for partition in gone if self._given_up[partition] >= 0})
+        self._offsets.commit(
+            {partition: self._given_up[partition] for partition in gone if self._given_up[partition] >= 0}
+        )
         self._ownership.release(gone)
         self._offsets.forget(gone)
         for partition in gone:

@@ -109,5 +109,3 @@ class Ownership:
         session = self._session.session_id
         ours = [path for path, node in zip(paths, nodes, strict=True) if node and node.owner_session == session]
         self._session.delete_many(ours)
-
-
