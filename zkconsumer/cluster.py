@@ -6,13 +6,13 @@ Source: Kafka 1.1 kafka.client.ClientUtils, ZkUtils.getCluster, ZkUtils.getParti
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from zkconsumer import registry
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel, Endpoint
-from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, RetriableError
+from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, NotLeaderError, RetriableError
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper import ZooKeeperSession
 
@@ -161,3 +161,73 @@ def _none_answers(failures: Mapping[Endpoint, Exception]) -> str:
     if not failures:
         return "no broker is registered in ZooKeeper; where the cluster runs without it, set bootstrap.servers"
     return "no broker answers: " + "; ".join(str(error) for error in failures.values())
+
+
+class LogOffsets:
+    """Asks leaders for offsets of their logs; keeps one connection per broker. Used by one thread.
+
+    Args:
+        brokers: returns the brokers that may be asked for leaders.
+        timeout: seconds for each answer.
+    """
+
+    def __init__(
+        self, brokers: Callable[[], Sequence[Endpoint]], client_id: str, *, timeout: float, read_committed: bool = False
+    ) -> None:
+        self.leaders: dict[TopicPartition, tuple[int, Endpoint]] = {}
+        self._brokers = brokers
+        self._client_id = client_id
+        self._timeout = timeout
+        self._read_committed = read_committed
+        self._lookup = LeaderLookup(client_id, timeout)
+        self._channels: dict[Endpoint, BrokerChannel] = {}
+
+    def find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, Endpoint]]:
+        """Return node id and endpoint of each partition's leader, as far as there is one; remembered ones first."""
+        wanted = set(partitions)
+        missing = wanted - self.leaders.keys()
+        if missing:
+            self.leaders.update(self._lookup.leaders(self._brokers(), missing))
+        return {partition: self.leaders[partition] for partition in wanted if partition in self.leaders}
+
+    def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        """Return an offset of each partition; see ``protocol.list_offsets_request``.
+
+        Raises:
+            RetriableError: a leader is missing or does not answer; it is looked for anew the next time.
+        """
+        wanted = set(partitions)
+        leaders = self.find_leaders(wanted)
+        if missing := sorted(wanted - leaders.keys()):
+            raise NotLeaderError(f"partition {missing[0]} has no leader now")
+        by_leader: dict[Endpoint, list[TopicPartition]] = {}
+        for partition, (_, endpoint) in leaders.items():
+            by_leader.setdefault(endpoint, []).append(partition)
+        found: dict[TopicPartition, int] = {}
+        for endpoint, theirs in by_leader.items():
+            channel = self._channels.get(endpoint)
+            if channel is None:
+                channel = self._channels[endpoint] = BrokerChannel(endpoint, self._client_id, timeout=self._timeout)
+            request = protocol.list_offsets_request(theirs, timestamp, read_committed=self._read_committed)
+            try:
+                answers = protocol.read_offsets_answer(channel.request(request))
+            except RetriableError:
+                self._forget(theirs)
+                raise
+            for partition, (error, offset) in answers.items():
+                if error:
+                    self._forget(theirs)
+                    raise NotLeaderError(f"broker {endpoint} cannot tell offsets of {partition}: error {error}")
+                found[partition] = offset
+        return found
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._lookup.close()
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self.leaders.pop(partition, None)

@@ -101,7 +101,8 @@ def with_old_lz4_checksum(frame: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Return a zigzag varint of a 64-bit number."""
+    """Return a zigzag varint of a number, taken modulo 64 bits as Java does."""
+    value = (value + (1 << 63)) % (1 << 64) - (1 << 63)
     value = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
     out = bytearray()
     while value >= 0x80:

@@ -83,12 +83,22 @@ class ConsumerFetcherManager:
         for fetcher in fetchers:
             fetcher.close()
 
-    def add_partitions(self, infos: Iterable[PartitionTopicInfo]) -> None:
-        """Fetch these partitions from wherever their leader is."""
+    def add_partitions(
+        self,
+        infos: Iterable[PartitionTopicInfo],
+        leaders: Mapping[TopicPartition, tuple[int, Endpoint]] | None = None,
+    ) -> None:
+        """Fetch these partitions from wherever their leader is.
+
+        Args:
+            leaders: node id and endpoint where they were known a moment ago; the others are looked for.
+        """
         wanted = list(infos)
+        known = leaders or {}
         with self._lock:
             self._infos.update({info.partition: info for info in wanted})
-        self._leader_finder.add_no_leader_partitions(wanted)
+        self._add_fetchers({info: known[info.partition] for info in wanted if info.partition in known})
+        self._leader_finder.add_no_leader_partitions([info for info in wanted if info.partition not in known])
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch these partitions no more."""
@@ -132,7 +142,7 @@ class ConsumerFetcherManager:
         return max((info.lag for info in self.infos), default=0)
 
     def _add_fetchers(self, leaders: Mapping[PartitionTopicInfo, tuple[int, Endpoint]]) -> None:
-        """Give partitions to the thread of their (broker, fetcher id); called by the leader finder."""
+        """Give partitions to the thread of their (broker, fetcher id)."""
         grouped: dict[tuple[int, int], tuple[Endpoint, list[PartitionTopicInfo]]] = {}
         replaced: list[ConsumerFetcherThread] = []
         with self._lock:

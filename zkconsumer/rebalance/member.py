@@ -41,6 +41,7 @@ class GroupMember:
             if not isinstance(count, int) or count < 1:
                 raise ConfigurationError(f"topic {topic!r}: {count!r} streams are asked for; at least 1 is expected")
         self.config = config
+        self.topics = dict(topics)
         self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.session = ZooKeeperSession(

@@ -1,0 +1,48 @@
+"""Apache Spark: the data source ``zkconsumer`` and the settings that suit it.
+
+::
+
+    import zkconsumer.spark
+
+    zkconsumer.spark.register(spark)
+    stream = (
+        spark.readStream.format("zkconsumer")
+        .option("zookeeper.connect", "zk1:2181/kafka")
+        .option("group.id", "orders")
+        .option("subscribe", "orders")
+        .load()
+    )
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zkconsumer.spark.source import ZkConsumerDataSource
+
+__all__ = ["ZkConsumerDataSource", "recommended_conf", "register"]
+
+
+def register(spark: Any) -> None:
+    """Make ``format("zkconsumer")`` known to a Spark session."""
+    cores = int(spark.sparkContext.defaultParallelism)
+    # A class made here is pickled whole, and so carries the number to the process that plans batches.
+    source = type("ZkConsumerDataSource", (ZkConsumerDataSource,), {"cores": cores})
+    spark.dataSource.register(source)
+
+
+def recommended_conf() -> dict[str, str]:
+    """Return settings of a Spark session that are worth about 150 ms a batch together.
+
+    - Unix sockets to the Python workers: about 40 ms less for each task; they cost nothing.
+    - No checksum files beside the checkpoint's: half as many files; a damaged checkpoint is seen later.
+    - Checkpoint files through the FileSystem interface: about 130 ms less; its rename checks and acts in two
+      steps, which is fine for one driver on a local or POSIX file system, and not for object stores.
+    """
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+    }

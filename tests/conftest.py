@@ -1,0 +1,118 @@
+"""Fixtures of all tests. Each test has topics and groups of its own, so that any cluster serves.
+
+``ZKCONSUMER_TEST_ZOOKEEPER`` and ``ZKCONSUMER_TEST_BROKERS`` name an existing one; what tests made is deleted
+there. Else ``zkconsumer_cluster`` starts one that vanishes with the session.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import properties, remaining_threads
+
+from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+
+Cluster = DevCluster | ExistingCluster
+
+
+def pytest_configure() -> None:
+    """Have pytest show the package's log where a test fails."""
+    logging.getLogger("zkconsumer").setLevel(logging.INFO)
+    logging.getLogger("zkconsumer.zookeeper.kazoo").setLevel(logging.WARNING)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Whatever a test starts has ended a moment after it: fetchers, leader finders, members, kazoo's threads."""
+    before = set(threading.enumerate())
+    yield
+    left = remaining_threads(before)
+    assert not left, f"threads that the test has left running: {left}"
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Make names that no other test and no other run has, with the test's name in them."""
+    test = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower()).strip("-")[:60]
+    return lambda kind: f"{kind}-{test}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def topic(zkconsumer_cluster: Cluster, unique: Callable[[str], str]) -> Iterator[Callable[..., str]]:
+    """Create fresh topics: ``topic(partitions=2)`` returns the name of one; further options are Admin's."""
+    created = []
+
+    def create(partitions: int = 1, **options: Any) -> str:
+        name = unique("t")
+        zkconsumer_cluster.create_topic(name, partitions, **options)
+        created.append(name)
+        return name
+
+    yield create
+    if isinstance(zkconsumer_cluster, ExistingCluster):
+        for name in created:
+            zkconsumer_cluster.admin.delete_topic(name)
+
+
+@pytest.fixture
+def group(zkconsumer_cluster: Cluster, unique: Callable[[str], str], zk: KazooClient) -> Iterator[str]:
+    """The name of a group that has no znodes yet."""
+    name = unique("g")
+    yield name
+    if isinstance(zkconsumer_cluster, ExistingCluster):
+        zk.delete(f"/consumers/{name}", recursive=True)
+
+
+@pytest.fixture(scope="session")
+def zk_session(zkconsumer_cluster: Cluster) -> Iterator[KazooClient]:
+    """One connection for all tests, for looking at znodes."""
+    client = KazooClient(zkconsumer_cluster.zookeeper_connect)
+    client.start(timeout=20)
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def zk(zk_session: KazooClient) -> KazooClient:
+    """A ZooKeeper client with the cluster's chroot, for looking at znodes."""
+    return zk_session
+
+
+@pytest.fixture
+def config(zkconsumer_cluster: Cluster, group: str) -> Callable[..., ConsumerConfig]:
+    """Make configurations of members of the test's group: ``config(consumer_id="one")``."""
+
+    def make(**settings: object) -> ConsumerConfig:
+        defaults: dict[str, object] = {
+            **zkconsumer_cluster.consumer_properties,
+            "group.id": group,
+            "auto.offset.reset": "smallest",
+            "consumer.timeout.ms": 20_000,  # a test that waits for what never comes fails by this
+            "zookeeper.sync.time.ms": 200,
+        }
+        return ConsumerConfig.from_dict(defaults | properties(settings), strict=True)
+
+    return make
+
+
+@pytest.fixture
+def consumer(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., ZookeeperConsumerConnector]]:
+    """Make members of the test's group, which are shut down after it: ``consumer(consumer_id="one")``."""
+    created: list[ZookeeperConsumerConnector] = []
+
+    def make(**settings: object) -> ZookeeperConsumerConnector:
+        created.append(create_consumer(config(**settings)))
+        return created[-1]
+
+    yield make
+    for connector in created:
+        connector.shutdown()

@@ -1,0 +1,155 @@
+"""What several test modules need: waiting with deadlines, reading streams, threads that must end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, TypeVar
+
+from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
+from zkconsumer.devcluster import Admin
+from zkconsumer.devcluster.load import batch
+
+T = TypeVar("T")
+
+#: Seconds that anything may take that happens at once on a machine with nothing else to do.
+PATIENCE = 20.0
+
+
+def wait_for(condition: Callable[[], T], timeout: float = PATIENCE, *, what: str = "") -> T:
+    """Ask ``condition`` until it is true and return what it said.
+
+    Raises:
+        AssertionError: it was not within ``timeout`` seconds; with its last answer.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(
+                f"not within {timeout:g} s: {what or 'the condition'}; last answer {answer!r}"
+            )
+        time.sleep(0.01)
+
+
+def wait_until_equal(actual: Callable[[], object], expected: object, timeout: float = PATIENCE) -> None:
+    """Ask ``actual`` until it is ``expected``; fails with both where that takes too long."""
+    deadline = time.monotonic() + timeout
+    while (found := actual()) != expected:
+        if time.monotonic() > deadline:
+            assert found == expected, f"not within {timeout:g} s"
+        time.sleep(0.01)
+
+
+def take(stream: Iterable[T], count: int) -> list[T]:
+    """Return the next ``count`` items of a stream, which should have a ``consumer.timeout.ms``."""
+    items = list(islice(stream, count))
+    assert len(items) == count, f"the stream ended after {len(items)} of {count}"
+    return items
+
+
+def values(messages: Iterable[MessageAndMetadata]) -> list[Any]:
+    """Return the messages' values."""
+    return [message.value for message in messages]
+
+
+def numbers(first: int, end: int) -> list[bytes]:
+    """Return the numbers from ``first`` to before ``end`` as text."""
+    return [b"%d" % number for number in range(first, end)]
+
+
+def produce(
+    admin: Admin, topic: str, partition: int, content: Iterable[bytes], *, codec: str = "none"
+) -> int:
+    """Append one batch with these values; returns the offset of the first."""
+    return admin.produce(TopicPartition(topic, partition), batch(list(content), codec=codec))
+
+
+class Reader(threading.Thread):
+    """An application thread that reads a stream to its end, or to the first error.
+
+    ``seen`` grows while it runs; ``error`` is what ended it, None for a normal end.
+    """
+
+    def __init__(self, stream: KafkaStream | Iterator[Any]) -> None:
+        super().__init__(name="test-reader", daemon=True)
+        self.seen: list[Any] = []
+        self.error: BaseException | None = None
+        self._stream = stream
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for item in self._stream:
+                self.seen.append(item)
+        except BaseException as error:
+            self.error = error
+
+    @property
+    def values(self) -> list[bytes]:
+        """The values seen so far."""
+        return values(list(self.seen))
+
+    def finish(self, timeout: float = PATIENCE) -> None:
+        """Wait for the end of the stream and raise what ended it."""
+        self.join(timeout)
+        assert not self.is_alive(), f"the stream did not end; {len(self.seen)} items were read"
+        if self.error is not None:
+            raise self.error
+
+
+def in_thread(function: Callable[[], Any]) -> InThread:
+    """Run ``function`` in another thread."""
+    return InThread(function)
+
+
+class InThread(threading.Thread):
+    """A call in another thread, with its result."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        super().__init__(name="test-call", daemon=True)
+        self._function = function
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._result = self._function()
+        except BaseException as error:
+            self._error = error
+
+    def result(self, timeout: float = PATIENCE) -> Any:
+        """Wait for the call to return, and return or raise what it did."""
+        self.join(timeout)
+        assert not self.is_alive(), "the call has not returned"
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+def remaining_threads(before: Collection[threading.Thread], timeout: float = 5.0) -> list[str]:
+    """Return the names of threads that are not in ``before`` and do not end within ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        left = [thread.name for thread in threading.enumerate() if thread not in before]
+        if not left or time.monotonic() > deadline:
+            return sorted(left)
+        time.sleep(0.01)
+
+
+def by_partition(items: Iterable[MessageAndMetadata]) -> dict[int, list[int]]:
+    """Return the offsets seen of each partition, in the order they came."""
+    found: dict[int, list[int]] = {}
+    for item in items:
+        found.setdefault(item.partition, []).append(item.offset)
+    return found
+
+
+def properties(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return settings under their properties' names: ``group_id`` is ``group.id``."""
+    return {name.replace("_", "."): value for name, value in settings.items()}

@@ -1,0 +1,1405 @@
+"""The decoder, compiled and in Python: formats 0, 1 and 2 in all codecs, whole, damaged, cut and mutated.
+
+What is read is compared with what ``batches`` wrote, with what Kafka's own classes wrote, with
+kafka-python's decoder, and between the twins.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import struct
+import subprocess
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import batches
+import kafka.codec
+import kafka.record.default_records
+import kafka.record.legacy_records
+import pyarrow as pa
+import pytest
+from batches import (
+    CODEC_NAMES,
+    GOLDEN,
+    GOLDEN_APPEND_TIME,
+    GOLDEN_RECORDS,
+    GZIP,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    Expected,
+    Record,
+    expected,
+)
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from kafka.record import MemoryRecords
+
+from zkconsumer.errors import CorruptRecordError
+from zkconsumer.fetcher import _decode, decode, decode_py
+from zkconsumer.fetcher.decode import NO_LIMIT, ArrowReader, Chunk, ChunkReader, read_messages
+from zkconsumer.message import (
+    ARROW_SCHEMA,
+    ARROW_SCHEMA_WITH_HEADERS,
+    MessageAndMetadata,
+    TopicPartition,
+    decoded_message_type,
+    string_decoder,
+)
+
+PARTITION = TopicPartition("events", 3)
+TWINS: dict[str, Any] = {"c": _decode, "python": decode_py}
+I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
+ALL_CODECS = [(magic, codec) for magic in (0, 1, 2) for codec in batches.CODECS[magic]]
+CODEC_IDS = [f"format {magic} {CODEC_NAMES[codec]}" for magic, codec in ALL_CODECS]
+every_codec = pytest.mark.parametrize(("magic", "codec"), ALL_CODECS, ids=CODEC_IDS)
+
+settings.register_profile(
+    "decode", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+settings.load_profile("decode")
+
+
+@pytest.fixture(params=TWINS)
+def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Read with one of the decoders; the test runs once with each."""
+    monkeypatch.setattr(decode, "native", TWINS[request.param])
+    return TWINS[request.param]
+
+
+def chunk_of(
+    data: Any, fetch_offset: int = 0, until: int = NO_LIMIT, aborted: Sequence[tuple[int, int]] = ()
+) -> Chunk:
+    """Return a chunk as a fetcher makes it, or as it does of an entry too large to be fetched whole."""
+    next_offset, complete = _decode.next_offset(data)
+    return Chunk(PARTITION, fetch_offset, next_offset if complete else fetch_offset, data, aborted, until)
+
+
+class Read(NamedTuple):
+    """What a chunk gave: rows in milliseconds, sizes of its pieces, offsets after them, and how it ended."""
+
+    rows: list[Expected]
+    pieces: list[int]
+    next_offsets: list[int]
+    error: str | None = None
+    resume: int | None = None
+
+
+def read(chunk: Chunk | bytes, *, check_crcs: bool = True, max_rows: int = 1 << 16) -> Read:
+    """Read messages, until the end or the error."""
+    chunk = chunk if isinstance(chunk, Chunk) else chunk_of(chunk)
+    out = Read([], [], [])
+    try:
+        for messages, next_offset in read_messages(chunk, check_crcs=check_crcs, max_rows=max_rows):
+            assert {message[:2] for message in messages} == {tuple(chunk.partition)}
+            out.rows.extend(Expected(*message[2:]) for message in messages)
+            out.pieces.append(len(messages))
+            out.next_offsets.append(next_offset)
+    except CorruptRecordError as error:
+        return out._replace(error=str(error), resume=error.offset)
+    return out
+
+
+def arrow_batches(
+    chunk: Chunk | bytes, **options: Any
+) -> tuple[list[tuple[Any, int]], CorruptRecordError | None]:
+    """Read Arrow batches, until the end or the error; each must be valid and have the schema."""
+    chunk = chunk if isinstance(chunk, Chunk) else chunk_of(chunk)
+    reader, out = ArrowReader(**options), []
+    schema = ARROW_SCHEMA_WITH_HEADERS if options.get("include_headers") else ARROW_SCHEMA
+    try:
+        for batch, next_offset in reader.read(chunk):
+            batch.validate(full=True)
+            assert batch.schema.equals(schema, check_metadata=True)
+            out.append((batch, next_offset))
+    except CorruptRecordError as error:
+        return out, error
+    return out, None
+
+
+def rows_of(batch: Any) -> list[Expected]:
+    """Return the rows of an Arrow batch; timestamps stay in microseconds."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    assert set(columns["topic"].to_pylist()) <= {PARTITION.topic}
+    assert set(columns["partition"].to_pylist()) <= {PARTITION.partition}
+    headers = columns["headers"].to_pylist() if "headers" in columns else [None] * len(batch)
+    assert [] not in headers  # no headers is null, as in Spark's own source
+    return [
+        Expected(*row[:-1], tuple((h["key"], h["value"]) for h in row[-1] or ()))
+        for row in zip(
+            *(columns[name].to_pylist() for name in ("offset", "key", "value")),
+            columns["timestamp"].cast(pa.int64()).to_pylist(),
+            columns["timestampType"].to_pylist(),
+            headers,
+            strict=True,
+        )
+    ]
+
+
+def read_arrow(chunk: Chunk | bytes, *, headers: bool = True, **options: Any) -> Read:
+    found, error = arrow_batches(chunk, include_headers=headers, **options)
+    rows = [row for batch, _ in found for row in rows_of(batch)]
+    out = Read(rows, [len(batch) for batch, _ in found], [after for _, after in found])
+    return out._replace(error=str(error), resume=error.offset) if error else out
+
+
+def in_microseconds(rows: Sequence[Expected], headers: bool = True) -> list[Expected]:
+    """Return the rows as Arrow batches have them."""
+    return [
+        row._replace(
+            timestamp=max(I64_MIN, min(I64_MAX, 1000 * row.timestamp)), headers=row.headers if headers else ()
+        )
+        for row in rows
+    ]
+
+
+def error_text(reason: str, offset: int, position: int, chunk: Chunk | bytes) -> str:
+    """Return how an error begins."""
+    chunk = chunk if isinstance(chunk, Chunk) else chunk_of(chunk)
+    return (
+        f"topic 'events' partition 3 offset {offset}: {reason}, "
+        f"at byte {position} of {len(chunk.data)} fetched from offset {chunk.fetch_offset}. "
+    )
+
+
+# ---- random logs -----------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """An entry of a random log and what it holds."""
+
+    data: bytes
+    rows: list[Expected]
+    next_offset: int
+
+
+timestamps = (
+    st.integers(-1, 1 << 45)
+    | st.sampled_from([I64_MIN, I64_MAX, I64_MAX // 1000, 0])
+    | st.integers(I64_MIN, I64_MAX)
+)
+contents = st.none() | st.binary(max_size=30) | st.binary(max_size=3).map(lambda piece: piece * 50)
+header_lists = st.lists(st.tuples(st.text(max_size=6), contents), max_size=3).map(tuple)
+
+
+@st.composite
+def parts(draw: st.DrawFn, start: int) -> Part:
+    """One entry whose offsets begin at ``start`` or after a gap."""
+    magic, codec = draw(st.sampled_from(ALL_CODECS))
+    offset = start + draw(st.sampled_from([0, 0, 0, 1, 7, 1000]))
+    records = []
+    at = offset
+    for _ in range(draw(st.integers(1, 4))):
+        at += draw(st.sampled_from([0, 0, 0, 1, 300]))
+        headers = draw(header_lists) if magic == 2 else ()
+        records.append(Record(at, draw(timestamps), draw(contents), draw(contents), headers))
+        at += 1
+    append_time = draw(st.none() | timestamps) if magic else None
+    options: dict[str, Any] = {"log_append_time": append_time, "raw_snappy": draw(st.booleans())}
+    next_offset = at
+    if magic == 2:
+        if draw(st.booleans()):  # the last records were compacted away, or all of them
+            next_offset += draw(st.integers(0, 5))
+            records = records if draw(st.integers(0, 5)) else []
+            codec = codec if records else NONE
+        options |= {
+            "base_offset": offset,
+            "last_offset": next_offset - 1,
+            "producer_id": draw(st.sampled_from([-1, 17])),
+            "delete_horizon": draw(st.none() | timestamps),
+        }
+    elif magic == 1:
+        options["relative"] = draw(st.booleans())
+    rows = [expected(record, magic, append_time) for record in records]
+    return Part(batches.entry(magic, records, codec, **options), rows, next_offset)
+
+
+@st.composite
+def logs(draw: st.DrawFn, max_parts: int = 4) -> list[Part]:
+    """Consecutive entries."""
+    at, log = draw(st.sampled_from([0, 5, 1 << 31, (1 << 62) + 3])), []
+    for _ in range(draw(st.integers(1, max_parts))):
+        part = draw(parts(at))
+        log.append(part)
+        at = part.next_offset
+    return log
+
+
+def joined(log: Sequence[Part]) -> tuple[bytes, list[Expected]]:
+    return b"".join(part.data for part in log), [row for part in log for row in part.rows]
+
+
+# ---- bytes from Kafka itself -----------------------------------------------------------------------
+
+
+def golden_rows(name: str) -> list[Expected]:
+    time = GOLDEN_APPEND_TIME if name.endswith("append") else None
+    return [expected(record, int(name[0]), time) for record in GOLDEN_RECORDS]
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("name", [name for name in GOLDEN if name.split()[1] in CODEC_NAMES])
+def test_records_written_by_kafka_are_read(name: str) -> None:
+    chunk = chunk_of(GOLDEN[name], 100)
+    assert read(chunk) == Read(golden_rows(name), [4], [106])
+    assert read_arrow(chunk) == Read(in_microseconds(golden_rows(name)), [4], [106])
+    assert read_arrow(chunk, headers=False).rows == in_microseconds(golden_rows(name), headers=False)
+
+
+@pytest.mark.usefixtures("twin")
+def test_control_and_empty_batches_written_by_kafka_have_no_rows() -> None:
+    data = GOLDEN["2 ABORT"] + GOLDEN["2 COMMIT"] + GOLDEN["2 empty"]
+    assert read(chunk_of(data, 106)) == Read([], [], [])
+    assert _decode.next_offset(data) == decode_py.next_offset(data) == (210, len(data))
+
+
+@pytest.mark.parametrize(
+    ("name", "built"),
+    [
+        ("0 none", batches.message_set(0, GOLDEN_RECORDS)),
+        ("1 none", batches.message_set(1, GOLDEN_RECORDS)),
+        ("1 none append", batches.message_set(1, GOLDEN_RECORDS, log_append_time=GOLDEN_APPEND_TIME)),
+        ("2 none", batches.batch(GOLDEN_RECORDS)),
+        ("2 none append", batches.batch(GOLDEN_RECORDS, log_append_time=GOLDEN_APPEND_TIME)),
+        ("2 none transactional", batches.batch(GOLDEN_RECORDS, producer_id=4242, transactional=True)),
+        ("2 none delete horizon", batches.batch(GOLDEN_RECORDS, delete_horizon=1_650_000_000_000)),
+        ("2 ABORT", batches.control_batch(106, 4242, commit=False)),
+        ("2 COMMIT", batches.control_batch(106, 4242, commit=True)),
+    ],
+)
+def test_builders_of_these_tests_write_what_kafka_writes(name: str, built: bytes) -> None:
+    if name.isupper():  # Kafka writes markers with leader epoch 0
+        built = batches.patched(built, 12, "i", 0)
+    assert built == GOLDEN[name]
+
+
+# ---- against kafka-python --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kafka_python_codecs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give kafka-python the codecs that it lacks here; the framings stay its own."""
+
+    def stream(name: str) -> Any:
+        return lambda data: pa.input_stream(pa.py_buffer(data), compression=name).read()
+
+    def snappy(data: bytes) -> bytes:
+        size, shift = 0, 0
+        for byte in data:
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        return bytes(pa.Codec("snappy").decompress(data, size, asbytes=True))
+
+    class Digest:
+        def __init__(self, data: bytes) -> None:
+            self._data = data
+
+        def digest(self) -> bytes:
+            return struct.pack(">I", batches.xxh32(self._data))
+
+    monkeypatch.setattr(kafka.codec, "snappy", types.SimpleNamespace(decompress=snappy))
+    monkeypatch.setattr(kafka.codec, "lz4", object())
+    monkeypatch.setattr(kafka.codec, "zstd", object())
+    monkeypatch.setattr(kafka.codec, "xxhash", types.SimpleNamespace(xxh32=Digest))
+    for module in (kafka.codec, kafka.record.default_records, kafka.record.legacy_records):
+        monkeypatch.setattr(module, "lz4_decode", stream("lz4"))
+    monkeypatch.setattr(kafka.record.default_records, "zstd_decode", stream("zstd"))
+
+
+def kafka_python_rows(data: bytes) -> list[Expected]:
+    rows = []
+    for batch in MemoryRecords(data):
+        assert batch.validate_crc()
+        for record in batch:
+            kind = -1 if record.timestamp_type is None else record.timestamp_type
+            time = -1 if record.timestamp is None else record.timestamp
+            rows.append(Expected(record.offset, record.key, record.value, time, kind, tuple(record.headers)))
+    return rows
+
+
+@pytest.mark.usefixtures("twin", "kafka_python_codecs")
+@given(log=logs())
+@settings(max_examples=100)
+def test_kafka_python_reads_the_same(log: list[Part]) -> None:
+    data, rows = joined(log)
+    theirs = kafka_python_rows(data)
+    wrapped = [row._replace(timestamp=(row.timestamp + (1 << 63)) % (1 << 64) - (1 << 63)) for row in theirs]
+    assert read(chunk_of(data)).rows == wrapped == rows
+
+
+# ---- round trips -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("twin")
+@given(log=logs())
+@settings(max_examples=200)
+def test_whatever_was_written_is_read(log: list[Part]) -> None:
+    data, rows = joined(log)
+    messages, batched, bare = read(data), read_arrow(data), read_arrow(data, headers=False)
+    assert (messages.rows, messages.error) == (rows, None)
+    assert (batched.rows, batched.error) == (in_microseconds(rows), None)
+    assert (bare.rows, bare.error) == (in_microseconds(rows, headers=False), None)
+    assert messages.pieces == batched.pieces == bare.pieces
+    assert messages.next_offsets == batched.next_offsets == bare.next_offsets
+    if log[-1].rows:
+        assert messages.next_offsets[-1] == log[-1].next_offset
+
+
+@every_codec
+@pytest.mark.usefixtures("twin")
+def test_offsets_are_absolute_with_gaps(magic: int, codec: int) -> None:
+    records = [Record(offset, value=b"%d" % offset) for offset in (1000, 1001, 1005, 1 << 20)]
+    rows = read(chunk_of(batches.entry(magic, records, codec), 1000)).rows
+    assert [(row.offset, row.value) for row in rows] == [(r.offset, r.value) for r in records]
+
+
+@every_codec
+@pytest.mark.usefixtures("twin")
+def test_null_and_empty_keys_and_values_differ(magic: int, codec: int) -> None:
+    pairs = [(None, None), (b"", None), (None, b""), (b"", b""), (b"k", b"v")]
+    records = [Record(at, key=key, value=value) for at, (key, value) in enumerate(pairs)]
+    data = batches.entry(magic, records, codec)
+    assert [(row.key, row.value) for row in read(data).rows] == pairs
+    assert [(row.key, row.value) for row in read_arrow(data).rows] == pairs
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("codec", batches.CODECS[2], ids=CODEC_NAMES.__getitem__)
+def test_headers_keep_order_duplicates_and_nulls(codec: int) -> None:
+    lists = [
+        (("b", b"1"), ("a", None), ("b", b""), ("", b"2"), ("\u00fc\U0001f600", b"\xff")),
+        (),
+        (("x", None),),
+    ]
+    records = [Record(at, headers=headers) for at, headers in enumerate(lists)]
+    data = batches.batch(records, codec)
+    assert [row.headers for row in read(data).rows] == lists
+    assert [row.headers for row in read_arrow(data).rows] == lists
+
+
+@pytest.mark.usefixtures("twin")
+def test_row_without_headers_is_null_in_arrow() -> None:
+    records = [Record(0), Record(1, headers=(("h", b""),)), Record(2)]
+    found, _ = arrow_batches(batches.batch(records), include_headers=True)
+    assert found[0][0].column("headers").to_pylist() == [None, [{"key": "h", "value": b""}], None]
+
+
+@pytest.mark.usefixtures("twin")
+def test_header_name_that_is_not_utf8_stays_readable() -> None:
+    """Java writes UTF-8 only, but librdkafka takes any bytes; Java's consumer puts U+FFFD in their place."""
+    data = batches.batch([Record(0, headers=(("a\udcff", b"1"), ("b", b"2")))])
+    assert read(data).rows[0].headers == (("a\udcff", b"1"), ("b", b"2"))
+    assert read_arrow(data).rows[0].headers == (("a\ufffd", b"1"), ("b", b"2"))
+
+
+@pytest.mark.usefixtures("twin")
+def test_batch_of_many_rows_is_read() -> None:
+    records = [Record(at, at, b"%d" % at, None if at % 3 else b"v" * (at % 50)) for at in range(5000)]
+    rows = [expected(record, 2) for record in records]
+    for codec in (NONE, ZSTD):
+        data = batches.batch(records, codec)
+        assert read(data).rows == rows
+        assert read_arrow(data, headers=False).rows == in_microseconds(rows)
+
+
+@pytest.mark.usefixtures("twin")
+def test_reader_may_be_used_for_several_partitions() -> None:
+    reader = ArrowReader()
+    for rows, partition in (
+        (3, PARTITION),
+        (5000, PARTITION),
+        (4, TopicPartition("other", 0)),
+        (2, PARTITION),
+    ):
+        data = batches.batch([Record(at) for at in range(rows)])
+        ((batch, after),) = reader.read(Chunk(partition, 0, rows, data))
+        assert (len(batch), after) == (rows, rows)
+        assert set(zip(batch["topic"].to_pylist(), batch["partition"].to_pylist(), strict=True)) == {
+            partition
+        }
+
+
+# ---- timestamps ------------------------------------------------------------------------------------
+
+
+@every_codec
+@pytest.mark.usefixtures("twin")
+def test_timestamp_type_tells_who_set_the_time(magic: int, codec: int) -> None:
+    records = [Record(0, 1_000), Record(1, 3_000), Record(2, 2_000)]
+    rows = read(batches.entry(magic, records, codec)).rows
+    if magic == 0:
+        assert [(row.timestamp, row.timestamp_type) for row in rows] == [(-1, -1)] * 3
+        return
+    assert [(row.timestamp, row.timestamp_type) for row in rows] == [(1_000, 0), (3_000, 0), (2_000, 0)]
+    rows = read(batches.entry(magic, records, codec, log_append_time=9_000)).rows
+    assert [(row.timestamp, row.timestamp_type) for row in rows] == [(9_000, 1)] * 3
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("magic", [1, 2])
+@pytest.mark.parametrize(
+    ("milliseconds", "microseconds"),
+    [
+        (1_600_000_000_123, 1_600_000_000_123_000),
+        (0, 0),
+        (-1, -1000),
+        (I64_MAX // 1000, I64_MAX // 1000 * 1000),
+        (I64_MAX // 1000 + 1, I64_MAX),
+        (I64_MAX, I64_MAX),
+        (-(I64_MAX // 1000), -(I64_MAX // 1000) * 1000),
+        (-(I64_MAX // 1000) - 1, I64_MIN),
+        (I64_MIN, I64_MIN),
+    ],
+)
+def test_timestamps_become_microseconds_and_end_at_the_limits(
+    magic: int, milliseconds: int, microseconds: int
+) -> None:
+    data = batches.entry(magic, [Record(0, 5), Record(1, milliseconds)])
+    assert [row.timestamp for row in read(data).rows] == [5, milliseconds]
+    assert [row.timestamp for row in read_arrow(data).rows] == [5000, microseconds]
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("codec", [NONE, LZ4])
+def test_delete_horizon_does_not_change_timestamps(codec: int) -> None:
+    """Compaction stores the horizon as base of the deltas (KIP-534)."""
+    records = [Record(0, 1_000), Record(1, 2_000)]
+    data = batches.batch(records, codec, delete_horizon=1_650_000_000_000)
+    assert [row.timestamp for row in read(data).rows] == [1_000, 2_000]
+
+
+# ---- schema and buffers ----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("twin")
+def test_schema_is_the_one_of_sparks_own_source() -> None:
+    fields = [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+    pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    headers = ("headers", pa.list_(pa.field("element", pair)))
+    for wanted, options in ((fields, {}), ([*fields, headers], {"include_headers": True})):
+        reader = ArrowReader(**options)
+        ((batch, _),) = reader.read(chunk_of(GOLDEN["2 none"]))
+        assert reader.schema == batch.schema == pa.schema(wanted)
+        assert all(field.nullable for field in batch.schema)
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("damaged", [False, True])
+def test_chunk_is_not_held_after_reading(damaged: bool) -> None:
+    data = bytearray(GOLDEN["2 none"] + GOLDEN["1 lz4"] + GOLDEN["2 zstd"])
+    data[-1] ^= damaged
+    found = read_arrow(chunk_of(data)), read(chunk_of(data))
+    gc.collect()  # the frames of an exception
+    data.clear()  # BufferError where a buffer was not released
+    assert [result.error is not None for result in found] == [damaged] * 2
+
+
+@pytest.mark.usefixtures("twin")
+def test_chunk_tells_its_size_and_pieces_their_first_offset() -> None:
+    chunk = chunk_of(memoryview(GOLDEN["2 none"]), 101)
+    (piece,) = ChunkReader(chunk, headers=False).pieces(1)
+    assert (chunk.nbytes, piece.rows, piece.offset(0), piece.offset(2)) == (205, 3, 101, 105)
+
+
+def test_pure_python_is_chosen_by_the_environment() -> None:
+    code = "from zkconsumer.fetcher import decode; print(decode.native.__name__)"
+    names = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"ZKCONSUMER_PURE": pure},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        for pure in ("1", "0")
+    ]
+    assert names == ["zkconsumer.fetcher.decode_py", "zkconsumer.fetcher._decode"]
+
+
+# ---- bounds ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("twin")
+@given(log=logs(), data=st.data())
+@settings(max_examples=100)
+def test_only_offsets_in_bounds_are_read(log: list[Part], data: st.DataObject) -> None:
+    raw, rows = joined(log)
+    last = log[-1].next_offset
+    bounds = st.sampled_from([0, *(row.offset + d for row in rows for d in (0, 1)), last, NO_LIMIT])
+    fetch_offset, until = data.draw(bounds), data.draw(bounds)
+    chunk = chunk_of(raw, fetch_offset, until)
+    wanted = [row for row in rows if fetch_offset <= row.offset < until]
+    assert read(chunk).rows == wanted
+    assert read_arrow(chunk).rows == in_microseconds(wanted)
+
+
+@every_codec
+@pytest.mark.usefixtures("twin")
+def test_compressed_entry_may_start_below_the_fetch_offset(magic: int, codec: int) -> None:
+    records = [Record(at, value=b"%d" % at) for at in range(10, 20)]
+    data = batches.entry(magic, records, codec)
+    assert [row.offset for row in read(chunk_of(data, 15)).rows] == [15, 16, 17, 18, 19]
+    assert [row.offset for row in read(chunk_of(data, 12, 14)).rows] == [12, 13]
+    following = batches.entry(magic, [Record(20)])
+    assert [row.offset for row in read(chunk_of(data + following, 20)).rows] == [20]
+
+
+@pytest.mark.usefixtures("twin")
+def test_damage_below_the_fetch_offset_is_not_stepped_over() -> None:
+    """A wrong size there would lead anywhere."""
+    data = bytearray(batches.batch([Record(0)]) + batches.batch([Record(1)]))
+    data[-1] ^= 1
+    data[60] ^= 1
+    chunk = chunk_of(data, 1)
+    assert read(chunk).error.startswith(error_text("CRC does not match", 1, 0, chunk))
+
+
+# ---- pieces ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("twin")
+@given(log=logs(6), max_rows=st.integers(1, 8), max_bytes=st.integers(1, 600))
+@settings(max_examples=100)
+def test_pieces_together_are_the_whole(log: list[Part], max_rows: int, max_bytes: int) -> None:
+    data, rows = joined(log)
+    found, error = arrow_batches(data, include_headers=True, max_rows=max_rows, max_bytes=max_bytes)
+    assert error is None
+    assert [row for batch, _ in found for row in rows_of(batch)] == in_microseconds(rows)
+    starts = [rows_of(batch)[0].offset for batch, _ in found]
+    for (_, after), following in zip(found, starts[1:], strict=False):
+        assert after <= following
+    largest = max(len(part.rows) for part in log)
+    assert all(len(batch) <= max(max_rows, largest) for batch, _ in found)
+    by_rows = read(data, max_rows=max_rows)
+    assert (by_rows.rows, by_rows.error) == (rows, None)
+
+
+@pytest.mark.usefixtures("twin")
+def test_run_of_plain_entries_is_cut_at_the_limits() -> None:
+    data = b"".join(batches.batch([Record(2 * i), Record(2 * i + 1)]) for i in range(5))
+    size = len(data) // 5
+    assert read(data, max_rows=4).pieces == [4, 4, 2]
+    assert read(data, max_rows=5).pieces == [4, 4, 2]
+    assert read(data, max_rows=1).pieces == [2, 2, 2, 2, 2]
+    assert read(data, max_rows=100).pieces == [10]
+    assert read_arrow(data, max_bytes=3 * size).pieces == [6, 4]
+    assert read_arrow(data, max_bytes=3 * size - 1).pieces == [4, 4, 2]
+    assert read_arrow(data, max_bytes=1).pieces == [2, 2, 2, 2, 2]
+    assert read(data, max_rows=4).next_offsets == [4, 8, 10]
+
+
+@pytest.mark.usefixtures("twin")
+def test_formats_may_change_within_a_chunk() -> None:
+    log = [
+        Part(batches.entry(magic, [Record(at)]), [expected(Record(at), magic)], at + 1)
+        for at, magic in enumerate((0, 1, 0, 2, 1, 2, 2, 0))
+    ]
+    data, rows = joined(log)
+    found = read(data)
+    assert (found.rows, found.pieces) == (rows, [3, 1, 1, 2, 1])
+
+
+# ---- chunks that end inside an entry ---------------------------------------------------------------
+
+
+def three_entries(magic: int, codec: int) -> list[Part]:
+    log = []
+    for first in (0, 2, 4):
+        records = [
+            Record(first, key=b"k" * 20),
+            Record(first + 1, headers=(("h", b"v"),) if magic == 2 else ()),
+        ]
+        for group in [records] if magic == 2 or codec else [[record] for record in records]:
+            rows = [expected(record, magic) for record in group]
+            log.append(Part(batches.entry(magic, group, codec), rows, group[-1].offset + 1))
+    return log
+
+
+@every_codec
+def test_chunk_cut_at_any_byte_gives_its_complete_entries(twin: Any, magic: int, codec: int) -> None:
+    log = three_entries(magic, codec)
+    data, _ = joined(log)
+    ends = [sum(len(part.data) for part in log[: i + 1]) for i in range(len(log))]
+    for cut in range(len(data) + 1):
+        complete = log[: sum(end <= cut for end in ends)]
+        size, rows = (
+            len(b"".join(part.data for part in complete)),
+            [row for part in complete for row in part.rows],
+        )
+        found = read(data[:cut])
+        assert found.rows == rows, f"cut at byte {cut}"
+        assert (found.error is None) == bool(complete or not cut), f"cut at byte {cut}"
+        assert twin.next_offset(data[:cut]) == (complete[-1].next_offset if complete else -1, size)
+
+
+@pytest.mark.usefixtures("twin")
+def test_chunk_without_a_complete_entry_is_told_from_one_that_ends_early() -> None:
+    """A fetcher makes one where an entry is larger than the broker would send."""
+    data = batches.batch([Record(7)])[:-1]
+    chunk = chunk_of(data, 7)
+    assert read(chunk).error.startswith(error_text("no complete entry", 7, 0, chunk))
+    assert read(chunk).resume == 7
+
+
+@pytest.mark.usefixtures("twin")
+def test_empty_chunk_has_no_rows() -> None:
+    assert read(b"") == Read([], [], [])
+
+
+# ---- damage ----------------------------------------------------------------------------------------
+
+
+@every_codec
+@pytest.mark.usefixtures("twin")
+def test_crc_damage_in_the_middle_yields_what_stands_before_it(magic: int, codec: int) -> None:
+    log = three_entries(magic, codec)
+    middle = next(i for i, part in enumerate(log) if part.rows[0].offset == 2)
+    data, position = bytearray(joined(log)[0]), len(joined(log[:middle])[0])
+    data[position + len(log[middle].data) - 1] ^= 0x20
+    for chunk in (chunk_of(data), chunk_of(data, 1)):
+        rows = [row for part in log[:middle] for row in part.rows if row.offset >= chunk.fetch_offset]
+        start = error_text("CRC does not match", 2, position, chunk)
+        messages, batched = read(chunk), read_arrow(chunk)
+        assert (messages.rows, messages.next_offsets[-1]) == (rows, 2)
+        assert (batched.rows, batched.next_offsets[-1]) == (in_microseconds(rows), 2)
+        assert messages.error == batched.error
+        assert messages.error.startswith(start)
+        assert messages.resume == batched.resume == 2
+        assert "restore the partition from a replica or commit an offset behind" in messages.error
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_crc_is_not_checked_where_that_was_not_asked_for(magic: int) -> None:
+    data = bytearray(batches.entry(magic, [Record(0, value=b"vax")]))
+    data[-2 if magic == 2 else -1] ^= 0x01
+    assert [row.value for row in read(data, check_crcs=False).rows] == [b"vay"]
+    assert read(data).error is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["0 none", "0 lz4", "1 none append", "1 snappy", "2 none", "2 gzip", "2 ABORT"]
+)
+def test_every_flipped_bit_that_a_crc_covers_is_noticed(twin: Any, name: str) -> None:
+    first = next(batches.entry_bounds(GOLDEN[name]))[1]
+    entry = GOLDEN[name][:first]
+    for position in range(12 if entry[16] < 2 else 17, len(entry)):
+        for bit in (1, 128) if twin is decode_py else (1, 2, 4, 8, 16, 32, 64, 128):
+            damaged = bytearray(entry)
+            damaged[position] ^= bit
+            found = read(chunk_of(damaged, 100))
+            assert found.rows == []
+            assert found.error is not None, f"byte {position} bit {bit}"
+
+
+@pytest.mark.usefixtures("twin")
+def test_inner_messages_have_a_crc_of_their_own() -> None:
+    inner = bytearray(batches.message_set(1, [Record(0, value=b"a"), Record(1, value=b"b")]))
+    inner[34] ^= 2
+    data = batches.message(1, Record(1, 0, None, batches.compress(LZ4, bytes(inner))), LZ4)
+    assert read(data).error.startswith(error_text("CRC does not match", 0, 0, data))
+    assert [row.value for row in read(data, check_crcs=False).rows] == [b"c", b"b"]
+
+
+_BATCH = batches.batch([Record(5), Record(6)])
+_MESSAGE = batches.message(1, Record(5, key=b"key", value=b"value"))
+_OLD_MESSAGE = batches.message(0, Record(5, key=b"key", value=b"value"))
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize(
+    ("damaged", "reason"),
+    [
+        (batches.patched(_BATCH, 16, "b", 3), "unknown message format"),
+        (batches.patched(_BATCH, 16, "b", -1), "unknown message format"),
+        (batches.patched(_BATCH, 8, "i", 48), "impossible size"),
+        (batches.patched(_BATCH, 8, "i", -1), "impossible size"),
+        (batches.patched(_BATCH, 8, "i", -(1 << 31)), "impossible size"),
+        (batches.patched(_BATCH, 23, "i", -1), "negative last offset"),
+        (batches.patched(_BATCH, 57, "i", -1), "negative record count"),
+        (batches.patched(_BATCH, 57, "i", 3), "more records than bytes"),
+        (batches.patched(_BATCH, 57, "i", (1 << 31) - 1), "more records than bytes"),
+        (batches.batch([Record(5)], GZIP, count=(1 << 31) - 1), "more records than bytes"),
+        (batches.batch([Record(5)], ZSTD, count=2), "more records than bytes"),
+        (batches.patched(_MESSAGE, 8, "i", 21), "impossible size"),
+        (batches.patched(_OLD_MESSAGE, 8, "i", 13), "impossible size"),
+        (batches.patched(_MESSAGE, 26, "i", -2), "impossible key length"),
+        (batches.patched(_MESSAGE, 26, "i", 9), "impossible key length"),
+        (batches.patched(_MESSAGE, 26, "i", (1 << 31) - 1), "impossible key length"),
+        (batches.patched(_OLD_MESSAGE, 18, "i", -(1 << 31)), "impossible key length"),
+        (batches.patched(_MESSAGE, 33, "i", -2), "impossible value length"),
+        (batches.patched(_MESSAGE, 33, "i", 4), "impossible value length"),
+        (batches.patched(_MESSAGE, 33, "i", 6), "impossible value length"),
+        (batches.patched(_MESSAGE, 33, "i", -1), "impossible value length"),
+        (batches.patched(_OLD_MESSAGE, 25, "i", (1 << 31) - 1), "impossible value length"),
+        (batches.batch([Record(5)], 5, payload=b"x"), "unknown compression codec 5"),
+        (batches.batch([Record(5)], 7, payload=b"x"), "unknown compression codec 7"),
+        (batches.message(1, Record(5), 4 | 1), "unknown compression codec 5"),
+    ],
+)
+def test_impossible_structure_is_named(damaged: bytes, reason: str) -> None:
+    """Also where the checksum fits, and where it is not looked at."""
+    before = batches.batch([Record(4)])
+    fixed = batches.with_right_crcs(damaged)
+    for entry, check_crcs in ((fixed, True), (damaged, False)):
+        chunk = chunk_of(before + entry, 4)
+        found = read(chunk, check_crcs=check_crcs)
+        assert [row.offset for row in found.rows] == [4]
+        assert found.error.startswith(error_text(reason, 5, len(before), chunk))
+
+
+def _record(body: bytes, length: int | None = None) -> bytes:
+    return batches.varint(len(body) if length is None else length) + body
+
+
+_GOOD = _record(b"\x00\x00\x00\x01\x01\x00")
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("codec", [NONE, GZIP], ids=["none", "gzip"])
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(_record(b"\x00\x00\x02\x01\x01\x00", 7), id="longer than the batch"),
+        pytest.param(_record(b"\x00\x00\x02\x01\x01\x00", -1) + b"\x01" * 6, id="negative length"),
+        pytest.param(_record(b"") + b"\x00" * 6, id="length 0"),
+        pytest.param(b"\x80\x80\x80\x80\x80\x00" + b"\x00" * 6, id="length of six bytes"),
+        pytest.param(_record(b"\x00" + b"\x80" * 10 + b"\x00\x02\x01\x01\x00"), id="time of eleven bytes"),
+        pytest.param(_record(b"\x00\x00" + b"\x80" * 5 + b"\x00\x01\x01\x00"), id="offset of six bytes"),
+        pytest.param(_record(b"\x00\x00\x02\x03\x01\x00"), id="key length -2"),
+        pytest.param(_record(b"\x00\x00\x02\x0c\x01\x00\x00"), id="key longer than the record"),
+        pytest.param(_record(b"\x00\x00\x02\x01\x03\x00"), id="value length -2"),
+        pytest.param(
+            _record(b"\x00\x00\x02\x01\x04v\x00", 7)[:-1] + b"\x00", id="value takes the header count"
+        ),
+        pytest.param(_record(b"\x00\x00\x02\x01\x01\x01"), id="header count -1"),
+        pytest.param(_record(b"\x00\x00\x02\x01\x01\x02"), id="header missing"),
+        pytest.param(_record(b"\x00\x00\x02\x01\x01\xfe\xff\xff\xff\x0f"), id="many headers missing"),
+        pytest.param(_record(b"\x00\x00\x02\x01\x01\x02\x01\x01"), id="header name null"),
+        pytest.param(_record(b"\x00\x00\x02\x01\x01\x02\x00\x03"), id="header value length -2"),
+        pytest.param(_record(b"\x00\x00\x02\x01\x01\x02\x02n\x04v"), id="header value cut off"),
+        pytest.param(_record(b"\x00\x00\x02\x01\x01\x00\x00"), id="byte left in the record"),
+        pytest.param(_record(b"\x00\x00\x02\x01\x01\x00") + b"\x00", id="byte left in the batch"),
+        pytest.param(_record(b"\x00\x00\x02"), id="ends after the offset"),
+        pytest.param(_record(b"\x00"), id="ends after the attributes"),
+    ],
+)
+def test_malformed_record_is_told_after_the_rows_before_its_batch(codec: int, record: bytes) -> None:
+    before = batches.batch([Record(8), Record(9)])
+    payload = batches.compress(codec, _GOOD + record + b"\x00" * (14 - len(_GOOD + record)))
+    chunk = chunk_of(before + batches.batch([Record(10), Record(11)], codec, payload=payload))
+    found, batched = read(chunk), read_arrow(chunk)
+    assert found.rows == [expected(Record(8), 2), expected(Record(9), 2)]
+    assert batched.rows == in_microseconds(found.rows)
+    assert "a record is malformed" in found.error
+    assert batched.error == found.error
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("codec", [NONE, GZIP], ids=["none", "gzip"])
+def test_reading_goes_on_at_the_malformed_batch_and_not_before(codec: int) -> None:
+    """Else the rows before it come again each time the partition is fetched again."""
+    before = batches.batch([Record(8)]) + batches.batch([Record(9)])
+    payload = batches.compress(codec, _GOOD + _record(b"\x00") + b"\x00" * 5)
+    chunk = chunk_of(before + batches.batch([Record(10), Record(11)], codec, payload=payload), 8)
+    found, batched = read(chunk), read_arrow(chunk)
+    assert (found.next_offsets, found.resume) == ([10], 10)
+    assert (batched.next_offsets, batched.resume) == ([10], 10)
+    assert found.error.startswith(error_text("a record is malformed", 10, len(before), chunk))
+    assert batched.error == found.error
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("count", [1, 3])
+def test_wrong_record_count_is_malformed(count: int) -> None:
+    records = [Record(at, value=b"v" * 20) for at in range(2)]
+    assert "a record is malformed" in read(batches.batch(records, count=count)).error
+    assert "a record is malformed" in read(batches.batch(records, ZSTD, count=count)).error
+
+
+_INNER = batches.message_set(1, [Record(0, value=b"x" * 50), Record(1)])
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize(
+    "inner",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"short", id="fewer bytes than a message has"),
+        pytest.param(_INNER[:60], id="first message cut off"),
+        pytest.param(batches.message_set(1, [Record(0), Record(1)], GZIP), id="compressed twice"),
+        pytest.param(_INNER + batches.message_set(1, [Record(2)], GZIP), id="one compressed twice"),
+        pytest.param(batches.batch([Record(0)]), id="a batch of format 2"),
+        pytest.param(_INNER + batches.batch([Record(0)]), id="a batch of format 2 at the end"),
+    ],
+)
+def test_malformed_content_of_a_wrapper_is_told(inner: bytes) -> None:
+    """Source: Kafka 3.9 DeepRecordsIterator, which throws where there is no inner record."""
+    before = batches.message(1, Record(3))
+    wrapper = batches.message(1, Record(5, 0, None, batches.compress(GZIP, inner)), GZIP)
+    chunk = chunk_of(before + wrapper + batches.message(1, Record(6)))
+    found = read(chunk)
+    assert [row.offset for row in found.rows] == [3]
+    assert found.error.startswith(error_text("a compressed message set is malformed", 4, len(before), chunk))
+    assert found.resume == 4
+
+
+@pytest.mark.usefixtures("twin")
+def test_wrapper_without_value_is_told() -> None:
+    assert read(batches.message(1, Record(5, 0, None, None), GZIP)).error is not None
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("offset", [I64_MIN, I64_MIN + 1, I64_MAX - 1, I64_MAX])
+def test_wrapper_with_an_impossible_offset_raises_nothing_foreign(offset: int) -> None:
+    """No checksum covers the offset of a wrapper; those inside are taken modulo 64 bits, as in Java."""
+    data = batches.patched(batches.message_set(1, [Record(0), Record(1)], GZIP), 0, "q", offset)
+    for fetch_offset in (0, I64_MIN, I64_MIN + 1):
+        found = read(chunk_of(data, fetch_offset))
+        assert all(row.offset >= fetch_offset for row in found.rows)
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize(("magic", "codec"), [pair for pair in ALL_CODECS if pair[1]])
+@given(data=st.data())
+@settings(max_examples=40)
+def test_damaged_compression_is_a_corrupt_record(magic: int, codec: int, data: st.DataObject) -> None:
+    """Behind a checksum that fits, as when the producer's memory was damaged."""
+    records = [Record(at, value=b"the quick brown fox %d" % at) for at in range(20)]
+    whole = batches.entry(magic, records, codec)
+    start = (
+        61
+        if magic == 2
+        else whole.index(batches.compress(codec, b"", magic)[:2] if codec != SNAPPY else b"\x82S")
+    )
+    damaged = bytearray(whole)
+    if data.draw(st.booleans()):
+        for _ in range(data.draw(st.integers(1, 3))):
+            damaged[data.draw(st.integers(start, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    else:
+        del damaged[data.draw(st.integers(start, len(whole) - 1)) :]
+        struct.pack_into(">i", damaged, 8, len(damaged) - 12)
+        if magic < 2:
+            struct.pack_into(">i", damaged, start - 4, len(damaged) - start)
+    before = batches.message(1, Record(0)) if magic < 2 else batches.batch([Record(0)])
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    usual = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        found = read(before + batches.with_right_crcs(damaged))
+    finally:
+        pa.set_memory_pool(usual)
+    assert found.rows[:1] == [expected(Record(0), 2 if magic == 2 else 1)]
+    event("damage was told" if found.error else "damage was not visible")
+    assert pool.max_memory() < 16 << 20
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD], ids=CODEC_NAMES.__getitem__)
+def test_claim_of_many_records_takes_no_memory(codec: int) -> None:
+    data = batches.batch([Record(0, value=b"x" * 100)], codec, count=(1 << 31) - 1)
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    usual = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        assert "more records than bytes" in read(data).error
+    finally:
+        pa.set_memory_pool(usual)
+    assert pool.max_memory() < 4 << 20
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("headers", [False, True], ids=["without headers", "with headers"])
+@pytest.mark.parametrize("place", [0, 1], ids=["first in the chunk", "second in the chunk"])
+def test_content_as_long_as_its_compressed_batch_is_read(place: int, headers: bool) -> None:
+    """Nothing but the origin tells content from a batch; its length may be the same by chance."""
+    noise = random.Random(1).randbytes(100)
+    for repeats in range(400):
+        record = Record(1, value=noise + b"a" * repeats, headers=(("h", b"v"),))
+        data = batches.batch([record], ZSTD)
+        if len(data) == len(batches.encoded_record(record, 1, record.timestamp)):
+            break
+    else:
+        pytest.fail("no record of that size was found")
+    found = read_arrow(place * batches.batch([Record(0)]) + data, headers=headers)
+    assert (found.error, len(found.rows)) == (None, place + 1)
+
+
+# ---- transactions ----------------------------------------------------------------------------------
+
+
+def transactional(offset: int, producer: int, codec: int = NONE, rows: int = 1) -> bytes:
+    records = [Record(offset + i, value=b"%d" % producer) for i in range(rows)]
+    return batches.batch(records, codec, producer_id=producer, transactional=True)
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("codec", [NONE, LZ4])
+def test_aborted_records_are_hidden_and_markers_always(codec: int) -> None:
+    data = (
+        transactional(0, 1, codec)
+        + transactional(1, 2, codec)
+        + batches.batch([Record(2)], codec, producer_id=1)
+        + transactional(3, 1, codec, rows=2)
+        + batches.control_batch(5, 1, commit=False)
+        + transactional(6, 1, codec)
+        + batches.control_batch(7, 2, commit=True)
+        + batches.control_batch(8, 1, commit=True)
+        + batches.batch([Record(9)], codec)
+    )
+    uncommitted, committed = chunk_of(data), chunk_of(data, aborted=[(1, 0)])
+    assert [row.offset for row in read(uncommitted).rows] == [0, 1, 2, 3, 4, 6, 9]
+    assert [row.offset for row in read(committed).rows] == [1, 2, 6, 9]
+    assert [row.offset for row in read_arrow(uncommitted).rows] == [0, 1, 2, 3, 4, 6, 9]
+    assert [row.offset for row in read_arrow(committed).rows] == [1, 2, 6, 9]
+
+
+@pytest.mark.usefixtures("twin")
+def test_transaction_is_hidden_only_between_its_first_offset_and_its_marker() -> None:
+    data = (
+        transactional(0, 1)
+        + batches.control_batch(1, 1, commit=True)
+        + transactional(2, 1)
+        + batches.control_batch(3, 1, commit=False)
+        + transactional(4, 1)
+        + batches.control_batch(5, 1, commit=True)
+    )
+    assert [row.offset for row in read(chunk_of(data, aborted=[(1, 2)])).rows] == [0, 4]
+
+
+@pytest.mark.usefixtures("twin")
+def test_marker_below_the_fetch_offset_still_ends_its_transaction() -> None:
+    data = transactional(0, 1) + batches.control_batch(1, 1, commit=False) + transactional(2, 1)
+    assert [row.offset for row in read(chunk_of(data, 2, aborted=[(1, 0)])).rows] == [2]
+
+
+@pytest.mark.usefixtures("twin")
+def test_compacted_transactions_stay_aborted() -> None:
+    """Compaction leaves an empty batch of the producer's last sequence, and may leave an empty marker."""
+    empty = batches.batch([], base_offset=0, last_offset=3, producer_id=1, transactional=True)
+    marker = batches.batch([], base_offset=6, last_offset=6, producer_id=1, transactional=True, control=True)
+    data = empty + transactional(4, 1) + batches.batch([Record(5)]) + marker + transactional(7, 1)
+    assert [row.offset for row in read(chunk_of(data, aborted=[(1, 0)])).rows] == [5]
+    assert [row.offset for row in read(chunk_of(data)).rows] == [4, 5, 7]
+
+
+@pytest.mark.usefixtures("twin")
+def test_marker_of_an_unknown_type_ends_nothing() -> None:
+    """Source: Kafka 3.9 ControlRecordType.parse, which gives UNKNOWN."""
+    key = struct.pack(">hh", 0, 2)
+    marker = batches.batch([Record(1, key=key)], producer_id=1, transactional=True, control=True)
+    data = transactional(0, 1) + marker + transactional(2, 1)
+    assert [row.offset for row in read(chunk_of(data, aborted=[(1, 0)])).rows] == []
+
+
+@st.composite
+def transactions(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int, bool]], list[tuple[int, int, int]]]:
+    """Interleaved transactions of three producers.
+
+    Returns the log; (offset, producer, whether it was committed) of each record; and (producer, first offset,
+    marker) of each aborted transaction, as a broker's index has them.
+    """
+    data, at = b"", 0
+    written: list[tuple[int, int, bool]] = []
+    running: dict[int, tuple[int, list[int]]] = {}
+    aborted: list[tuple[int, int, int]] = []
+    steps = [
+        *draw(
+            st.lists(
+                st.tuples(st.integers(1, 3), st.sampled_from(["write"] * 3 + ["plain", "end"])), max_size=14
+            )
+        ),
+        *((producer, "end") for producer in (1, 2, 3)),
+    ]
+    for producer, step in steps:
+        if step == "end" and producer in running:
+            first, offsets = running.pop(producer)
+            commit = draw(st.booleans())
+            written += [(offset, producer, commit) for offset in offsets]
+            if not commit:
+                aborted.append((producer, first, at))
+            data += batches.control_batch(at, producer, commit=commit)
+            at += 1
+        elif step == "write":
+            rows = draw(st.integers(1, 3))
+            data += transactional(at, producer, draw(st.sampled_from([NONE, NONE, ZSTD])), rows)
+            running.setdefault(producer, (at, []))[1].extend(range(at, at + rows))
+            at += rows
+        elif step == "plain":
+            data += batches.batch([Record(at)], producer_id=draw(st.sampled_from([-1, producer])))
+            written.append((at, -1, True))
+            at += 1
+    return data, sorted(written), aborted
+
+
+@pytest.mark.usefixtures("twin")
+@given(log=transactions(), data=st.data())
+@settings(max_examples=100)
+def test_read_committed_hides_exactly_the_aborted(
+    log: tuple[bytes, list[tuple[int, int, bool]], list[tuple[int, int, int]]], data: st.DataObject
+) -> None:
+    raw, written, index = log
+    bounds = list(batches.entry_bounds(raw))
+    start = bounds[data.draw(st.integers(0, len(bounds) - 1))][0] if bounds else 0
+    first = struct.unpack_from(">q", raw, start)[0] if bounds else 0
+    fetch_offset = first + data.draw(st.integers(0, 2))
+    aborted = data.draw(st.permutations([(p, low) for p, low, marker in index if marker >= fetch_offset]))
+    committed = chunk_of(raw[start:], fetch_offset, aborted=aborted)
+    wanted = [offset for offset, _, visible in written if visible and offset >= fetch_offset]
+    assert [row.offset for row in read(committed).rows] == wanted
+    everything = [offset for offset, _, _ in written if offset >= fetch_offset]
+    assert [row.offset for row in read(chunk_of(raw[start:], fetch_offset)).rows] == everything
+
+
+# ---- mutations: the twins agree --------------------------------------------------------------------
+
+_CORNERS_32 = [0, 1, -1, -2, 7, 64, 127, 128, 1 << 16, (1 << 31) - 1, -(1 << 31)]
+_CORNERS_64 = [0, 1, -1, 1 << 32, I64_MAX, I64_MAX - 1, I64_MIN, I64_MIN + 1]
+_positions = st.integers(0, 63) | st.integers(0, 400)
+mutations = st.lists(
+    st.tuples(st.just("set"), _positions, st.integers(0, 255))
+    | st.tuples(st.just("flip"), _positions, st.integers(0, 7))
+    | st.tuples(
+        st.just("i32"),
+        st.sampled_from([8, 12, 18, 22, 23, 26, 30, 57]) | _positions,
+        st.sampled_from(_CORNERS_32),
+    )
+    | st.tuples(st.just("i64"), st.sampled_from([0, 27, 35, 43]) | _positions, st.sampled_from(_CORNERS_64))
+    | st.tuples(st.just("delete"), _positions, st.integers(1, 30))
+    | st.tuples(st.just("insert"), _positions, st.binary(min_size=1, max_size=12))
+    | st.tuples(st.just("repeat"), _positions, st.integers(1, 80)),
+    min_size=1,
+    max_size=3,
+)
+
+
+def mutated(data: bytes, changes: Sequence[tuple[str, int, Any]]) -> bytes:
+    out = bytearray(data)
+    for kind, position, value in changes:
+        at = position % (len(out) + 1)
+        if kind == "set" and at < len(out):
+            out[at] = value
+        elif kind == "flip" and at < len(out):
+            out[at] ^= 1 << value
+        elif kind in ("i32", "i64"):
+            fmt = ">i" if kind == "i32" else ">q"
+            if at + struct.calcsize(fmt) <= len(out):
+                struct.pack_into(fmt, out, at, value)
+        elif kind == "delete":
+            del out[at : at + value]
+        elif kind == "insert":
+            out[at:at] = value
+        elif kind == "repeat":
+            out[at:at] = out[at : at + value]
+    return bytes(out)
+
+
+_SEEDS = [
+    *GOLDEN.values(),
+    *(part.data for magic, codec in ALL_CODECS for part in three_entries(magic, codec)[:1]),
+    transactional(100, 4242),
+    batches.control_batch(101, 4242, commit=False),
+]
+_PAYLOADS = [
+    (2, b"".join(batches.encoded_record(r, 100, GOLDEN_RECORDS[0].timestamp) for r in GOLDEN_RECORDS)),
+    (1, GOLDEN["1 none"]),
+    (0, GOLDEN["0 none"]),
+]
+
+
+@st.composite
+def mutants(draw: st.DrawFn) -> bytes:
+    """Some entries, most of them changed, outside or inside of their compression."""
+    data = b""
+    for _ in range(draw(st.integers(1, 3))):
+        changes = draw(st.just([]) | mutations)
+        if draw(st.integers(0, 3)):
+            data += mutated(draw(st.sampled_from(_SEEDS)), changes)
+            continue
+        magic, payload = draw(st.sampled_from(_PAYLOADS))
+        codec = draw(st.sampled_from(batches.CODECS[magic][1:]))
+        packed = batches.compress(codec, mutated(payload, changes), magic)
+        if magic == 2:
+            data += batches.batch(GOLDEN_RECORDS, codec, payload=packed, count=draw(st.integers(0, 5)))
+        else:
+            flags = draw(st.sampled_from([0, batches.LOG_APPEND]))
+            data += batches.message(magic, Record(105, 7, None, packed), codec | flags)
+    return batches.with_right_crcs(data) if draw(st.integers(0, 3)) else data
+
+
+class Options(NamedTuple):
+    """How a mutated chunk is read."""
+
+    headers: bool
+    check_crcs: bool
+    max_rows: int
+    max_bytes: int
+    fetch_offset: int
+    until: int
+    aborted: tuple[tuple[int, int], ...]
+
+
+offsets = st.sampled_from([0, 100, 101, 105, 106, I64_MIN, I64_MAX])
+options = st.builds(
+    Options,
+    headers=st.booleans(),
+    check_crcs=st.booleans(),
+    max_rows=st.sampled_from([1, 3, 1 << 16]),
+    max_bytes=st.sampled_from([1, 250, 8 << 20]),
+    fetch_offset=st.sampled_from([0, 0, 0, 0, 101, 105]) | offsets,
+    until=st.sampled_from([NO_LIMIT, NO_LIMIT, NO_LIMIT, NO_LIMIT, 102, 106]) | offsets,
+    aborted=st.sampled_from([(), ((4242, 0),), ((4242, 101), (17, 3))]),
+)
+
+
+def outcome(twin: Any, data: bytes, how: Options) -> tuple[list[tuple[Any, int]], str, Read]:
+    decode.native = twin  # undone by the caller's monkeypatch
+    chunk = chunk_of(data, how.fetch_offset, how.until, how.aborted)
+    found, error = arrow_batches(
+        chunk,
+        include_headers=how.headers,
+        check_crcs=how.check_crcs,
+        max_rows=how.max_rows,
+        max_bytes=how.max_bytes,
+    )
+    return found, str(error), read(chunk, check_crcs=how.check_crcs, max_rows=how.max_rows)
+
+
+@given(data=mutants(), how=options)
+@settings(max_examples=1200)
+def test_twins_read_the_same_rows_and_errors_from_mutated_entries(
+    monkeypatch: pytest.MonkeyPatch, data: bytes, how: Options
+) -> None:
+    monkeypatch.setattr(decode, "native", _decode)
+    ours, error, messages = outcome(_decode, data, how)
+    theirs, other_error, other_messages = outcome(decode_py, data, how)
+    event("no error" if messages.error is None else "error")
+    event(f"{'some' if ours else 'no'} rows")
+    assert error == other_error
+    assert [after for _, after in ours] == [after for _, after in theirs]
+    for (batch, _), (other, _) in zip(ours, theirs, strict=True):
+        assert batch.equals(other)
+    assert messages == other_messages
+    assert all(how.fetch_offset <= row.offset < how.until for row in messages.rows)
+
+
+def caught(function: Any, *args: Any) -> Any:
+    """Return the result, or the type and arguments of the exception."""
+    try:
+        result = function(*args)
+    except (ValueError, IndexError) as error:
+        return type(error), error.args
+    return tuple(result) if isinstance(result, tuple) else result
+
+
+@given(data=mutants(), numbers=st.data())
+@settings(max_examples=800)
+def test_twins_scan_and_measure_mutated_entries_alike(data: bytes, numbers: st.DataObject) -> None:
+    start, end = sorted(
+        numbers.draw(st.tuples(*[st.integers(0, len(data)) | st.sampled_from([0, len(data)])] * 2))
+    )
+    start = numbers.draw(st.sampled_from([start, 0, 0, -1, len(data) + 1]))
+    from_offset, until = numbers.draw(offsets), numbers.draw(offsets)
+    limits = numbers.draw(st.tuples(st.integers(-1, 10), st.integers(-1, 500)))
+    flags = numbers.draw(st.integers(0, 3))
+    count = numbers.draw(st.integers(-1, 6))
+    for function, args in (
+        ("next_offset", (data,)),
+        ("scan", (data, start, from_offset, until, *limits, flags)),
+        ("measure", (data, start, end, count)),
+        ("measure", (data, min(61, len(data)), len(data), count)),
+    ):
+        assert caught(getattr(_decode, function), *args) == caught(getattr(decode_py, function), *args)
+
+
+def columns_of(sizes: Sequence[int]) -> tuple[bytearray, ...]:
+    return tuple(bytearray(size) for size in sizes)
+
+
+def column_sizes(rows: int, size: int) -> list[int]:
+    binary = [4 * (rows + 1), (rows + 7) // 8, size]
+    return [8 * rows, 8 * rows, 4 * rows, *binary, *binary]
+
+
+def header_sizes(rows: int, count: int, size: int) -> list[int]:
+    binary = [4 * (count + 1), (count + 7) // 8, size]
+    return [4 * (rows + 1), (rows + 7) // 8, *binary, *binary]
+
+
+@given(data=mutants(), numbers=st.data())
+@settings(max_examples=800)
+def test_twins_write_the_same_bytes_also_where_room_is_short(data: bytes, numbers: st.DataObject) -> None:
+    """Whatever is asked of them: rows, counters, position of the failure, and every byte of the columns."""
+    room = numbers.draw(st.integers(0, 12)), numbers.draw(st.integers(0, 300))
+    header_room = numbers.draw(st.integers(0, 5)), numbers.draw(st.integers(0, 40))
+    magic, count = numbers.draw(st.sampled_from([0, 1, 2, 2])), numbers.draw(st.integers(-1, 5))
+    base_offset, first_time, last_time = numbers.draw(st.tuples(offsets, offsets, offsets))
+    from_offset, until = numbers.draw(st.sampled_from([(I64_MIN, I64_MAX), (101, 103), (I64_MAX, 0)]))
+    attributes, scale = numbers.draw(st.sampled_from([0, 8])), numbers.draw(st.sampled_from([1, 1000]))
+    start = numbers.draw(st.sampled_from([0, min(61, len(data))]))
+    with_headers = numbers.draw(st.booleans())
+    results = []
+    for twin in (_decode, decode_py):
+        columns, state = columns_of(column_sizes(*room)), bytearray(8 * len(decode_py.STATE))
+        headers = columns_of(header_sizes(room[0], *header_room)) if with_headers else None
+        returned = [
+            twin.decode(
+                *(data, start, len(data), magic, attributes, base_offset, first_time, last_time),
+                *(count, from_offset, until, scale, state, columns, headers),
+            )
+            for _ in range(2)  # the second call goes on where the first ended
+        ]
+        results.append((returned, state, columns, headers))
+    assert results[0] == results[1]
+
+
+# ---- the functions themselves ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", [-1, 6, I64_MAX])
+def test_scan_refuses_a_start_outside_of_data(twin: Any, start: int) -> None:
+    with pytest.raises(IndexError):
+        twin.scan(b"12345", start, 0, NO_LIMIT, 1, 1, 0)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 3), (3, 2), (0, 6), (6, 6)])
+def test_ranges_outside_of_data_are_refused(twin: Any, start: int, end: int) -> None:
+    with pytest.raises(IndexError):
+        twin.measure(b"12345", start, end, 0)
+    state, columns = bytearray(72), columns_of(column_sizes(1, 10))
+    with pytest.raises(IndexError):
+        twin.decode(b"12345", start, end, 2, 0, 0, 0, 0, 0, 0, NO_LIMIT, 1, state, columns, None)
+
+
+def test_measure_counts_headers(twin: Any) -> None:
+    records = [Record(0, headers=(("ab", b"123"), ("c", None))), Record(1), Record(2, headers=(("", b"4"),))]
+    data = batches.batch(records)
+    assert twin.measure(data, 0, len(data), -1) == (3, 3, 4)
+    assert twin.measure(data, 61, len(data), 3) == (3, 3, 4)
+    assert twin.measure(data + data, 0, 2 * len(data), -1) == (6, 6, 8)
+    assert twin.measure(data + data[:-1], 0, 2 * len(data) - 1, -1) == (3, 3, 4)
+
+
+@pytest.mark.parametrize("short", range(9))
+def test_decode_stops_before_the_entry_that_finds_no_room(twin: Any, short: int) -> None:
+    data = b"".join(batches.batch([Record(at, key=b"key", value=b"value")]) for at in range(3))
+    sizes = [24, 24, 12, 16, 1, 9, 16, 1, 15]
+    sizes[short] = 0 if sizes[short] == 1 else sizes[short] - 1
+    if twin is decode_py and short not in (4, 5, 7, 8):
+        sizes[short] -= 7 if short < 2 else 3  # the cast of a memoryview wants whole numbers
+    state, columns = bytearray(72), columns_of(sizes)
+    args = (data, 0, len(data), 2, 0, 0, 0, 0, -1, 0, NO_LIMIT, 1, state, columns, None)
+    rows = 0 if short in (4, 7) else 2
+    assert twin.decode(*args) == rows * len(data) // 3
+    assert struct.unpack_from("=q", state)[0] == rows
+
+
+class Bare(tuple[Any, ...]):
+    """A tuple type with a dictionary, which a named tuple lacks."""
+
+
+def filled(twin: Any, data: bytes, rows: int) -> tuple[tuple[bytearray, ...], tuple[bytearray, ...]]:
+    columns, headers = columns_of(column_sizes(rows, 200)), columns_of(header_sizes(rows, 8, 50))
+    args = (data, 0, len(data), 2, 0, 0, 0, 0, -1, 0, NO_LIMIT, 1, bytearray(72), columns, headers)
+    assert twin.decode(*args) == -1
+    return columns, headers
+
+
+@pytest.mark.parametrize("cls", [tuple, Bare, MessageAndMetadata])
+def test_messages_are_instances_of_the_given_tuple(twin: Any, cls: type[Any]) -> None:
+    columns, headers = filled(twin, GOLDEN["2 none"], 4)
+    found = twin.messages(cls, "events", 3, 4, columns, headers)
+    assert [type(message) for message in found] == [cls] * 4
+    assert [tuple(message) for message in found] == [("events", 3, *row) for row in golden_rows("2 none")]
+    assert twin.messages(cls, "events", 3, 2, columns, None) == [(*m[:7], ()) for m in found[:2]]
+
+
+@pytest.mark.parametrize("cls", [list, object, int])
+def test_messages_of_another_type_are_refused(twin: Any, cls: type[Any]) -> None:
+    columns, headers = filled(twin, GOLDEN["2 none"], 4)
+    with pytest.raises(TypeError, match="cls must be a tuple type"):
+        twin.messages(cls, "events", 3, 4, columns, headers)
+
+
+@pytest.mark.parametrize("rows", [-1, 5, I64_MAX])
+def test_more_messages_than_rows_are_refused(twin: Any, rows: int) -> None:
+    columns, headers = filled(twin, GOLDEN["2 none"], 4)
+    with pytest.raises(IndexError, match="more rows than the columns hold"):
+        twin.messages(tuple, "events", 3, rows, columns, headers)
+
+
+def test_messages_leave_reference_counts_as_they_were(twin: Any) -> None:
+    columns, headers = filled(twin, GOLDEN["2 none"], 4)
+    topic, partition = "".join(["ev", "ents"]), int("123456789")
+    before = sys.getrefcount(topic), sys.getrefcount(partition), sys.getrefcount(MessageAndMetadata)
+    for _ in range(50):
+        twin.messages(MessageAndMetadata, topic, partition, 4, columns, headers)
+    after = sys.getrefcount(topic), sys.getrefcount(partition), sys.getrefcount(MessageAndMetadata)
+    assert after == before
+
+
+@pytest.mark.usefixtures("twin")
+def test_decoders_of_a_message_type_run_at_each_access() -> None:
+    calls: list[bytes | None] = []
+    cls = decoded_message_type(string_decoder, lambda data: calls.append(data) or len(data or b""))
+    ((messages, _),) = read_messages(chunk_of(GOLDEN["2 none"]), cls, max_rows=10)
+    assert calls == []
+    assert [message.key for message in messages] == ["key", None, "", "k" * 40]
+    assert [message.value for message in messages] == [5, 13, 0, 40]
+    assert len(calls) == 4
+
+
+# ---- checksums -------------------------------------------------------------------------------------
+
+
+_ISCSI_READ = bytes.fromhex(
+    "01c0" + "00" * 14 + "14000000" + "00000400" + "00000014" + "00000018" + "28" + "00" * 7 + "02" + "00" * 7
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "crc"),
+    [
+        (b"", 0x00000000),
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(range(31, -1, -1)), 0x113FDB5C),
+        (
+            _ISCSI_READ,
+            0xD9963A56,
+        ),
+    ],
+    ids=["nothing", "digits", "32 zeros", "32 ones", "rising", "falling", "an iSCSI command"],
+)
+def test_crc32c_has_the_values_of_rfc_3720(twin: Any, data: bytes, crc: int) -> None:
+    assert twin.crc32c(data) == crc
+
+
+@given(data=st.binary(max_size=200), start=st.integers(0, 9))
+def test_crc32c_of_the_twins_agree_at_any_alignment(data: bytes, start: int) -> None:
+    assert _decode.crc32c(memoryview(data)[start:]) == decode_py.crc32c(memoryview(data)[start:])
+
+
+@pytest.mark.parametrize("size", [6143, 6144, 6145, 6151, 6152, 12287, 12288, 20001])
+def test_crc32c_of_long_data_agrees(size: int) -> None:
+    """The compiled one goes through 6144 bytes at a time, in three lanes."""
+    data = random.Random(size).randbytes(size + 3)
+    for start in (0, 3):
+        view = memoryview(data)[start : start + size]
+        assert _decode.crc32c(view) == decode_py.crc32c(view)

@@ -1,0 +1,196 @@
+"""The data source ``zkconsumer``: ``spark.readStream.format("zkconsumer")``.
+
+Spark builds the reader twice, in two processes, and pickles one of them to the executors; so building it
+does nothing. The process that plans batches joins the group at its first call.
+
+Source: Spark 4.3 pyspark.sql.streaming.datasource, python_streaming_source_runner.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from zkconsumer.fetcher.thread import FetchSettings
+from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.planner import Planner
+from zkconsumer.spark.ranges import INITIAL, FetchTask, from_offset, group_ranges
+from zkconsumer.spark.reader import read
+
+_COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+)
+_HEADERS = ", headers array<struct<key: string, value: binary>>"
+
+
+class ZkConsumerDataSource(DataSource):
+    """Topics of Kafka, read as a member of a ZooKeeper-coordinated consumer group.
+
+    The columns are those of Spark's own Kafka source. ``options.py`` lists the options.
+    """
+
+    #: Cores of the session that registered the source; what tasks are made for where no option says more.
+    cores = os.cpu_count() or 1
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` is given."""
+        return "zkconsumer"
+
+    def schema(self) -> str:
+        """Return the columns; checks the options, so that a mistake is seen at ``load()``."""
+        options = SourceOptions.parse(self.options)
+        return _COLUMNS + (_HEADERS if options.include_headers else "")
+
+    def streamReader(self, schema: StructType) -> ZkConsumerStreamReader:
+        """Return the reader of a streaming query."""
+        del schema  # it is ours
+        return ZkConsumerStreamReader(dict(self.options), self.cores)
+
+
+class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What Spark calls; see ``Planner`` for what happens."""
+
+    def __init__(self, options: Mapping[str, str], cores: int) -> None:
+        self._raw_options = dict(options)
+        self._cores = cores
+        self._planner: Planner | None = None
+        self._bounded = False
+
+    # ---- in the process that plans ----
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return a constant: where batch 0 begins is part of its end."""
+        return INITIAL
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """A batch takes all that is there."""
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Stop at what the next look at the logs finds."""
+        self._bounded = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Acknowledge the batch that ends at ``start``, and plan the next one."""
+        del limit
+        planner = self._joined(start)
+        planner.acknowledge(start)
+        return planner.plan(start)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the ends of the logs, the lag and the state of the member, for progress reports."""
+        return self._planner.latest() if self._planner is not None else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the tasks of a batch, from its end alone: the same for each replay."""
+        del start
+        planner = self._joined(end)
+        planner.note(end)
+        options = self._options
+        ranges = from_offset(end)
+        leaders = planner.find_leaders(ranges)
+        brokers = planner.brokers()
+        config = options.consumer
+        settings = FetchSettings(
+            client_id=config.client_id or config.group_id,
+            max_wait_ms=config.fetch_wait_max_ms,
+            min_bytes=config.fetch_min_bytes,
+            partition_max_bytes=config.fetch_message_max_bytes,
+            read_committed=config.read_committed,
+            socket_timeout=config.socket_timeout_ms / 1000,
+            receive_buffer=config.socket_receive_buffer_bytes,
+            backoff=config.refresh_leader_backoff_ms / 1000,
+        )
+        return [
+            FetchTask(
+                ranges=group,
+                leaders={partition: leaders[partition] for partition in group if partition in leaders},
+                brokers=brokers,
+                settings=settings,
+                chunks=config.queued_max_message_chunks,
+                include_headers=options.include_headers,
+                check_crcs=config.check_crcs,
+                patience=options.unavailable_timeout,
+            )
+            for group in group_ranges(
+                ranges,
+                leaders,
+                num_fetchers=config.num_consumer_fetchers,
+                at_least=options.min_partitions or self._cores,
+            )
+        ]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Acknowledge once more; ``latestOffset`` has done it long before."""
+        if self._planner is not None:
+            self._planner.acknowledge(end)
+
+    def stop(self) -> None:
+        """Leave the group: the ephemeral znodes go at once."""
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None
+
+    def _joined(self, seen: Mapping[str, Any]) -> Planner:
+        """Return the planner, joined to the group at the first call.
+
+        What the checkpoint says must be known before partitions are claimed, so that a release of one of
+        them waits for its batch.
+        """
+        if self._planner is None:
+            self._options = SourceOptions.parse(self._raw_options)
+            _log_to_stderr()
+            _stop_in_order_on_sigterm()
+            options = self._options
+            planner = Planner(
+                options.consumer,
+                dict.fromkeys(options.topics, options.streams),
+                handover=options.handover_timeout,
+                patience=options.unavailable_timeout,
+            )
+            if self._bounded:
+                planner.stop_at_present_end()
+            planner.note(seen)
+            self._planner = planner
+            planner.start()
+        return self._planner
+
+    # ---- in the executors ----
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield Arrow record batches."""
+        assert isinstance(partition, FetchTask)
+        return read(partition)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_raw_options": self._raw_options, "_cores": self._cores, "_planner": None, "_bounded": False}
+
+
+def _stop_in_order_on_sigterm() -> None:
+    """Let SIGTERM, by which Spark ends the process, unwind it, so that ``stop`` is called."""
+
+    def leave(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, leave)
+
+
+def _log_to_stderr() -> None:
+    """Write what the member does to standard error, which is Spark's log: this process has no other owner."""
+    logger = logging.getLogger("zkconsumer")
+    if all(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logging.getLogger("zkconsumer.zookeeper.kazoo").setLevel(logging.WARNING)
