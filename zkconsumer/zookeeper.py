@@ -289,6 +289,12 @@ class ZooKeeperSession:
             except NodeMissing:
                 pass
 
+    def delete_tree(self, path: str) -> None:
+        """Delete a znode with all below it."""
+        for child in self.children(path) or ():
+            self.delete_tree(f"{path}/{child}")
+        self.delete(path)
+
     def set_many(self, nodes: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
         """Write ``(path, data, version)``, asked for at once; version -1 writes whatever is there.
 

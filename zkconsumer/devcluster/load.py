@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,9 +42,9 @@ def numbered_batch(
     first: int, count: int, *, step: int = 1, size: int = 100, timestamp_ms: int | None = None, codec: str = "none"
 ) -> bytes:
     """Return one batch of ``count`` values: ``first``, ``first + step`` and so on, ``size`` bytes wide."""
-    deltas = np.arange(count)
-    values = np.full((count, size), ord("0"), np.uint8)
-    rest = first + deltas * step
+    deltas: Any = np.arange(count)
+    values: Any = np.full((count, size), ord("0"), np.uint8)
+    rest: Any = first + deltas * step
     for column in range(size - 1, max(-1, size - 20), -1):
         values[:, column] += (rest % 10).astype(np.uint8)
         rest //= 10
@@ -53,7 +54,7 @@ def numbered_batch(
         part = deltas[begin:end]
         if not len(part):
             break
-        zigzag = part * 2
+        zigzag: Any = part * 2
         varint = np.stack([(zigzag >> (7 * i)) & 0x7F | (0x80 if i + 1 < width else 0) for i in range(width)], 1)
         size_field, value_size = _varint(4 + width + len(_varint(size)) + size), _varint(size)
         rows = [

@@ -144,10 +144,8 @@ class ServerProcess:
 
     def log_end(self, lines: int = 15) -> str:
         """Return the end of what the server wrote, for error messages."""
-        parts = []
-        for path in (self.log, self.log.with_suffix(".out")):
-            if path.exists():
-                parts.append("\n".join(path.read_text(errors="replace").splitlines()[-lines:]))
+        written = [path for path in (self.log, self.log.with_suffix(".out")) if path.exists()]
+        parts = ["\n".join(path.read_text(errors="replace").splitlines()[-lines:]) for path in written]
         return f"the end of {self.log}:\n" + "\n".join(parts)
 
     def _signal(self, number: int) -> None:

@@ -31,7 +31,7 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = [%d] %p %m (%c)%n
 rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
-# One line for each request of an old version: it would be most of the work of a broker that JVM old consumers read from.
+# One line for each request of an old version would be most of the work of a broker that JVM old consumers use.
 logger.requests.name = kafka.request.logger
 logger.requests.level = off
 """

@@ -1,0 +1,35 @@
+"""The command ``zkconsumer``: each tool is a sub-command with the old tool's options.
+
+Exit codes: 0 success, 1 the tool failed (one line on standard error says why), 2 wrong usage, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from zkconsumer.errors import ZkConsumerError
+from zkconsumer.tools import cluster, console_consumer
+from zkconsumer.version import __version__
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tool that the arguments name and return its exit code."""
+    parser = argparse.ArgumentParser("zkconsumer", description="Tools for ZooKeeper-coordinated consumer groups.")
+    parser.add_argument("--version", action="version", version=f"zkconsumer {__version__}")
+    tools = parser.add_subparsers(dest="tool", metavar="TOOL", required=True)
+    for tool in (console_consumer, cluster):
+        tool.add_to(tools)
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except ZkConsumerError as error:
+        print(f"zkconsumer {options.tool}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""``zkconsumer cluster``: a development cluster in the foreground, or behind one supervisor process."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from zkconsumer.devcluster.cluster import DevCluster, raise_on_sigterm
+from zkconsumer.errors import ZkConsumerError
+
+
+def add_to(tools: Any) -> None:
+    """Add the sub-command."""
+    parser = tools.add_parser("cluster", help="start and stop a development cluster", description=__doc__)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    up = actions.add_parser("up", help="start ZooKeeper and brokers; Ctrl-C stops them")
+    up.add_argument("--brokers", type=int, default=2, metavar="N", help="how many brokers (2)")
+    up.add_argument("--kafka", default="3.9.2", metavar="VERSION", help="3.9.2 (default), or 4.x for KRaft mode")
+    up.add_argument("--chroot", default="", metavar="/PATH", help="part of the ZooKeeper tree for Kafka and groups")
+    up.add_argument("--detach", action="store_true", help="leave it running in the background")
+    up.set_defaults(run=run_up)
+    down = actions.add_parser("down", help="stop the cluster that was started with up --detach")
+    down.set_defaults(run=run_down)
+    status = actions.add_parser("status", help="say whether that cluster runs, and where")
+    status.set_defaults(run=run_status)
+
+
+def run_up(options: argparse.Namespace) -> int:
+    """Start a cluster."""
+    if options.detach:
+        return _detach(options)
+    raise_on_sigterm()
+    state_file = os.environ.get("ZKCONSUMER_CLUSTER_STATE")  # set for the supervisor by _detach
+    with DevCluster(options.brokers, kafka=options.kafka, chroot=options.chroot) as cluster:
+        state = {
+            "supervisor": os.getpid(),
+            "kafka": options.kafka,
+            "zookeeper.connect": cluster.zookeeper_connect,
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "logs": str(cluster.folder),
+            "servers": {server.name: server.pid for server in (cluster.zookeeper, *cluster.brokers)},
+        }
+        _print(state)
+        if state_file:
+            with _supervising(Path(state_file)):
+                Path(state_file).write_text(json.dumps(state))
+                _watch(cluster)
+        else:
+            print("Ctrl-C stops it.", flush=True)
+            _watch(cluster)
+            print("stopping", flush=True)
+    return 0
+
+
+def _watch(cluster: DevCluster) -> None:
+    """Return at Ctrl-C.
+
+    Raises:
+        ZkConsumerError: a server ended by itself.
+    """
+    try:
+        while True:
+            time.sleep(1)
+            for server in (cluster.zookeeper, *cluster.brokers):
+                if not server.is_running:
+                    raise ZkConsumerError(f"{server.name} has ended; {server.log_end()}")
+    except KeyboardInterrupt:
+        pass
+
+
+def run_down(_options: argparse.Namespace) -> int:
+    """Stop the detached cluster."""
+    state = _running()
+    if state is None:
+        print("no cluster is running")
+        return 0
+    os.kill(state["supervisor"], signal.SIGTERM)
+    deadline = time.monotonic() + 60
+    while _running() is not None:
+        if time.monotonic() > deadline:
+            raise ZkConsumerError(f"the supervisor, process {state['supervisor']}, does not end within 60 s; kill it")
+        time.sleep(0.1)
+    print("stopped")
+    return 0
+
+
+def run_status(_options: argparse.Namespace) -> int:
+    """Print where the detached cluster is; exit code 1 where there is none."""
+    state = _running()
+    if state is None:
+        print("no cluster is running")
+        return 1
+    _print(state)
+    return 0
+
+
+def _detach(options: argparse.Namespace) -> int:
+    if state := _running():
+        raise ZkConsumerError(
+            f"a cluster is running already, supervised by process {state['supervisor']}; stop it with 'cluster down'"
+        )
+    path = _state_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = path.with_suffix(".log")
+    command = [sys.executable, "-m", "zkconsumer", "cluster", "up", f"--brokers={options.brokers}"]
+    command += [f"--kafka={options.kafka}", f"--chroot={options.chroot}"]
+    with log.open("wb") as out:
+        supervisor = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=None,  # the progress of downloads is for whoever waits here
+            start_new_session=True,
+            env={**os.environ, "ZKCONSUMER_CLUSTER_STATE": str(path)},
+        )
+    try:
+        while _running() is None:
+            if supervisor.poll() is not None:
+                raise ZkConsumerError(f"the cluster did not start, see above and {log}")
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        supervisor.terminate()
+        supervisor.wait()
+        raise
+    return run_status(options)
+
+
+def _state_file() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "zkconsumer" / "cluster.json"
+
+
+@contextlib.contextmanager
+def _supervising(path: Path) -> Iterator[None]:
+    """Hold the lock that tells others that the supervisor lives: it ends with this process, however that ends."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _running() -> dict[str, Any] | None:
+    """Return the state of the detached cluster while its supervisor lives; tidies up after a killed one."""
+    path = _state_file()
+    try:
+        state: dict[str, Any] = json.loads(path.read_text())
+        lock = path.with_suffix(".lock").open("r+")
+    except FileNotFoundError:
+        return None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return state
+        path.unlink(missing_ok=True)
+        shutil.rmtree(state["logs"], ignore_errors=True)
+        return None
+
+
+def _print(state: dict[str, Any]) -> None:
+    print(f"Kafka {state['kafka']}, supervised by process {state['supervisor']}")
+    for name in ("zookeeper.connect", "bootstrap.servers", "logs"):
+        print(f"{name}={state[name]}")
+    sys.stdout.flush()
