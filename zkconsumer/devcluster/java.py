@@ -98,3 +98,7 @@ def _wrapped(home: Path) -> Path:
         fresh.chmod(0o755)
         fresh.replace(program)
     return folder.parent
+
+
+if __name__ == "__main__":  # for make: does this machine have a Java?
+    print(java_home())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from kazoo.client import KazooClient
 
 from zkconsumer.broker.channel import BrokerChannel, Endpoint
 from zkconsumer.devcluster.jars import classpath, resolve, spark_jars
@@ -104,18 +103,12 @@ class ZooKeeperServer(ServerProcess):
         return f"127.0.0.1:{self.port}"
 
     def _is_ready(self) -> bool:
-        if not is_listening(self.port):
-            return False
-        client = KazooClient(self.connect, timeout=5)
         try:
-            client.start(timeout=2)
-            client.get_children("/")
-        except Exception:  # not serving yet, in one of many ways
+            with socket.create_connection(("127.0.0.1", self.port), 2) as sock:
+                sock.sendall(b"srvr")
+                return b"Mode:" in sock.recv(4096)
+        except OSError:
             return False
-        finally:
-            client.stop()
-            client.close()
-        return True
 
 
 class Broker(ServerProcess):

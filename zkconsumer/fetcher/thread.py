@@ -157,6 +157,8 @@ class ConsumerFetcherThread:
 
     def _do_work(self) -> None:
         self._wakeup.clear()
+        if self._stopping:  # close() may have set the event just before
+            return
         wanted = self.build_fetch_request()
         if not wanted:
             self._wakeup.wait()

@@ -201,12 +201,17 @@ class Planner:
     def _resolve(self, positions: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Give partitions without an offset the one that ``auto.offset.reset`` says.
 
-        It becomes durable with the batch that begins there.
+        It is stored at once: were a partition to go to another member before its first batch is done, and were
+        nothing stored, that member would apply its own ``auto.offset.reset`` and skip what this batch had.
         """
         unknown = [partition for partition, position in positions.items() if position < 0]
         if not unknown:
             return positions
         found = self._logs.offsets(unknown, RESET[self._config.auto_offset_reset])
+        self._member.commit(
+            lambda: {partition: offset for partition, offset in found.items() if partition in self._owned},
+            timeout=self._config.connection_timeout,
+        )
         with self._lock:
             for partition, offset in found.items():
                 if partition in self._owned:
@@ -244,11 +249,11 @@ class Planner:
         with self._lock:
             for partition, claim in claims.items():
                 self._owned[partition] = claim.offset
-        for partition, claim in sorted(claims.items()):
-            reached = self._reached.get(partition, -1)
-            self._log.info(
-                "start_offset", partition=str(partition), group_offset=claim.offset, checkpoint_offset=reached
-            )
+        self._log.info(
+            "start_offsets",
+            group_offsets={str(p): claim.offset for p, claim in sorted(claims.items())},
+            checkpoint_offsets={str(p): self._reached[p] for p in sorted(claims) if p in self._reached},
+        )
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
         """Wait until what was planned of the partitions is done and stored; ``final`` gives that up."""

@@ -60,38 +60,42 @@ def run(options: argparse.Namespace) -> int:
     _check(config, options.from_beginning)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    written = 0
+    printer = _Printer(options.max_messages)
     try:
         with create_consumer(config) as consumer:
             [stream] = consumer.create_message_streams({options.topic: 1})[options.topic]
-            for written in _written(stream, options.max_messages):
-                pass
+            printer.print_values(stream)
     except KeyboardInterrupt:
         pass  # the usual way to end it
     finally:
-        print(f"Processed a total of {written} messages", file=sys.stderr)
+        print(f"Processed a total of {printer.count} messages", file=sys.stderr)
         if group_is_ours:
             _delete_group(config)
     return 0
 
 
-def _written(stream: KafkaStream, limit: int | None) -> Any:
-    """Write values to standard output, unbuffered, and yield how many there were."""
-    out = sys.stdout.fileno()
-    count = 0
-    try:
-        for message in stream:
-            line = b"null\n" if message.value is None else message.value + b"\n"
-            while line:
-                line = line[os.write(out, line) :]
-            count += 1
-            yield count
-            if count == limit:
-                return
-    except ConsumerTimeoutError:
-        return  # as asked for, by consumer.timeout.ms
-    except BrokenPipeError:
-        print("Unable to write to standard out, closing consumer.", file=sys.stderr)
+class _Printer:
+    """Writes values to standard output, unbuffered, and counts them."""
+
+    def __init__(self, limit: int | None) -> None:
+        self.count = 0
+        self._limit = limit
+
+    def print_values(self, stream: KafkaStream) -> None:
+        """Write until the stream or the limit ends it."""
+        out = sys.stdout.fileno()
+        try:
+            for message in stream:
+                line = b"null\n" if message.value is None else message.value + b"\n"
+                while line:
+                    line = line[os.write(out, line) :]
+                self.count += 1
+                if self.count == self._limit:
+                    return
+        except ConsumerTimeoutError:
+            return  # as asked for, by consumer.timeout.ms
+        except BrokenPipeError:
+            print("Unable to write to standard out, closing consumer.", file=sys.stderr)
 
 
 def _session(config: ConsumerConfig) -> ZooKeeperSession:

