@@ -320,9 +320,10 @@ def main() -> int:
             say(
                 f"largest batch: {records:,} records in {seconds:.2f} s, {records / seconds:,.0f} records/s into Python"
             )
+            again = seen.total - load.produced + missing
             say(
-                f"{load.produced:,} numbers produced, {seen.total:,} seen, of them "
-                f"{seen.total - load.produced + missing:,} again; {plain.records if plain else 0:,} by the plain consumer; "
+                f"{load.produced:,} numbers produced, {seen.total:,} seen, {again:,} of them again; "
+                f"{plain.records if plain else 0:,} by the plain consumer; "
                 f"{load.lines} log lines produced, {seen.lines} seen"
             )
             if missing:

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from zkconsumer import registry
 from zkconsumer.broker import protocol
-from zkconsumer.broker.channel import BrokerChannel, Endpoint
+from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, NotLeaderError, RetriableError
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.zookeeper import ZooKeeperSession
 
 

@@ -25,6 +25,24 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class Endpoint(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """Read ``host:port``, with brackets around an IPv6 address."""
+        host, colon, port = text.strip().rpartition(":")
+        if not colon or not host or not port.isdigit():
+            raise ValueError(f"{text!r} is not host:port")
+        return cls(host.strip("[]"), int(port))
+
+
 class MessageAndMetadata(NamedTuple):
     """One record.
 

@@ -12,9 +12,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from zkconsumer.broker.channel import Endpoint
 from zkconsumer.errors import RegistrationError, ZkConsumerError
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 
 BROKER_IDS = "/brokers/ids"
 BROKER_TOPICS = "/brokers/topics"
@@ -113,7 +112,7 @@ class Registration:
             content = json.loads(data)
             subscription = {str(topic): int(count) for topic, count in content["subscription"].items()}
             pattern = str(content["pattern"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise RegistrationError(
                 f"{path} is not the registration of a consumer: {data[:200]!r} ({type(error).__name__}: {error}). "
                 "No member of the group can rebalance until it is gone; stop whatever wrote it"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
-from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
+from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError
 from zkconsumer.fetcher.decode import MAX_ROWS, ArrowReader, Chunk, read_messages
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.message import MessageAndMetadata, TopicPartition
@@ -78,7 +78,7 @@ class KafkaStream:
         # The application's thread only.
         self._pop: Callable[[], Any] = deque[Any]().popleft
         self._pieces: Iterator[_Piece] = iter(())
-        self._pieces_of: tuple[PartitionQueue, TopicPartition] | None = None
+        self._chunk_of: tuple[PartitionQueue, TopicPartition] | None = None
         self._batches: _Batches | None = None
 
     def __repr__(self) -> str:
@@ -90,12 +90,12 @@ class KafkaStream:
     def __iter__(self) -> KafkaStream:
         return self
 
-    def __next__(self) -> MessageAndMetadata:
+    def __next__(self) -> Any:
         try:
-            message: MessageAndMetadata = self._pop()
+            return self._pop()
         except IndexError:
-            message = self._advance(self._message_pieces)
-        return message
+            pass  # not an error: the piece in hand is used up
+        return self._advance(self._message_pieces)
 
     def batches(self, max_rows: int = MAX_ROWS, *, include_headers: bool = False) -> Iterator[Any]:
         """Return an iterator of Arrow record batches, each of one partition.
@@ -191,13 +191,20 @@ class KafkaStream:
         try:
             return next(self._pieces, None)
         except CorruptRecordError as error:
-            self._pieces = iter(())
-            assert self._pieces_of is not None
-            self._refetch(*self._pieces_of, error.offset)
+            self._fetch_again(error.offset)
             raise
-        except ZkConsumerError:
-            self._pieces = iter(())
+        except BaseException:  # Ctrl-C and the like: what is left of the chunk must not be skipped
+            self._fetch_again(None)
             raise
+
+    def _fetch_again(self, offset: int | None) -> None:
+        """Drop the chunk in hand and have its partition fetched from ``offset``, or from where it is."""
+        assert self._chunk_of is not None
+        queue, partition = self._chunk_of
+        self._pieces = iter(())
+        with self._lock:
+            position = self._positions.get(partition, -1)
+        self._refetch(queue, partition, position if offset is None else offset)
 
     def _begin_chunk(self, read: Callable[[PartitionQueue, Chunk], Iterator[_Piece]]) -> None:
         taken = self._queue.take(self._timeout)
@@ -209,14 +216,19 @@ class KafkaStream:
                 f"no record of {self.topic!r} came within consumer.timeout.ms = {self._timeout * 1000:.0f}"
             )
         queue, chunk = taken
-        if not len(chunk.data):  # a start offset that was looked up, or looked up anew
-            with self._lock:
-                if not queue.is_closed and chunk.partition in self._positions:
-                    self._positions[chunk.partition] = chunk.fetch_offset
+        self._chunk_of = queue, chunk.partition
+        with self._lock:
+            position = self._positions.get(chunk.partition)
+            if queue.is_closed or position is None:
+                return  # released meanwhile
+            if not len(chunk.data):  # a start offset that was looked up, or looked up anew
+                self._positions[chunk.partition] = chunk.fetch_offset
+        if not len(chunk.data):
             self._on_reset(chunk.partition)
-            return
-        self._pieces_of = queue, chunk.partition
-        self._pieces = read(queue, chunk)
+        elif chunk.fetch_offset != position:
+            self._fetch_again(None)  # a chunk before it was lost, by a Ctrl-C at the wrong moment
+        else:
+            self._pieces = read(queue, chunk)
 
     def _message_pieces(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[_Piece]:
         found = read_messages(chunk, self._message_type, check_crcs=self._check_crcs, max_rows=_MESSAGES_AT_ONCE)

@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from kafka import errors as kafka_errors
@@ -22,6 +22,7 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBrokerError
+from zkconsumer.message import Endpoint
 from zkconsumer.version import __version__
 
 #: No answer is larger than this; a larger size field means that the other side is not a Kafka broker.
@@ -29,24 +30,6 @@ MAX_FRAME = (1 << 31) - 1
 
 _UNSUPPORTED_VERSION = 35
 _BUFFER = 64 * 1024
-
-
-class Endpoint(NamedTuple):
-    """Where a broker listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> Endpoint:
-        """Read ``host:port``, with brackets around an IPv6 address."""
-        host, colon, port = text.strip().rpartition(":")
-        if not colon or not host or not port.isdigit():
-            raise ValueError(f"{text!r} is not host:port")
-        return cls(host.strip("[]"), int(port))
 
 
 class Frame:

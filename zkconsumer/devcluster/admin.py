@@ -10,9 +10,9 @@ from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, D
 from kafka.protocol.producer import ProduceRequest
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.channel import BrokerChannel, Endpoint
+from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.errors import NotLeaderError, RetriableError, ZkConsumerError
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 
 _NOT_CONTROLLER = 41
 _TIMEOUT_MS = 30_000

@@ -9,11 +9,12 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from zkconsumer.broker.channel import BrokerChannel, Endpoint
+from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.devcluster.jars import classpath, resolve, spark_jars
 from zkconsumer.devcluster.java import java
 from zkconsumer.devcluster.process import ServerProcess, free_port, is_listening
 from zkconsumer.errors import ZkConsumerError
+from zkconsumer.message import Endpoint
 
 ZOOKEEPER_HEAP = "128m"
 BROKER_HEAP = "512m"

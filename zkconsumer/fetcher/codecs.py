@@ -64,6 +64,8 @@ def _snappy(data: memoryview) -> Any:
     codec = pa.Codec("snappy")
     if bytes(data[:8]) != _XERIAL:
         return codec.decompress(pa.py_buffer(data), _snappy_size(data))
+    if len(data) < 16:
+        raise ValueError("a snappy header is cut off")
     pieces, at, size = [], 16, 0
     while at < len(data):
         if bytes(data[at : at + 8]) == _XERIAL:  # appended streams repeat the header

@@ -12,7 +12,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -47,7 +47,6 @@ MAX_ROWS = 65_536
 MAX_BYTES = 8 << 20
 
 _MICROSECONDS = 1000
-_READ_COMMITTED = SPLIT_TRANSACTIONS
 
 
 @dataclass(slots=True)
@@ -77,7 +76,7 @@ class Chunk:
 class Decoded:
     """Rows of one partition: filled column buffers, and where reading goes on.
 
-    ``first_offset`` is that of the first row, ``next_offset`` the one after everything looked at.
+    ``next_offset`` is the one after everything looked at.
     """
 
     partition: TopicPartition
@@ -87,16 +86,36 @@ class Decoded:
     headers: tuple[Any, ...] | None
     counts: dict[str, int] = field(default_factory=dict)
 
-    def offset(self, row: int) -> int:
-        """The offset of a row."""
-        return int(struct.unpack_from("=q", self.columns[0], 8 * row)[0])
+
+class _Part(NamedTuple):
+    """Records that can be decoded at one go: a run of plain entries, or the content of a compressed one.
+
+    ``offset`` is where reading would go on were the part not readable.
+    """
+
+    data: Any
+    segment: Segment
+    start: int
+    end: int
+    offset: int
+
+    @property
+    def is_whole_batches(self) -> bool:
+        """Whether it has batch headers of format 2 in it."""
+        segment = self.segment
+        return segment.magic == 2 and not segment.attributes & CODEC_MASK and self.start == segment.begin
+
+    @property
+    def records(self) -> int:
+        """The number of records as ``decode`` and ``measure`` want it."""
+        return -1 if self.is_whole_batches else self.segment.rows
 
 
 class ChunkReader:
     """Decodes one chunk, piece by piece.
 
-    A piece is a run of entries of at most ``max_rows`` rows and ``max_bytes`` bytes; a larger entry is a
-    piece of its own.
+    A piece has at most ``max_rows`` rows of ``max_bytes`` bytes together, unless a single entry of the log has
+    more.
     """
 
     def __init__(
@@ -110,7 +129,7 @@ class ChunkReader:
     ) -> None:
         self._chunk = chunk
         self._headers = headers
-        self._flags = (CHECK_CRC if check_crcs else 0) | (_READ_COMMITTED if chunk.aborted else 0)
+        self._flags = (CHECK_CRC if check_crcs else 0) | (SPLIT_TRANSACTIONS if chunk.aborted else 0)
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._position = 0
         self._next_offset = chunk.fetch_offset
@@ -123,6 +142,30 @@ class ChunkReader:
         Raises:
             CorruptRecordError: at the first entry that cannot be read; what stands before it was yielded.
         """
+        parts: list[_Part] = []
+        rows = size = 0
+        damage: CorruptRecordError | None = None
+        while True:
+            try:
+                part = self._next_part()
+            except CorruptRecordError as error:
+                part, damage = None, error
+            more_rows = part.segment.rows if part else 0
+            more_bytes = part.end - part.start if part else 0
+            full = rows + more_rows > self._max_rows or size + more_bytes > self._max_bytes
+            if parts and (part is None or full):
+                yield from self._decoded(parts, timestamp_scale)
+                parts, rows, size = [], 0, 0
+            if damage is not None:
+                raise damage
+            if part is None:
+                return
+            parts.append(part)
+            rows += more_rows
+            size += more_bytes
+
+    def _next_part(self) -> _Part | None:
+        """Return the next part that has records for the reader."""
         chunk = self._chunk
         while True:
             try:
@@ -136,27 +179,30 @@ class ChunkReader:
                     self._flags,
                 )
             except ValueError as error:
-                raise self._corrupt(*error.args) from None
+                reason, position = error.args
+                raise self._corrupt(reason, position, self._next_offset) from None
             if found is None:
                 if not self._position and chunk.next_offset == chunk.fetch_offset and len(chunk.data):
-                    raise self._corrupt("no complete entry", 0)
-                return
+                    raise self._corrupt("no complete entry", 0, chunk.fetch_offset)
+                return None
             segment = Segment(*found)
-            if segment.base_offset >= chunk.until:
-                return
-            if not self._is_hidden(segment):
-                yield from self._rows(segment, timestamp_scale)
+            first_is_known = segment.magic == 2 or not segment.attributes & CODEC_MASK  # wrappers have their last
+            if first_is_known and segment.base_offset >= chunk.until:
+                return None
+            part = None if self._is_hidden(segment) else self._part(segment)
             self._position = segment.end
             self._next_offset = segment.next_offset
+            if part is not None:
+                return part
 
-    def _corrupt(self, reason: str, position: int) -> CorruptRecordError:
+    def _corrupt(self, reason: str, position: int, offset: int) -> CorruptRecordError:
         topic, partition = self._chunk.partition
         return CorruptRecordError(
-            f"topic {topic!r} partition {partition} offset {self._next_offset}: {reason}, "
+            f"topic {topic!r} partition {partition} offset {offset}: {reason}, "
             f"at byte {position} of {len(self._chunk.data)} fetched from offset {self._chunk.fetch_offset}. "
             "It will be fetched again; if it stays, restore the partition from a replica or commit an "
             "offset behind the damaged batch",
-            self._next_offset,
+            offset,
         )
 
     def _is_hidden(self, segment: Segment) -> bool:
@@ -175,67 +221,72 @@ class ChunkReader:
     def _is_abort_marker(self, segment: Segment) -> bool:
         """Read the one record of a control batch, whose key is (version i16, type i16); type 0 aborts."""
         columns = _Buffers(1, 64, None)
-        columns.decode(self._chunk.data, segment, segment.payload, segment.end, 0, NO_LIMIT, 1)
-        counts = columns.counts()
-        key = memoryview(columns.columns[5])[: counts["key_bytes"]]
+        part = _Part(self._chunk.data, segment, segment.payload, segment.end, self._next_offset)
+        columns.decode(part, 0, NO_LIMIT, 1)
+        key = memoryview(columns.columns[5])[: columns.counts()["key_bytes"]]
         return len(key) >= 4 and struct.unpack_from(">hh", key)[1] == 0
 
-    def _rows(self, segment: Segment, timestamp_scale: int) -> Iterator[Decoded]:
+    def _part(self, segment: Segment) -> _Part | None:
+        offset = self._next_offset
+        compressed = bool(segment.attributes & CODEC_MASK)
+        if not compressed:
+            if segment.magic < 2:
+                segment = segment._replace(base_offset=0, attributes=0)
+            return _Part(self._chunk.data, segment, segment.begin, segment.end, offset)
+        data = self._decompressed(segment)
         if segment.magic == 2:
-            data, start, end = self._chunk.data, segment.begin, segment.end
-            if segment.attributes & CODEC_MASK:
-                data = self._decompressed(segment)
-                start, end = 0, len(data)
-                if segment.rows > end // 7:
-                    raise self._corrupt("more records than bytes", segment.begin)
-            yield from self._decoded(data, segment, start, end, segment.rows, timestamp_scale)
-        elif not segment.attributes & CODEC_MASK:
-            run = segment._replace(base_offset=0, attributes=0)
-            yield from self._decoded(self._chunk.data, run, segment.begin, segment.end, segment.rows, timestamp_scale)
-        else:
-            data = self._decompressed(segment)
-            try:
-                inner = native.scan(data, 0, -1 << 63, NO_LIMIT, NO_LIMIT, NO_LIMIT, self._flags & CHECK_CRC)
-            except ValueError as error:
-                raise self._corrupt(error.args[0], segment.begin) from None
-            if inner is None:
-                return
-            inside = Segment(*inner)
-            if inside.end != len(data) or inside.magic > 1 or inside.attributes & CODEC_MASK:
-                raise self._corrupt("a compressed message set is malformed", segment.begin)
-            shift = segment.base_offset - (inside.next_offset - 1) if segment.magic == 1 else 0
-            run = segment._replace(base_offset=shift, rows=inside.rows)
-            yield from self._decoded(data, run, 0, len(data), inside.rows, timestamp_scale)
+            if segment.rows > len(data) // 7:
+                raise self._corrupt("more records than bytes", segment.begin, offset)
+            return _Part(data, segment, 0, len(data), offset)
+        try:
+            inner = native.scan(data, 0, -1 << 63, NO_LIMIT, NO_LIMIT, NO_LIMIT, self._flags & CHECK_CRC)
+        except ValueError as error:
+            raise self._corrupt(error.args[0], segment.begin, offset) from None
+        inside = Segment(*inner) if inner is not None else None
+        if inside is None or inside.end != len(data) or inside.magic > 1 or inside.attributes & CODEC_MASK:
+            raise self._corrupt("a compressed message set is malformed", segment.begin, offset)
+        # Format 1 counts offsets inside a wrapper from 0, and the wrapper has that of its last message.
+        shift = segment.base_offset - (inside.next_offset - 1) if segment.magic == 1 else 0
+        if not -1 << 63 <= shift < 1 << 63:
+            raise self._corrupt("a compressed message set has impossible offsets", segment.begin, offset)
+        return _Part(data, segment._replace(base_offset=shift, rows=inside.rows), 0, len(data), offset)
 
     def _decompressed(self, segment: Segment) -> Any:
         data = memoryview(self._chunk.data)[segment.payload : segment.end]
         try:
             return codecs.decompress(segment.attributes & CODEC_MASK, data, segment.magic)
         except ValueError as error:
-            raise self._corrupt(str(error), segment.begin) from None
+            raise self._corrupt(str(error), segment.begin, self._next_offset) from None
 
-    def _decoded(
-        self, data: Any, segment: Segment, start: int, end: int, rows: int, timestamp_scale: int
-    ) -> Iterator[Decoded]:
+    def _decoded(self, parts: Sequence[_Part], timestamp_scale: int) -> Iterator[Decoded]:
         headers = None
         if self._headers:
-            count = -1 if segment.end - segment.begin == end - start else segment.rows
-            headers = native.measure(data, start, end, count) if segment.magic == 2 else (0, 0, 0)
-        buffers = _Buffers(rows, end - start, headers)
+            measured = [native.measure(p.data, p.start, p.end, p.records) for p in parts if p.segment.magic == 2]
+            headers = tuple(sum(column) for column in zip(*measured, strict=True)) if measured else (0, 0, 0)
+        rows, size = sum(part.segment.rows for part in parts), sum(part.end - part.start for part in parts)
+        buffers = _Buffers(rows, size, headers)
         chunk = self._chunk
-        failed = buffers.decode(data, segment, start, end, chunk.fetch_offset, chunk.until, timestamp_scale)
+        damage: CorruptRecordError | None = None
+        next_offset = parts[-1].segment.next_offset
+        for part in parts:
+            failed = buffers.decode(part, chunk.fetch_offset, chunk.until, timestamp_scale)
+            if failed >= 0:
+                damage, next_offset = self._malformed(part, failed)
+                break
         counts = buffers.counts()
         if counts["rows"]:
-            yield Decoded(
-                chunk.partition,
-                counts["rows"],
-                segment.next_offset if failed < 0 else -1,
-                buffers.columns,
-                buffers.headers,
-                counts,
-            )
-        if failed >= 0:
-            raise self._corrupt("a record is malformed", failed)
+            yield Decoded(chunk.partition, counts["rows"], next_offset, buffers.columns, buffers.headers, counts)
+        if damage is not None:
+            raise damage
+
+    def _malformed(self, part: _Part, failed: int) -> tuple[CorruptRecordError, int]:
+        """Return the error for a part that could not be decoded from byte ``failed`` on, and where that is."""
+        offset, position = part.offset, part.segment.begin
+        if not part.segment.attributes & CODEC_MASK:
+            position = failed  # of a run, what stands before is good
+            following, _ = native.next_offset(memoryview(part.data)[part.start : failed])
+            offset = max(offset, following)
+        return self._corrupt("a record is malformed", position, offset), offset
 
 
 class _Buffers:
@@ -263,21 +314,19 @@ class _Buffers:
                     memoryview(self.headers[at]).cast("B")[:] = bytes(4)
         self._state = bytearray(8 * len(decode_py.STATE))
 
-    def decode(
-        self, data: Any, segment: Segment, start: int, end: int, from_offset: int, until: int, scale: int
-    ) -> int:
-        whole = segment.magic == 2 and start == segment.begin and end == segment.end
+    def decode(self, part: _Part, from_offset: int, until: int, scale: int) -> int:
+        segment = part.segment
         return int(
             native.decode(
-                data,
-                start,
-                end,
+                part.data,
+                part.start,
+                part.end,
                 segment.magic,
                 segment.attributes & LOG_APPEND,
                 segment.base_offset,
                 segment.first_timestamp,
                 segment.max_timestamp,
-                -1 if whole else segment.rows,
+                part.records,
                 from_offset,
                 until,
                 scale,
@@ -318,6 +367,14 @@ def _array(kind: Any, rows: int, buffers: list[Any], nulls: int = 0) -> Any:
 _BINARY, _STRING = pa.binary(), pa.string()
 _INT32, _INT64, _TIME = pa.int32(), pa.int64(), ARROW_SCHEMA.field("timestamp").type
 _HEADERS = ARROW_SCHEMA_WITH_HEADERS.field("headers").type
+
+
+def _names(names: Any) -> Any:
+    """Return header keys as text; bytes that are not UTF-8 become replacement characters."""
+    try:
+        return names.cast(_STRING)
+    except pa.ArrowInvalid:
+        return pa.array([name.as_py().decode("utf-8", "replace") for name in names], _STRING)
 
 
 class ArrowReader:
@@ -365,7 +422,7 @@ class ArrowReader:
         ]
         if piece.headers is not None:
             h, n = piece.headers, counts["headers"]
-            names = _array(_STRING, n, [None, h[2], h[4]])
+            names = _names(_array(_BINARY, n, [None, h[2], h[4]]))
             values = pa.Array.from_buffers(_BINARY, n, [h[6], h[5], h[7]])
             pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADERS.value_type))
             validity = h[1] if counts["header_lists_null"] else None

@@ -9,12 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from zkconsumer.broker.channel import Endpoint
 from zkconsumer.cluster import LeaderLookup
 from zkconsumer.errors import ClosedError, ZkConsumerError
 from zkconsumer.fetcher.thread import FetchSettings, PartitionTopicInfo
 from zkconsumer.log import get_logger
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 
 _JOIN_TIMEOUT = 5.0
 

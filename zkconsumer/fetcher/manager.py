@@ -8,12 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from zkconsumer.broker.channel import Endpoint
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.leader_finder import LeaderFinderThread
 from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 
 
 def java_hash(text: str) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.channel import BrokerChannel, Endpoint, Throttle
+from zkconsumer.broker.channel import BrokerChannel, Throttle
 from zkconsumer.errors import (
     ClosedError,
     MessageSizeTooLargeError,
@@ -26,7 +26,7 @@ from zkconsumer.errors import (
 from zkconsumer.fetcher.decode import NO_LIMIT, Chunk, native
 from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.log import get_logger
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 
 RESET = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
 

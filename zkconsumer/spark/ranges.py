@@ -11,10 +11,9 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from zkconsumer.broker.channel import Endpoint
 from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.fetcher.thread import FetchSettings
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 
 #: Partition to (from, until): the first offset of a batch and the one after its last.
 Ranges = dict[TopicPartition, tuple[int, int]]

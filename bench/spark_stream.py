@@ -1,0 +1,115 @@
+"""Spark streams into ``noop``, this source and Spark's own, in one session and in turn.
+
+``python -m bench.spark_stream CONF ZOOKEEPER BROKERS TOPIC RECORDS ROUNDS`` with CONF ``recommended`` or
+``defaults``; prints seconds of triggerExecution and addBatch of each run as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import uuid
+from typing import Any
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+WARM_UP = 3
+FETCH_BYTES = 1 << 20
+
+JARS = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
+
+
+def session(conf: str) -> Any:
+    """Return a Spark session with both sources."""
+    import zkconsumer.spark
+    from zkconsumer.devcluster.jars import resolve
+    from zkconsumer.devcluster.java import java_home
+
+    os.environ["JAVA_HOME"] = str(java_home())
+    from pyspark.sql import SparkSession
+
+    jars = [str(jar) for coordinate in JARS for jar in resolve(coordinate, transitive=False)]
+    settings = {
+        "spark.jars": ",".join(jars),
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "4g",
+        "spark.log.level": "ERROR",
+        **(zkconsumer.spark.recommended_conf() if conf == "recommended" else {}),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("bench")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    zkconsumer.spark.register(spark)
+    return spark
+
+
+def ours(spark: Any, zookeeper: str, topic: str) -> Any:
+    """Return a stream of this source."""
+    return (
+        spark.readStream.format("zkconsumer")
+        .option("zookeeper.connect", zookeeper)
+        .option("group.id", f"bench-{uuid.uuid4().hex[:8]}")
+        .option("subscribe", topic)
+        .option("auto.offset.reset", "smallest")
+        .option("fetch.message.max.bytes", str(FETCH_BYTES))
+        .load()
+    )
+
+
+def sparks_own(spark: Any, brokers: str, topic: str) -> Any:
+    """Return a stream of Spark's own source; its executors check CRCs by default, too."""
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", brokers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("kafka.max.partition.fetch.bytes", str(FETCH_BYTES))
+        .load()
+    )
+
+
+def one_run(stream: Any, records: int) -> dict[str, float]:
+    """Read everything that is there in one batch and return its times."""
+    with tempfile.TemporaryDirectory() as checkpoint:
+        query = (
+            stream.writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    rows = sum(batch["numInputRows"] for batch in batches)
+    if rows != records:
+        raise RuntimeError(f"{rows} rows, not {records}")
+    times = {key: sum(b["durationMs"].get(key, 0) for b in batches) / 1000 for key in ("triggerExecution", "addBatch")}
+    return {"records": rows, **times}
+
+
+def main(conf: str, zookeeper: str, brokers: str, topic: str, records: int, rounds: int) -> None:
+    """Run both sources in turn and print the times of the runs after the warm-up."""
+    spark = session(conf)
+    results: dict[str, list[dict[str, float]]] = {"zkconsumer": [], "spark-sql-kafka-0-10": []}
+    for number in range(WARM_UP + rounds):
+        order = list(results) if number % 2 else list(results)[::-1]
+        for who in order:
+            stream = ours(spark, zookeeper, topic) if who == "zkconsumer" else sparks_own(spark, brokers, topic)
+            result = one_run(stream, records)
+            if number >= WARM_UP:
+                results[who].append(result)
+    spark.stop()
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5], int(sys.argv[5]), int(sys.argv[6]))

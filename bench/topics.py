@@ -1,0 +1,34 @@
+"""The cluster and the topics that all benchmarks read: 5 million records of 100 bytes, 8 partitions."""
+
+from __future__ import annotations
+
+import sys
+
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.devcluster.load import numbered_batch
+from zkconsumer.message import TopicPartition
+
+RECORDS = 5_000_000
+PARTITIONS = 8
+VALUE_SIZE = 100
+
+#: Records in one batch of the log: about what a Java producer's 16 KiB hold.
+PER_BATCH = 140
+
+CODECS = ("none", "lz4")
+
+
+def fill(cluster: DevCluster, codec: str, records: int = RECORDS) -> str:
+    """Create and fill the topic of a codec; returns its name."""
+    topic = cluster.create_topic(f"bench-{codec}", PARTITIONS)
+    print(f"filling {topic} with {records:,} records", file=sys.stderr, flush=True)
+    produced = 0
+    while produced < records:
+        for partition in range(PARTITIONS):
+            count = min(PER_BATCH, records - produced)
+            if not count:
+                break
+            data = numbered_batch(produced, count, size=VALUE_SIZE, codec=codec)
+            cluster.admin.produce(TopicPartition(topic, partition), data)
+            produced += count
+    return topic
