@@ -8,14 +8,21 @@ from typing import Any
 
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kafka.protocol.producer import ProduceRequest
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
-from zkconsumer.errors import NotLeaderError, RetriableError, ZkConsumerError
+from zkconsumer.errors import BrokerUnavailableError, NotLeaderError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
 
 _NOT_CONTROLLER = 41
+_NO_LEADER = (3, 5, 6, 7)
 _TIMEOUT_MS = 30_000
+
+#: What fails while a broker starts or a leader moves is tried again for half a minute.
+_patiently = Retrying(
+    retry=retry_if_exception_type(RetriableError), wait=wait_fixed(0.1), stop=stop_after_delay(30), reraise=True
+)
 
 
 class Admin:
@@ -97,33 +104,29 @@ class Admin:
 
         Retries for a while where the partition has no leader; an answer that got lost may double records.
         """
+        return int(_patiently(self._produce_once, partition, records))
+
+    def _produce_once(self, partition: TopicPartition, records: bytes) -> int:
         t = ProduceRequest.TopicProduceData
-        deadline = time.monotonic() + 30
-        while True:
-            leader = self._leaders.get(partition)
-            try:
-                if leader is None:
-                    leader = self._leader_of(partition)
-                data = t(
-                    name=partition.topic,
-                    partition_data=[t.PartitionProduceData(index=partition.partition, records=records)],
-                )
-                request = ProduceRequest(
-                    transactional_id=None, acks=1, timeout_ms=_TIMEOUT_MS, topic_data=[data], max_version=8
-                )
-                reply = self._channel(leader).request(request)
-                answer = reply.responses[0].partition_responses[0]
-                if answer.error_code == 0:
-                    return int(answer.base_offset)
-                if answer.error_code not in (3, 5, 6, 7):
-                    raise ZkConsumerError(f"produce to {partition}: error {answer.error_code}")
-            except RetriableError:
-                if time.monotonic() > deadline:
-                    raise
-            if time.monotonic() > deadline:
-                raise ZkConsumerError(f"produce to {partition}: no leader took it within 30 s")
+        leader = self._leaders.get(partition) or self._leader_of(partition)
+        data = t(
+            name=partition.topic,
+            partition_data=[t.PartitionProduceData(index=partition.partition, records=records)],
+        )
+        request = ProduceRequest(
+            transactional_id=None, acks=1, timeout_ms=_TIMEOUT_MS, topic_data=[data], max_version=8
+        )
+        try:
+            answer = self._channel(leader).request(request).responses[0].partition_responses[0]
+        except RetriableError:
             self._leaders.pop(partition, None)
-            time.sleep(0.1)
+            raise
+        if answer.error_code in _NO_LEADER:
+            self._leaders.pop(partition, None)
+            raise NotLeaderError(f"produce to {partition}: error {answer.error_code}")
+        if answer.error_code:
+            raise ZkConsumerError(f"produce to {partition}: error {answer.error_code}")
+        return int(answer.base_offset)
 
     def offsets(self, topic: str, partitions: int, timestamp: int = protocol.LATEST) -> dict[int, int]:
         """Return the end (or start, or by time) offset of each partition."""
@@ -166,19 +169,18 @@ class Admin:
 
     def _on_controller(self, request: Any, results: Any) -> None:
         """Send to one broker after the other until one is the controller."""
-        deadline = time.monotonic() + 30
-        while True:
-            for broker in self._bootstrap:
-                try:
-                    reply = self._channel(broker).request(request())
-                except RetriableError:
-                    continue
-                [result] = results(reply)
-                if result.error_code == 0:
-                    return
-                if result.error_code != _NOT_CONTROLLER:
-                    text = getattr(result, "error_message", None) or f"error {result.error_code}"
-                    raise ZkConsumerError(f"topic {result.name!r}: {text}")
-            if time.monotonic() > deadline:
-                raise ZkConsumerError("no broker is the controller")
-            time.sleep(0.1)
+        _patiently(self._on_controller_once, request, results)
+
+    def _on_controller_once(self, request: Any, results: Any) -> None:
+        for broker in self._bootstrap:
+            try:
+                reply = self._channel(broker).request(request())
+            except RetriableError:
+                continue
+            [result] = results(reply)
+            if result.error_code == 0:
+                return
+            if result.error_code != _NOT_CONTROLLER:
+                text = getattr(result, "error_message", None) or f"error {result.error_code}"
+                raise ZkConsumerError(f"topic {result.name!r}: {text}")
+        raise BrokerUnavailableError("no broker is the controller")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from tenacity import Retrying, retry_if_result, sleep_using_event, stop_when_event_set, wait_fixed
+
 from zkconsumer.cluster import LeaderLookup
 from zkconsumer.errors import ClosedError, ZkConsumerError
 from zkconsumer.fetcher.thread import FetchSettings, PartitionTopicInfo
@@ -51,6 +53,13 @@ class LeaderFinderThread:
         self._no_leader: dict[TopicPartition, PartitionTopicInfo] = {}
         self._changed = threading.Event()
         self._stop = threading.Event()
+        self._rounds = Retrying(
+            retry=retry_if_result(bool),
+            wait=wait_fixed(settings.backoff),
+            sleep=sleep_using_event(self._stop),
+            stop=stop_when_event_set(self._stop),
+            retry_error_callback=lambda _state: None,  # stopped
+        )
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -88,8 +97,7 @@ class LeaderFinderThread:
             while not self._stop.is_set():
                 self._changed.wait()
                 self._changed.clear()
-                while not self._stop.is_set() and self._one_round():
-                    self._stop.wait(self._settings.backoff)
+                self._rounds(self._one_round)
         except BaseException as error:
             self._log.error("leader_finder_failed", exc_info=True)
             with self._lock:
@@ -101,6 +109,8 @@ class LeaderFinderThread:
         """Place what has a leader; True while something is left."""
         with self._lock:
             wanted = dict(self._no_leader)
+        if self._stop.is_set():
+            return False
         if wanted:
             try:
                 leaders = self._lookup.leaders(self._brokers(), wanted)
