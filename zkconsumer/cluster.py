@@ -12,7 +12,13 @@ from typing import Any, Protocol
 from zkconsumer import registry
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
-from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, NotLeaderError, RetriableError
+from zkconsumer.errors import (
+    BrokerUnavailableError,
+    ConfigurationError,
+    NotLeaderError,
+    RetriableError,
+    ZooKeeperUnavailableError,
+)
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.zookeeper import ZooKeeperSession
 
@@ -20,7 +26,7 @@ from zkconsumer.zookeeper import ZooKeeperSession
 class Cluster(Protocol):
     """Where a member learns of brokers and partitions; each member of a group must see the same."""
 
-    def brokers(self, *, watch: bool = False) -> list[Endpoint]:
+    def brokers(self) -> list[Endpoint]:
         """Return the brokers that are alive, or some of them that know the others."""
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
@@ -38,14 +44,19 @@ class ZooKeeperCluster:
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session
+        self._known: list[Endpoint] = []
 
-    def brokers(self, *, watch: bool = False) -> list[Endpoint]:
-        """Return where each registered broker listens; with ``watch``, their coming is an event."""
-        ids = self._session.children(registry.BROKER_IDS, watch=watch)
-        if ids is None and watch:
-            self._session.exists(registry.BROKER_IDS, watch=True)
-        nodes = self._session.get_many([f"{registry.BROKER_IDS}/{node}" for node in ids or ()])
-        return [registry.parse_broker(i, n.data) for i, n in zip(ids or (), nodes, strict=True) if n is not None]
+    def brokers(self) -> list[Endpoint]:
+        """Return where each registered broker listens; while ZooKeeper is away, where they did before."""
+        try:
+            ids = self._session.children(registry.BROKER_IDS) or []
+            nodes = self._session.get_many([f"{registry.BROKER_IDS}/{node}" for node in ids])
+        except ZooKeeperUnavailableError:
+            if not self._known:
+                raise
+            return self._known
+        self._known = [registry.parse_broker(i, n.data) for i, n in zip(ids, nodes, strict=True) if n is not None]
+        return self._known
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return partitions; each topic's znode, or its appearance, is watched."""
@@ -77,9 +88,8 @@ class BootstrapCluster:
         self._servers = list(servers)
         self._leaders = LeaderLookup(client_id, timeout)
 
-    def brokers(self, *, watch: bool = False) -> list[Endpoint]:
+    def brokers(self) -> list[Endpoint]:
         """Return the bootstrap servers."""
-        del watch  # there is nothing to watch
         return self._servers
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:

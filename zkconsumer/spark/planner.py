@@ -34,7 +34,7 @@ _IDLE_LOOK = 0.05
 class Planner:
     """Plans batches, and is the member's ``PartitionHandler``.
 
-    Spark's thread calls ``plan``, ``acknowledge`` and ``note``; the member's thread calls the handler's methods.
+    Spark's thread calls ``plan``, ``begin``, ``acknowledge`` and ``note``; the member's thread calls the handler's methods.
     The lock guards the fields between the two; it is not held while ZooKeeper or brokers are asked.
 
     Args:
@@ -91,13 +91,18 @@ class Planner:
     # ---- Spark's thread ----
 
     def note(self, offset: Mapping[str, Any]) -> None:
-        """Take note of a batch from Spark's log: its ranges are this query's, done or not."""
+        """Take note of an offset from Spark's log: its ranges are this query's, done or not."""
+        with self._lock:
+            for partition, (_, until) in from_offset(offset).items():
+                self._reached[partition] = max(until, self._reached.get(partition, -1))
+
+    def begin(self, offset: Mapping[str, Any]) -> None:
+        """Take note of a batch that is about to run: a new one, or one that is run again after a restart."""
+        self.note(offset)
         with self._lock:
             for partition, (start, until) in from_offset(offset).items():
-                if until > self._reached.get(partition, -1):
-                    self._reached[partition] = until
-                    if partition in self._owned and start < until:
-                        self._in_flight[partition] = (start, until)
+                if start < until and self._owned.get(partition, until) < until:
+                    self._in_flight[partition] = (start, until)
 
     def acknowledge(self, offset: Mapping[str, Any]) -> None:
         """Store the group's offsets of a batch that is done; never raises, what fails is tried again later."""

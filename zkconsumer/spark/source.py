@@ -94,7 +94,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Return the tasks of a batch, from its end alone: the same for each replay."""
         del start
         planner = self._joined(end)
-        planner.note(end)
+        planner.begin(end)
         options = self._options
         ranges = from_offset(end)
         leaders = planner.find_leaders(ranges)
