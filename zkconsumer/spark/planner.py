@@ -34,7 +34,7 @@ _IDLE_LOOK = 0.05
 class Planner:
     """Plans batches, and is the member's ``PartitionHandler``.
 
-    Spark's thread calls ``plan``, ``begin``, ``acknowledge`` and ``note``; the member's thread calls the handler's methods.
+    Spark's thread calls the first group of methods, the member's thread those of the handler.
     The lock guards the fields between the two; it is not held while ZooKeeper or brokers are asked.
 
     Args:
