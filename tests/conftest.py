@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from kazoo.client import KazooClient
 from support import properties, remaining_threads
 
@@ -22,11 +25,15 @@ from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 Cluster = DevCluster | ExistingCluster
 
+sys.path.append(str(Path(__file__).parent / "unit"))  # for ``batches``, which other tests need too
+
 
 def pytest_configure() -> None:
-    """Have pytest show the package's log where a test fails."""
+    """Have pytest show the package's log where a test fails, and hypothesis measure no time on a shared machine."""
     logging.getLogger("zkconsumer").setLevel(logging.INFO)
     logging.getLogger("zkconsumer.zookeeper.kazoo").setLevel(logging.WARNING)
+    settings.register_profile("zkconsumer", deadline=None)
+    settings.load_profile("zkconsumer")
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +57,8 @@ def topic(zkconsumer_cluster: Cluster, unique: Callable[[str], str]) -> Iterator
     """Create fresh topics: ``topic(partitions=2)`` returns the name of one; further options are Admin's."""
     created = []
 
-    def create(partitions: int = 1, **options: Any) -> str:
-        name = unique("t")
+    def create(partitions: int = 1, *, name: str | None = None, **options: Any) -> str:
+        name = name or unique("t")
         zkconsumer_cluster.create_topic(name, partitions, **options)
         created.append(name)
         return name
@@ -68,7 +75,9 @@ def group(zkconsumer_cluster: Cluster, unique: Callable[[str], str], zk: KazooCl
     name = unique("g")
     yield name
     if isinstance(zkconsumer_cluster, ExistingCluster):
-        zk.delete(f"/consumers/{name}", recursive=True)
+        for found in zk.get_children("/consumers"):
+            if found.startswith(name):
+                zk.delete(f"/consumers/{found}", recursive=True)
 
 
 @pytest.fixture(scope="session")

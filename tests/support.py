@@ -8,6 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
 from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
 from zkconsumer.devcluster import Admin
 from zkconsumer.devcluster.load import batch
@@ -30,9 +33,7 @@ def wait_for(condition: Callable[[], T], timeout: float = PATIENCE, *, what: str
         if answer:
             return answer
         if time.monotonic() > deadline:
-            raise AssertionError(
-                f"not within {timeout:g} s: {what or 'the condition'}; last answer {answer!r}"
-            )
+            raise AssertionError(f"not within {timeout:g} s: {what or 'the condition'}; last answer {answer!r}")
         time.sleep(0.01)
 
 
@@ -62,9 +63,7 @@ def numbers(first: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, end)]
 
 
-def produce(
-    admin: Admin, topic: str, partition: int, content: Iterable[bytes], *, codec: str = "none"
-) -> int:
+def produce(admin: Admin, topic: str, partition: int, content: Iterable[bytes], *, codec: str = "none") -> int:
     """Append one batch with these values; returns the offset of the first."""
     return admin.produce(TopicPartition(topic, partition), batch(list(content), codec=codec))
 
@@ -140,6 +139,35 @@ def remaining_threads(before: Collection[threading.Thread], timeout: float = 5.0
         if not left or time.monotonic() > deadline:
             return sorted(left)
         time.sleep(0.01)
+
+
+def owners(zk: KazooClient, group: str, topic: str) -> dict[int, str]:
+    """Return the thread id in the owner znode of each partition that has one."""
+    return _numbered(zk, f"/consumers/{group}/owners/{topic}")
+
+
+def stored(zk: KazooClient, group: str, topic: str) -> dict[int, str]:
+    """Return the text in the offset znode of each partition that has one."""
+    return _numbered(zk, f"/consumers/{group}/offsets/{topic}")
+
+
+def members(zk: KazooClient, group: str) -> list[str]:
+    """Return the consumer ids that are registered."""
+    path = f"/consumers/{group}/ids"
+    return sorted(zk.get_children(path)) if zk.exists(path) else []
+
+
+def _numbered(zk: KazooClient, path: str) -> dict[int, str]:
+    found = {}
+    try:
+        for name in zk.get_children(path):
+            try:
+                found[int(name)] = zk.get(f"{path}/{name}")[0].decode()
+            except NoNodeError:
+                continue
+    except NoNodeError:
+        pass
+    return dict(sorted(found.items()))
 
 
 def by_partition(items: Iterable[MessageAndMetadata]) -> dict[int, list[int]]:

@@ -13,6 +13,7 @@ import base64
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -245,6 +246,28 @@ class Expected(NamedTuple):
     timestamp: int
     timestamp_type: int
     headers: Headers
+
+
+# ---- memory ----------------------------------------------------------------------------------------
+
+_POOLS: list[pa.MemoryPool] = []
+
+
+@contextmanager
+def arrow_memory() -> Iterator[pa.MemoryPool]:
+    """Give Arrow a memory pool whose peak begins at 0.
+
+    It lives as long as the process: buffers that an exception's frames hold may be freed much later, and
+    freeing one of a pool that is gone ends the process.
+    """
+    usual = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(usual)
+    _POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    try:
+        yield pool
+    finally:
+        pa.set_memory_pool(usual)
 
 
 # ---- entries as they lie in a chunk ----------------------------------------------------------------

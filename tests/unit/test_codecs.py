@@ -35,11 +35,8 @@ def decompressed(codec: int, data: bytes, magic: int = 2) -> bytes:
 @pytest.fixture
 def pool() -> Iterator[pa.MemoryPool]:
     """Arrow's memory during the test, with a peak of its own."""
-    usual = pa.default_memory_pool()
-    proxy = pa.proxy_memory_pool(usual)
-    pa.set_memory_pool(proxy)
-    yield proxy
-    pa.set_memory_pool(usual)
+    with batches.arrow_memory() as proxy:
+        yield proxy
 
 
 # ---- known bytes -----------------------------------------------------------------------------------

@@ -1,0 +1,90 @@
+"""Entry point of the image: become ZooKeeper, or the one Kafka broker beside it. For development and tests.
+
+Both find each other by their service names in ``compose.yaml``. Data lives as long as the container.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from zkconsumer.devcluster.cluster import DEFAULT_KAFKA
+from zkconsumer.devcluster.jars import resolve, spark_jars
+from zkconsumer.devcluster.servers import (
+    BROKER_HEAP,
+    ZOOKEEPER_HEAP,
+    java_command,
+    kafka_coordinate,
+    write_properties,
+)
+
+_FOLDER = Path("/var/lib/zkconsumer")
+
+_ZOOKEEPER = {
+    "dataDir": _FOLDER / "zookeeper-data",
+    "clientPort": 2181,
+    "tickTime": 500,  # allows session timeouts from 1 s on
+    "maxSessionTimeout": 60000,
+    "maxClientCnxns": 0,
+    "admin.enableServer": "false",
+    "4lw.commands.whitelist": "*",
+}
+
+# What DevCluster's brokers have, with addresses of its own.
+_KAFKA = {
+    "broker.id": 0,
+    "listeners": "PLAINTEXT://0.0.0.0:9092",
+    "advertised.listeners": "PLAINTEXT://localhost:9092",  # the published port; and here, the broker itself
+    "zookeeper.connect": "zookeeper:2181",
+    "zookeeper.session.timeout.ms": 6000,
+    "log.dirs": _FOLDER / "kafka-data",
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": 4,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.num.partitions": 4,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "log.cleaner.dedupe.buffer.size": 4 << 20,
+    "message.max.bytes": 16 << 20,
+    "replica.fetch.max.bytes": 16 << 20,
+}
+
+
+def zookeeper() -> list[str]:
+    """Write ZooKeeper's settings and return its command line."""
+    settings = write_properties(_FOLDER / "zookeeper.properties", _ZOOKEEPER)
+    jars = sorted(spark_jars().glob("*.jar"))
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+    return java_command(ZOOKEEPER_HEAP, jars, main, str(settings), log=_standard_output())
+
+
+def kafka() -> list[str]:
+    """Write the broker's settings and return its command line."""
+    settings = write_properties(_FOLDER / "kafka.properties", _KAFKA)
+    jars = resolve(kafka_coordinate(DEFAULT_KAFKA))
+    return java_command(BROKER_HEAP, jars, "kafka.Kafka", str(settings), log=_standard_output())
+
+
+def _standard_output() -> Path:
+    """Return a log file that is the container's standard output."""
+    log = _FOLDER / "server.log"
+    log.unlink(missing_ok=True)  # left by an earlier run of this container
+    log.symlink_to("/dev/stdout")
+    return log
+
+
+def main() -> None:
+    """Replace this process by the server that the argument names."""
+    commands = {"zookeeper": zookeeper, "kafka": kafka}
+    if len(sys.argv) != 2 or sys.argv[1] not in commands:
+        sys.exit(f"usage: serve.py {' | '.join(commands)}")
+    command = commands[sys.argv[1]]()
+    os.execv(command[0], command)  # so that the server gets the signals of docker stop
+
+
+if __name__ == "__main__":
+    main()

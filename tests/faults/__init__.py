@@ -1,0 +1,1 @@
+"""Faults on real servers: what breaks here, recovers, is reported, and leaves nothing behind."""

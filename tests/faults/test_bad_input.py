@@ -1,0 +1,188 @@
+"""Properties that are wrong, and ZooKeepers, brokers, chroots and topics that are not there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from support import PATIENCE, members, numbers, produce, stored, take, values, wait_for
+
+from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.devcluster.process import free_port
+from zkconsumer.errors import ConfigurationError, ConsumerRebalanceFailedError, ZooKeeperUnavailableError
+
+from .faults import Load, Member, seconds
+
+Configs = Callable[..., ConsumerConfig]
+Consumers = Callable[..., ZookeeperConsumerConnector]
+Topics = Callable[..., str]
+
+GOOD = {"group.id": "g", "zookeeper.connect": "127.0.0.1:2181"}
+
+MALFORMED = [
+    ("auto.commit.enable", "yes"),
+    ("auto.commit.enable", "True "),
+    ("auto.commit.interval.ms", "60s"),
+    ("auto.offset.reset", "earliest"),
+    ("consumer.timeout.ms", "-2"),
+    ("fetch.message.max.bytes", "1e6"),
+    ("fetch.message.max.bytes", "0"),
+    ("fetch.message.max.bytes", "2147483648"),
+    ("fetch.message.max.bytes", "9" * 5000),
+    ("fetch.min.bytes", "-1"),
+    ("num.consumer.fetchers", ""),
+    ("offsets.storage", "mysql"),
+    ("partition.assignment.strategy", "sticky"),
+    ("rebalance.max.retries", "0"),
+    ("zookeeper.session.timeout.ms", "six"),
+    ("group.id", "a group"),
+    ("group.id", "a/b"),
+    ("group.id", ""),
+    ("group.id", ".."),
+    ("consumer.id", "ä"),
+    ("client.id", "a,b"),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), MALFORMED, ids=[f"{key}={value[:12]}" for key, value in MALFORMED])
+def test_a_malformed_property_is_named_with_its_value(key: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        ConsumerConfig.from_dict(GOOD | {key: value})
+    assert key in str(caught.value)
+    assert value[:100].strip() in str(caught.value)
+
+
+@pytest.mark.parametrize("key", GOOD)
+def test_a_missing_required_property_is_named(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"Missing required property '{key}'"):
+        ConsumerConfig.from_dict({name: value for name, value in GOOD.items() if name != key})
+
+
+def test_an_unknown_property_is_told_with_the_nearest_name_and_does_not_stop_anything(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "zkconsumer"):
+        ConsumerConfig.from_dict(GOOD | {"zookeper.connect": "h:1", "external.thing": "1"})
+    [record] = caplog.records
+    assert "zookeper.connect" in record.getMessage()
+    assert "'zookeeper.connect'" in record.getMessage()
+    with pytest.raises(ConfigurationError, match="zookeper.connect is not valid; did you mean 'zookeeper.connect'"):
+        ConsumerConfig.from_dict(GOOD | {"zookeper.connect": "h:1"}, strict=True)
+
+
+@pytest.mark.parametrize("content", [b"group.id=\\u00zz\n", None], ids=["bad escape", "no file"])
+def test_a_properties_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "consumer.properties"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match="consumer.properties"):
+        ConsumerConfig.from_properties(path)
+
+
+@pytest.mark.parametrize("connect", ["", " ", "127.0.0.1:port", "127.0.0.1:99999", "127.0.0.1:2181/../x"])
+def test_a_malformed_zookeeper_connect_is_told_before_anything_is_started(connect: str) -> None:
+    threads = threading.active_count()
+    with pytest.raises(ConfigurationError, match=r"zookeeper\.connect"):
+        create_consumer(ConsumerConfig.from_dict(GOOD | {"zookeeper.connect": connect})).create_message_streams({})
+    assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize("servers", ["localhost", "localhost:x", "localhost:65536", ":9092"])
+def test_malformed_bootstrap_servers_are_told(cluster: DevCluster, config: Configs, servers: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"bootstrap\.servers"):
+        create_consumer(config(bootstrap_servers=servers)).create_message_streams({})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "there-is-no-such-host.invalid"])
+def test_no_zookeeper_is_told_within_the_connection_timeout(host: str) -> None:
+    properties = GOOD | {"zookeeper.connect": f"{host}:{free_port()}", "zookeeper.connection.timeout.ms": 500}
+    one = create_consumer(ConsumerConfig.from_dict(properties))
+
+    def join() -> None:
+        with pytest.raises(ZooKeeperUnavailableError, match=f"{host}:.*zookeeper.connect"):
+            one.create_message_streams({"topic": 1})
+
+    assert seconds(join) < 5
+
+
+def test_a_frozen_zookeeper_is_told_within_the_connection_timeout(cluster: DevCluster, config: Configs) -> None:
+    cluster.zookeeper.pause()
+    one = create_consumer(config(zookeeper_connection_timeout_ms=500))
+
+    def join() -> None:
+        with pytest.raises(ZooKeeperUnavailableError):
+            one.create_message_streams({"topic": 1})
+
+    assert seconds(join) < 5
+
+
+def test_a_broker_given_as_zookeeper_is_told(cluster: DevCluster, config: Configs) -> None:
+    settings = {"zookeeper_connect": cluster.bootstrap_servers, "zookeeper_connection_timeout_ms": 1000}
+    with pytest.raises(ZooKeeperUnavailableError, match=r"zookeeper\.connect"):
+        create_consumer(config(**settings)).create_message_streams({"topic": 1})
+
+
+def test_a_zookeeper_given_as_broker_is_told(cluster: DevCluster, config: Configs, group: str, zk: KazooClient) -> None:
+    settings = {"bootstrap_servers": cluster.zookeeper.connect, "rebalance_max_retries": 1, "socket_timeout_ms": 500}
+    with pytest.raises(ConsumerRebalanceFailedError, match=cluster.zookeeper.connect):
+        create_consumer(config(**settings, zookeeper_session_timeout_ms=1000)).create_message_streams({"topic": 1})
+    assert members(zk, group) == []
+
+
+def test_a_missing_chroot_is_told_and_not_created(cluster: DevCluster, config: Configs, zk: KazooClient) -> None:
+    one = create_consumer(config(zookeeper_connect=f"{cluster.zookeeper.connect}/no/such"))
+    with pytest.raises(ConfigurationError, match=r"zookeeper\.connect.*chroot '/no/such' does not exist"):
+        one.create_message_streams({"topic": 1})
+    assert not zk.exists("/no")
+
+
+def test_a_topic_that_is_missing_is_consumed_as_soon_as_it_exists(
+    cluster: DevCluster, consumer: Consumers, unique: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    name = unique("t")
+    one = consumer()
+    with caplog.at_level(logging.WARNING, "zkconsumer"):
+        [stream] = one.create_message_streams({name: 1})[name]
+    assert any("topic_missing" in record.getMessage() and name in record.getMessage() for record in caplog.records)
+    assert one.assignment == {}
+    cluster.create_topic(name, 2)
+    for number in range(2):
+        produce(cluster.admin, name, number, numbers(0, 10))
+    assert sorted(values(take(stream, 20))) == sorted(2 * numbers(0, 10))
+
+
+def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_start(
+    cluster: DevCluster, member: Callable[..., Member], topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=1)
+    produce(cluster.admin, name, 0, numbers(0, 50))
+    one = member({name: 1})
+    wait_for(lambda: stored(zk, group, name) == {0: "50"})
+    cluster.admin.delete_topic(name)
+    wait_for(lambda: one.owned == [], what="the member lets go of the topic")
+    wait_for(lambda: not zk.exists(f"/brokers/topics/{name}"), what="the topic is gone")
+    cluster.create_topic(name, 1)
+    produce(cluster.admin, name, 0, numbers(100, 120))
+    wait_for(lambda: one.count >= 70, what="the new records are read")
+    assert values(one.seen)[-20:] == numbers(100, 120)
+    assert one.connector.commit_offsets() == {TopicPartition(name, 0): 20}
+
+
+def test_members_join_and_wait_while_there_is_no_broker(
+    cluster: DevCluster, member: Callable[..., Member], topic: Topics, load: Callable[..., Load], zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    load(name, 2).wait_for_more(100)
+    for broker in cluster.brokers:
+        broker.stop()
+    assert zk.get_children("/brokers/ids") == []
+    one = member({name: 1})
+    assert one.owned == [0, 1]
+    for broker in cluster.brokers:
+        broker.start()
+    one.wait_for_more(100, 2 * PATIENCE)

@@ -1,0 +1,177 @@
+"""Damaged and oversized records in the log of a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import numbers, produce, stored, take, values, wait_for
+
+from zkconsumer import KafkaStream, TopicPartition, ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError
+
+Consumers = Callable[..., ZookeeperConsumerConnector]
+Topics = Callable[..., str]
+
+#: Records per batch; the tests write three batches and damage the second.
+BATCH = 100
+
+#: Where a batch of format 2 has the size that follows it, and some byte in the middle of its records.
+SIZE, RECORDS = 8, 500
+
+
+@pytest.fixture
+def damaged(cluster: DevCluster, topic: Topics) -> Iterator[Callable[..., str]]:
+    """Make topics whose partition 0 has three batches, the second with a changed byte; other partitions are whole.
+
+    The byte changes on the disk while the broker runs, as it does when a disk rots: brokers check what they are given
+    by producers and what they find after a crash, but not what they read.
+    """
+    repairs: list[tuple[Path, int]] = []
+
+    def make(*, partitions: int = 1, at: int = RECORDS) -> str:
+        name = topic(partitions=partitions)
+        for number in range(partitions):
+            for first in range(0, 3 * BATCH, BATCH):
+                produce(cluster.admin, name, number, content(first))
+        [segment] = cluster.folder.glob(f"broker-*-data/{name}-0/00000000000000000000.log")
+        second = 12 + int.from_bytes(segment.read_bytes()[8:12])
+        flip(segment, second + at)
+        repairs.append((segment, second + at))
+        return name
+
+    yield make
+    for segment, position in repairs:  # else the broker might not start any more
+        flip(segment, position)
+
+
+def flip(file: Path, position: int) -> None:
+    """Change the highest bit of one byte, in place."""
+    with file.open("r+b") as opened:
+        opened.seek(position)
+        [byte] = opened.read(1)
+        opened.seek(position)
+        opened.write(bytes([byte ^ 0x80]))
+
+
+def content(first: int, end: int | None = None) -> list[bytes]:
+    """Return values that make a batch larger than the 4 kB between two entries of the log's index."""
+    return [b"%060d" % number for number in range(first, first + BATCH if end is None else end)]
+
+
+def read_past_errors(items: Iterator[Any]) -> tuple[list[Any], list[CorruptRecordError]]:
+    """Read until nothing comes for ``consumer.timeout.ms``, or the same error came three times."""
+    read, errors = [], []
+    while len(errors) < 3:
+        try:
+            read.append(next(items))
+        except CorruptRecordError as error:
+            errors.append(error)
+        except ConsumerTimeoutError:
+            break
+    return read, errors
+
+
+def as_messages(stream: KafkaStream) -> Iterator[Any]:
+    return stream
+
+
+def as_batches(stream: KafkaStream) -> Iterator[Any]:
+    return (row for batch in stream.batches() for row in batch.to_pylist())
+
+
+def test_what_stands_before_a_damaged_batch_is_delivered_and_nothing_after_it_is_stored(
+    damaged: Callable[..., str], consumer: Consumers, group: str, zk: KazooClient
+) -> None:
+    name = damaged()
+    one = consumer(auto_commit_interval_ms=20)
+    [stream] = one.create_message_streams({name: 1})[name]
+    read, errors = read_past_errors(stream)
+    assert values(read) == content(0)
+    assert len(errors) == 3
+    for error in errors:
+        assert f"topic {name!r} partition 0 offset {BATCH}: CRC does not match" in str(error)
+        assert error.offset == BATCH
+    assert one.commit_offsets() == {TopicPartition(name, 0): BATCH}
+    one.shutdown()
+    assert stored(zk, group, name) == {0: str(BATCH)}
+
+
+def test_batches_end_before_a_damaged_one(damaged: Callable[..., str], consumer: Consumers) -> None:
+    name = damaged()
+    one = consumer()
+    [stream] = one.create_message_streams({name: 1})[name]
+    batches = stream.batches()
+    rows = next(batches).column("value").to_pylist()
+    assert rows == content(0)
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError, match=f"partition 0 offset {BATCH}"):
+            next(batches)
+    assert one.commit_offsets() == {TopicPartition(name, 0): BATCH}
+
+
+def test_other_partitions_of_the_stream_flow_on_beside_a_damaged_one(
+    damaged: Callable[..., str], consumer: Consumers
+) -> None:
+    name = damaged(partitions=3)
+    [stream] = consumer().create_message_streams({name: 1})[name]
+    read: list[Any] = []
+
+    def all_but_the_damaged() -> bool:
+        try:
+            read.append(next(stream))
+        except CorruptRecordError:
+            pass
+        return len(read) == (1 + 3 + 3) * BATCH
+
+    wait_for(all_but_the_damaged)
+    assert sorted((m.partition, m.offset) for m in read) == [
+        (partition, offset) for partition, end in ((0, 1), (1, 3), (2, 3)) for offset in range(end * BATCH)
+    ]
+
+
+def test_the_remedy_in_the_error_gets_past_a_damaged_batch(damaged: Callable[..., str], consumer: Consumers) -> None:
+    name = damaged()
+    one = consumer()
+    [stream] = one.create_message_streams({name: 1})[name]
+    take(stream, BATCH)
+    with pytest.raises(CorruptRecordError, match="commit an offset behind the damaged batch"):
+        next(stream)
+    behind = {TopicPartition(name, 0): 2 * BATCH}
+    assert one.commit_offsets(behind) == behind
+    one.shutdown()
+    [again] = consumer().create_message_streams({name: 1})[name]
+    assert values(take(again, BATCH)) == content(2 * BATCH)
+
+
+def test_a_batch_whose_size_is_damaged_is_told_to_whoever_starts_at_it(
+    damaged: Callable[..., str], consumer: Consumers
+) -> None:
+    # The broker itself cannot read on there, and answers with an error instead of records.
+    name = damaged(at=SIZE)
+    one = consumer(consumer_timeout_ms=5000)
+    [stream] = one.create_message_streams({name: 1})[name]
+    read, errors = read_past_errors(stream)
+    assert values(read) == content(0)
+    assert len(errors) == 3
+    assert one.commit_offsets() == {TopicPartition(name, 0): BATCH}
+
+
+def test_records_larger_than_fetch_message_max_bytes_are_delivered_in_their_place(
+    cluster: DevCluster, topic: Topics, consumer: Consumers
+) -> None:
+    name = topic(partitions=2)
+    large = b"x" * 3_000_000
+    for number in range(2):
+        for batch in (numbers(0, 50), [large], numbers(50, 100), [large, b"behind"], numbers(100, 150)):
+            produce(cluster.admin, name, number, batch)
+    [stream] = consumer(fetch_message_max_bytes=2000).create_message_streams({name: 1})[name]
+    read: dict[int, list[bytes]] = {0: [], 1: []}
+    for message in take(stream, 2 * 153):
+        read[message.partition].append(message.value)
+    expected = [*numbers(0, 50), large, *numbers(50, 100), large, b"behind", *numbers(100, 150)]
+    assert [found == expected for found in read.values()] == [True, True]

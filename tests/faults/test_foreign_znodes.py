@@ -1,0 +1,280 @@
+"""Znodes that somebody else wrote, deleted or left behind."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NotEmptyError
+from support import members, numbers, owners, produce, take, values, wait_for, wait_until_equal
+
+from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.errors import ConsumerRebalanceFailedError
+
+from .faults import Load, Member, Peer, wait_until_all_is_read
+
+Configs = Callable[..., ConsumerConfig]
+Consumers = Callable[..., ZookeeperConsumerConnector]
+Members = Callable[..., Member]
+Loads = Callable[..., Load]
+Topics = Callable[..., str]
+
+UNREADABLE = {
+    "empty": b"",
+    "text": b"not json",
+    "binary": b"\xff\xfe\x00\x01",
+    "list": b"[]",
+    "number": b"1",
+    "no subscription": b'{"version":1,"pattern":"static"}',
+    "subscription is null": b'{"version":1,"subscription":null,"pattern":"static"}',
+    "no pattern": b'{"version":1,"subscription":{}}',
+    "no streams": b'{"version":1,"subscription":{"t":0},"pattern":"static"}',
+    "infinitely many streams": b'{"version":1,"subscription":{"t":1e999},"pattern":"static"}',
+    "deeply nested": b"[" * 100_000,
+}
+
+
+@pytest.fixture
+def peer(cluster: DevCluster, group: str) -> Iterator[Peer]:
+    """Another member of the group, made of znodes; before ours in the order of ids."""
+    with Peer(cluster, group, "a-peer") as peer:
+        yield peer
+
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_a_member_keeps_what_it_owns_while_a_registration_cannot_be_read(
+    content: bytes,
+    cluster: DevCluster,
+    member: Members,
+    topic: Topics,
+    peer: Peer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name = topic(partitions=2)
+    one = member({name: 1}, consumer_id="b")
+    with caplog.at_level(logging.INFO, "zkconsumer"):
+        path = peer.register(content)
+        wait_for(lambda: one.core.unbalanced_since is not None, what="the health turns red")
+    assert path in caplog.text
+    produce(cluster.admin, name, 1, numbers(0, 10))
+    wait_for(lambda: one.count == 10)
+    assert one.owned == [0, 1]
+    peer.client.delete(path)
+    wait_for(lambda: one.core.unbalanced_since is None, what="the health is green again")
+    one.leave()
+
+
+def test_a_registration_that_becomes_readable_takes_its_share_at_once(
+    cluster: DevCluster, member: Members, topic: Topics, peer: Peer
+) -> None:
+    name = topic(partitions=4)
+    one = member({name: 1}, consumer_id="b", zookeeper_sync_time_ms=30_000)
+    path = peer.register(b"{")
+    wait_for(lambda: one.core.unbalanced_since is not None, what="the health turns red")
+    assert one.owned == [0, 1, 2, 3]
+    peer.client.set(path, json.dumps({"subscription": {name: 1}, "pattern": "static"}).encode())
+    wait_for(lambda: one.owned == [2, 3], what="the other's share is given up")
+
+
+def test_a_first_rebalance_beside_an_unreadable_registration_names_its_path_and_content(
+    config: Configs, topic: Topics, peer: Peer, zk: KazooClient, group: str
+) -> None:
+    path = peer.register(b"not json")
+    one = create_consumer(config(rebalance_max_retries=1, zookeeper_session_timeout_ms=1000))
+    with pytest.raises(ConsumerRebalanceFailedError, match=f"{path}.*not json"):
+        one.create_message_streams({topic(): 1})
+    assert members(zk, group) == [peer.consumer_id]
+
+
+def test_nothing_new_is_claimed_while_a_filter_that_is_not_understood_is_in_the_group(
+    cluster: DevCluster, member: Members, topic: Topics, peer: Peer, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    one = member({name: 1}, consumer_id="b")
+    peer.register(b'{"version":1,"subscription":{"[a-z&&[^t]]+":1},"pattern":"white_list","timestamp":"1"}')
+    wait_for(lambda: one.core.unbalanced_since is not None, what="the health turns red")
+    cluster.admin.create_partitions(name, 4)
+    produce(cluster.admin, name, 0, numbers(0, 10))
+    one.wait_for_more(10 - one.count)
+    assert one.owned == sorted(owners(zk, group, name)) == [0, 1]
+    peer.close()
+    wait_for(lambda: one.owned == [0, 1, 2, 3], what="all is claimed")
+
+
+GARBAGE = {"text": b"garbage", "binary": b"\x80\xff", "fraction": b"1.5", "too large": b"99999999999999999999"}
+
+
+@pytest.mark.parametrize("content", GARBAGE.values(), ids=GARBAGE.keys())
+def test_an_offset_that_is_no_number_fails_the_first_rebalance_and_is_left_as_it_is(
+    content: bytes, config: Configs, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    path = f"/consumers/{group}/offsets/{name}/1"
+    zk.create(path, content, makepath=True)
+    one = create_consumer(config(rebalance_max_retries=1, zookeeper_session_timeout_ms=1000))
+    with pytest.raises(ConsumerRebalanceFailedError) as caught:
+        one.create_message_streams({name: 1})
+    assert path in str(caught.value)
+    assert zk.get(path)[0] == content
+    assert (members(zk, group), owners(zk, group, name)) == ([], {})
+
+
+def test_an_offset_that_is_no_number_does_not_keep_a_partition_from_another_member(
+    member: Members, topic: Topics, peer: Peer, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    peer.register({name: 1})
+    one = member({name: 1}, consumer_id="b")
+    assert one.owned == [1]
+    path = f"/consumers/{group}/offsets/{name}/0"
+    zk.create(path, b"garbage", makepath=True)
+    peer.client.delete(peer.paths.registration(peer.consumer_id))
+    wait_for(lambda: one.core.unbalanced_since is not None, what="partition 0 cannot be begun")
+    peer.register({name: 1})
+    wait_for(lambda: one.core.unbalanced_since is None, what="it is given up again")
+    assert list(owners(zk, group, name)) == [1]
+
+
+def test_an_offset_that_was_corrected_is_begun_with(
+    cluster: DevCluster, member: Members, topic: Topics, peer: Peer, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    produce(cluster.admin, name, 0, numbers(0, 100))
+    peer.register({name: 1})
+    one = member({name: 1}, consumer_id="b")
+    path = f"/consumers/{group}/offsets/{name}/0"
+    zk.create(path, b"garbage", makepath=True)
+    peer.client.delete(peer.paths.registration(peer.consumer_id))
+    wait_for(lambda: one.core.unbalanced_since is not None, what="partition 0 cannot be begun")
+    zk.set(path, b"90\n")
+    wait_for(lambda: one.count == 10, what="what is left is read")
+    assert values(one.seen) == numbers(90, 100)
+
+
+def test_an_offset_that_is_spoilt_while_its_partition_is_owned_is_stored_anew(
+    cluster: DevCluster, member: Members, topic: Topics, peer: Peer, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    for number in range(2):
+        produce(cluster.admin, name, number, numbers(0, 10))
+    one = member({name: 1}, consumer_id="b")
+    wait_until_equal(lambda: stored(zk, group, name), {0: "10", 1: "10"})
+    zk.set(f"/consumers/{group}/offsets/{name}/0", b"garbage")
+    produce(cluster.admin, name, 0, numbers(10, 20))
+    wait_until_equal(lambda: stored(zk, group, name), {0: "20", 1: "10"}, 5)
+    zk.set(f"/consumers/{group}/offsets/{name}/0", b"garbage")
+    peer.register({name: 1})
+    wait_for(lambda: one.owned == [1], 5, what="partition 0 is handed over")
+
+
+def test_a_registration_that_somebody_deletes_is_made_again(
+    member: Members, load: Loads, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    load(name, 2)
+    one = member({name: 1})
+    for _ in range(5):
+        zk.delete(f"/consumers/{group}/ids/{one.core.consumer_id}")
+        wait_until_equal(lambda: members(zk, group), [one.core.consumer_id])
+        one.wait_for_more(50)
+    assert one.owned == [0, 1]
+
+
+def test_a_group_that_somebody_deletes_is_made_again_and_nothing_is_lost(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=4)
+    writer = load(name, 4)
+    both = [member({name: 1}, consumer_id=i) for i in "ab"]
+    for _ in range(10):
+        try:
+            zk.delete(f"/consumers/{group}", recursive=True)
+        except NotEmptyError:
+            pass  # the members are already making it again
+        wait_until_equal(lambda: members(zk, group), sorted(one.core.consumer_id for one in both))
+        wait_until_equal(lambda: sorted(owners(zk, group, name)), [0, 1, 2, 3])
+        for one in both:
+            one.wait_for_more(50)
+    writer.stop()
+    wait_until_all_is_read(cluster, name, 4, both)
+
+
+@pytest.fixture
+def aside(cluster: DevCluster, zk: KazooClient, unique: Callable[[str], str]) -> str:
+    """A chroot with copies of the brokers' znodes, to be spoilt without upsetting the brokers; returns its path."""
+    root = f"/{unique('chroot')}"
+    for node in zk.get_children("/brokers/ids"):
+        zk.create(f"{root}/brokers/ids/{node}", zk.get(f"/brokers/ids/{node}")[0], makepath=True)
+    zk.create(f"{root}/brokers/topics", b"")
+    return root
+
+
+def copy_topic(zk: KazooClient, aside: str, name: str) -> None:
+    zk.create(f"{aside}/brokers/topics/{name}", zk.get(f"/brokers/topics/{name}")[0])
+
+
+BROKERS = {
+    "text": b"not json",
+    "list": b"[1]",
+    "empty": b"",
+    "no port": b'{"host":"h"}',
+    "port too large": b'{"host":"127.0.0.1","port":99999,"version":1}',
+    "port is negative": b'{"host":"127.0.0.1","port":-1,"version":4,"endpoints":[]}',
+    "endpoint without port": b'{"version":4,"endpoints":["PLAINTEXT://h"],"host":null,"port":-1}',
+    "TLS only": b'{"version":4,"endpoints":["SSL://127.0.0.1:9093"],"host":null,"port":-1}',
+    "dead": b'{"host":"127.0.0.1","port":1,"version":1}',
+    "no such host": b'{"host":"there-is-no-such-host.invalid","port":9092,"version":1}',
+    "host is no name": b'{"host":"\\u0000","port":9092,"version":1}',
+}
+
+
+@pytest.mark.parametrize("content", BROKERS.values(), ids=BROKERS.keys())
+def test_a_broker_znode_that_is_no_use_does_not_keep_the_others_from_being_read(
+    content: bytes, cluster: DevCluster, consumer: Consumers, topic: Topics, zk: KazooClient, aside: str
+) -> None:
+    name = topic(partitions=2)
+    copy_topic(zk, aside, name)
+    zk.create(f"{aside}/brokers/ids/99", content)
+    for number in range(2):
+        produce(cluster.admin, name, number, numbers(0, 10))
+    one = consumer(zookeeper_connect=f"{cluster.zookeeper.connect}{aside}")
+    [stream] = one.create_message_streams({name: 1})[name]
+    assert len(take(stream, 20)) == 20
+
+
+TOPICS = {
+    "text": b"not json",
+    "empty": b"",
+    "list": b"[]",
+    "null": b'{"partitions":null}',
+    "words": b'{"partitions":{"x":[0]}}',
+}
+
+
+@pytest.mark.parametrize("content", TOPICS.values(), ids=TOPICS.keys())
+def test_a_topic_znode_that_cannot_be_read_is_named_and_what_is_owned_is_kept(
+    content: bytes,
+    cluster: DevCluster,
+    member: Members,
+    topic: Topics,
+    zk: KazooClient,
+    aside: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name = topic(partitions=2)
+    copy_topic(zk, aside, name)
+    one = member({name: 1}, zookeeper_connect=f"{cluster.zookeeper.connect}{aside}")
+    path = f"/brokers/topics/{name}"
+    good = zk.get(aside + path)[0]
+    zk.set(aside + path, content)
+    wait_for(lambda: one.core.unbalanced_since is not None, what="the health turns red")
+    assert path in caplog.text
+    produce(cluster.admin, name, 0, numbers(0, 10))
+    wait_for(lambda: one.count == 10)
+    zk.set(aside + path, good)
+    wait_for(lambda: one.core.unbalanced_since is None, what="the health is green again")
+    assert one.connector.commit_offsets()[TopicPartition(name, 0)] == 10

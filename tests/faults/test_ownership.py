@@ -1,0 +1,250 @@
+"""Who owns a partition while members come, go, die, freeze and get into each other's way."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+from support import in_thread, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+
+from zkconsumer import ConsumerConfig, create_consumer
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.errors import ConsumerRebalanceFailedError
+
+from .conftest import SESSION_TIMEOUT_MS
+from .faults import Cable, ChildMember, Load, Member, Peer, expire, wait_until_all_is_read
+from .transaction_log import group_history
+
+Configs = Callable[..., ConsumerConfig]
+Members = Callable[..., Member]
+Loads = Callable[..., Load]
+Topics = Callable[..., str]
+
+
+@pytest.fixture
+def peer(cluster: DevCluster, group: str) -> Iterator[Peer]:
+    """Another member of the group, made of znodes; before ours in the order of ids."""
+    with Peer(cluster, group, "a-peer") as peer:
+        yield peer
+
+
+@pytest.fixture
+def child(cluster: DevCluster, group: str) -> Iterator[Callable[..., ChildMember]]:
+    """Start a member in a process of its own: ``child(topic)``."""
+    started: list[ChildMember] = []
+
+    def start(topic: str, **settings: object) -> ChildMember:
+        properties = {
+            **cluster.consumer_properties,
+            "group.id": group,
+            "auto.offset.reset": "smallest",
+            "auto.commit.interval.ms": 100,
+            "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+            "zookeeper.sync.time.ms": 200,
+        }
+        started.append(ChildMember(properties | settings, topic))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def test_a_partition_that_is_held_by_another_is_claimed_as_soon_as_it_is_released(
+    cluster: DevCluster, member: Members, topic: Topics, group: str, peer: Peer, zk: KazooClient
+) -> None:
+    name = topic(partitions=4)
+    peer.register({name: 1})
+    one = member({name: 1}, consumer_id="b", zookeeper_sync_time_ms=30_000)
+    assert one.owned == [2, 3]
+    blocked = peer.own(name, 1)
+    peer.client.delete(peer.paths.registration(peer.consumer_id))
+    wait_for(lambda: one.core.unbalanced_since is not None, what="the health turns red")
+    assert sorted(owners(zk, group, name)) == [1, 2, 3]  # all or none: 0 is free, but not claimed alone
+    for number in range(4):
+        produce(cluster.admin, name, number, numbers(0, 10))
+    wait_for(lambda: one.count == 20, what="what is kept flows on")
+    peer.client.delete(blocked)
+    wait_for(lambda: one.count == 40, 5, what="the rest is read, long before the next try is due")
+    assert one.core.unbalanced_since is None
+
+
+def test_an_owner_znode_of_an_older_session_of_the_same_member_is_replaced(
+    cluster: DevCluster, member: Members, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    with Peer(cluster, group, "one") as older:
+        path = older.own(name, 0)
+        one = member({name: 1}, consumer_id="one")
+        assert one.owned == [0, 1]
+    assert zk.get(path)[1].ephemeralOwner == one.core.session.session_id
+    produce(cluster.admin, name, 0, numbers(0, 10))
+    wait_for(lambda: one.count == 10)
+
+
+def test_a_registration_of_an_older_session_of_the_same_member_is_waited_for(
+    cluster: DevCluster, member: Members, topic: Topics, group: str
+) -> None:
+    name = topic()
+    with Peer(cluster, group, "one") as older:
+        older.register({name: 1})
+        starting = in_thread(lambda: member({name: 1}, consumer_id="one", zookeeper_sync_time_ms=30_000))
+        wait_for(lambda: older.client.get_children(older.paths.ids), what="it is registered")
+        assert starting.is_alive()
+    assert starting.result(5).owned == [0]
+
+
+def test_a_second_member_with_the_same_id_fails_and_the_first_does_not_notice(
+    cluster: DevCluster, member: Members, topic: Topics, config: Configs, load: Loads, group: str
+) -> None:
+    name = topic(partitions=2)
+    load(name, 2)
+    one = member({name: 1}, consumer_id="one")
+    second = create_consumer(config(consumer_id="one", rebalance_max_retries=1, zookeeper_session_timeout_ms=1000))
+    with pytest.raises(ConsumerRebalanceFailedError, match=f"/consumers/{group}/ids/{group}_one is held by another"):
+        second.create_message_streams({name: 1})
+    assert one.owned == [0, 1]
+    one.wait_for_more(50)
+
+
+def test_a_first_rebalance_that_fails_leaves_nothing_behind(
+    topic: Topics, config: Configs, group: str, peer: Peer, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    path = peer.own(name, 0)
+    one = create_consumer(config(rebalance_max_retries=2, zookeeper_session_timeout_ms=1000))
+    with pytest.raises(ConsumerRebalanceFailedError, match=f"can't rebalance after .* retries: {path}"):
+        one.create_message_streams({name: 1})
+    assert members(zk, group) == []
+    assert owners(zk, group, name) == {0: f"{peer.consumer_id}-0"}
+    assert stored(zk, group, name) == {}
+    one.shutdown()
+
+
+def test_partitions_of_a_killed_member_are_taken_over_within_a_session_timeout(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, child: Callable[..., ChildMember]
+) -> None:
+    name = topic(partitions=4)
+    writer = load(name, 4)
+    one = member({name: 1})
+    killed = child(name)
+    wait_for(lambda: killed.count > 100 and len(one.owned) == 2, what="both read")
+    killed.signal(signal.SIGKILL)
+    died = time.monotonic()
+    wait_for(lambda: one.owned == [0, 1, 2, 3], what="all is taken over")
+    assert time.monotonic() - died < SESSION_TIMEOUT_MS / 1000 + 1.5
+    one.wait_for_more(500)
+    writer.stop()
+    wait_until_all_is_read(cluster, name, 4, [one, killed])
+    one.leave()
+    assert group_history(cluster.folder, group).violations == []
+
+
+def test_a_member_that_was_frozen_comes_back_without_storing_anything_for_partitions_it_lost(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, child: Callable[..., ChildMember]
+) -> None:
+    name = topic(partitions=4)
+    writer = load(name, 4)
+    one = member({name: 1})
+    frozen = child(name, **{"auto.commit.interval.ms": 10})
+    wait_for(lambda: frozen.count > 100 and len(one.owned) == 2, what="both read")
+    frozen.signal(signal.SIGSTOP)
+    wait_for(lambda: one.owned == [0, 1, 2, 3], what="all is taken over")
+    one.wait_for_more(100)
+    frozen.signal(signal.SIGCONT)
+    wait_for(lambda: len(one.owned) == 2, what="it has joined again")
+    read = frozen.count
+    wait_for(lambda: frozen.count > read + 100, what="it reads again")
+    writer.stop()
+    wait_until_all_is_read(cluster, name, 4, [one, frozen])
+    assert group_history(cluster.folder, group).violations == []
+
+
+def test_what_was_owned_before_zookeeper_was_away_is_left_to_a_member_that_came_meanwhile(
+    cluster: DevCluster, member: Members, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    # ZooKeeper counts sessions anew when it starts, so the session that the member gave up lives on, owner znodes
+    # and all. They must not stay with the member when its share is smaller now.
+    name = topic(partitions=4)
+    with Cable(cluster.zookeeper.port) as cable:
+        one = member({name: 1}, consumer_id="b", zookeeper_connect=f"127.0.0.1:{cable.port}")
+        session = one.core.session.session_id
+        assert one.owned == [0, 1, 2, 3]
+        cluster.zookeeper.kill()
+        wait_for(lambda: one.owned == [], what="the member gives up its partitions")
+        cable.cut()
+        cluster.zookeeper.start()
+        with Peer(cluster, group, "a-peer") as peer:
+            peer.register({name: 1})
+            cable.mend()
+            wait_for(lambda: one.owned == [2, 3], what="the member has its share")
+            assert one.core.session.session_id == session
+            wait_until_equal(lambda: sorted(owners(zk, group, name)), [2, 3], 5)
+
+
+def churn(
+    cluster: DevCluster, member: Members, name: str, partitions: int, stable: list[Member], duration: float
+) -> list[Member]:
+    """Let members join and leave beside stable ones; returns those that have left."""
+    left: list[Member] = []
+    until = time.monotonic() + duration
+    while time.monotonic() < until:
+        guests = [member({name: 1 + number % 2}, consumer_id=f"{len(left)}-{number}") for number in range(2)]
+        wait_for(lambda: all(g.owned for g in guests), what="the guests own something")  # noqa: B023
+        guests[0].wait_for_more(20)
+        for guest in guests:
+            guest.leave()
+        left += guests
+    return left
+
+
+def test_members_that_join_and_leave_under_load_lose_nothing_and_repeat_no_more_than_what_was_in_hand(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
+) -> None:
+    join_and_leave(cluster, member, load, topic(partitions=6), group, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_members_that_join_and_leave_for_a_minute_lose_nothing(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
+) -> None:
+    join_and_leave(cluster, member, load, topic(partitions=6), group, 60)
+
+
+def join_and_leave(cluster: DevCluster, member: Members, load: Loads, name: str, group: str, duration: float) -> None:
+    writer = load(name, 6)
+    stable = [member({name: count}, consumer_id=f"stable-{count}") for count in (1, 2)]
+    left = churn(cluster, member, name, 6, stable, duration)
+    writer.stop()
+    repeated = wait_until_all_is_read(cluster, name, 6, [*stable, *left])
+    for one in stable:
+        one.leave()
+    history = group_history(cluster.folder, group)
+    assert history.violations == []
+    handed_over = sum(len(owned) - 1 for owned in history.owners.values())
+    print(f"{len(left)} guests, {handed_over} hand-overs, {repeated} of {writer.written} repeated")
+    assert repeated <= handed_over
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_sessions_that_expire_while_members_join_and_leave_lose_nothing(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
+) -> None:
+    name = topic(partitions=6)
+    writer = load(name, 6)
+    stable = [member({name: count}, consumer_id=f"stable-{count}") for count in (1, 2)]
+    left: list[Member] = []
+    for _ in range(15):
+        for one in stable:
+            expire(cluster, one)
+        left += churn(cluster, member, name, 6, stable, 0.5)
+    writer.stop()
+    wait_until_all_is_read(cluster, name, 6, [*stable, *left])
+    for one in stable:
+        one.leave()
+    assert group_history(cluster.folder, group).violations == []

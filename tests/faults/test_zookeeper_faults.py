@@ -1,0 +1,158 @@
+"""ZooKeeper restarted, away, frozen, cut off, or of the opinion that a member is dead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from kazoo.client import KazooClient
+from support import wait_for
+
+from zkconsumer import ConsumerConfig, TopicPartition
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.errors import OwnershipLostError, ZooKeeperUnavailableError
+
+from .faults import Cable, Load, Member, expire, seconds, wait_until_all_is_read
+from .transaction_log import group_history
+
+Members = Callable[..., Member]
+Loads = Callable[..., Load]
+Topics = Callable[..., str]
+
+
+def test_readers_do_not_notice_a_restart_of_zookeeper(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
+) -> None:
+    name = topic(partitions=4)
+    writer = load(name, 4)
+    one = member({name: 2}, zookeeper_session_timeout_ms=6000)
+    one.wait_for_more(500)
+    cluster.zookeeper.restart()
+    one.wait_for_more(2000)
+    writer.stop()
+    assert wait_until_all_is_read(cluster, name, 4, [one]) == 0
+    one.leave()
+    assert group_history(cluster.folder, group).violations == []
+
+
+def test_an_expired_session_is_replaced_and_nothing_is_lost(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
+) -> None:
+    name = topic(partitions=4)
+    writer = load(name, 4)
+    one = member({name: 2})
+    one.wait_for_more(500)
+    for _ in range(3):
+        before = one.core.rebalances
+        session = expire(cluster, one)
+        wait_for(lambda: one.core.session.session_id not in (0, session), what="a new session")
+        wait_for(lambda: one.core.rebalances > before and one.owned == [0, 1, 2, 3], what="all is owned again")
+        one.wait_for_more(500)
+    writer.stop()
+    wait_until_all_is_read(cluster, name, 4, [one])
+    one.leave()
+    history = group_history(cluster.folder, group)
+    assert history.violations == []
+    assert {len(owned) for owned in history.owners.values()} == {4}
+
+
+def test_without_zookeeper_for_longer_than_a_session_nothing_is_delivered_or_stored(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=4)
+    writer = load(name, 4)
+    one = member({name: 1})
+    one.wait_for_more(500)
+    cluster.zookeeper.kill()
+    wait_for(lambda: one.connector.assignment == {}, what="the member gives up its partitions")
+    read = one.count
+    writer.wait_for_more(500)
+    assert one.count <= read + 1
+    with pytest.raises((OwnershipLostError, ZooKeeperUnavailableError)):
+        one.connector.commit_offsets({TopicPartition(name, 0): 1})
+    cluster.zookeeper.start()
+    started = time.monotonic()
+    one.wait_for_more(500)
+    assert time.monotonic() - started < 4
+    writer.stop()
+    wait_until_all_is_read(cluster, name, 4, [one])
+    one.leave()
+    assert group_history(cluster.folder, group).violations == []
+
+
+def test_a_frozen_zookeeper_stops_delivery_after_a_session_timeout_and_resumes_it(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
+) -> None:
+    name = topic(partitions=4)
+    writer = load(name, 4)
+    one = member({name: 1})
+    one.wait_for_more(500)
+    cluster.zookeeper.pause()
+    wait_for(lambda: one.connector.assignment == {}, what="the member gives up its partitions")
+    read = one.count
+    writer.wait_for_more(500)
+    assert one.count <= read + 1
+    cluster.zookeeper.resume()
+    one.wait_for_more(500)
+    writer.stop()
+    wait_until_all_is_read(cluster, name, 4, [one])
+    one.leave()
+    assert group_history(cluster.folder, group).violations == []
+
+
+def test_shutdown_is_bounded_while_zookeeper_is_frozen(
+    cluster: DevCluster, member: Members, topic: Topics, load: Loads
+) -> None:
+    name = topic(partitions=2)
+    load(name, 2)
+    one = member({name: 1})
+    one.wait_for_more(100)
+    cluster.zookeeper.pause()
+    took = seconds(one.leave)
+    print("frozen", took)
+    assert took < 10
+
+
+def test_shutdown_is_bounded_while_zookeeper_is_away(
+    cluster: DevCluster, member: Members, topic: Topics, load: Loads
+) -> None:
+    name = topic(partitions=2)
+    load(name, 2)
+    one = member({name: 1})
+    one.wait_for_more(100)
+    cluster.zookeeper.kill()
+    took = seconds(one.leave)
+    print("killed", took)
+    assert took < 10
+
+
+def test_a_member_that_is_cut_off_stops_before_another_takes_over(
+    cluster: DevCluster, config: Callable[..., ConsumerConfig], member: Members, load: Loads, topic: Topics, group: str
+) -> None:
+    name = topic(partitions=4)
+    with Cable(cluster.zookeeper.port) as cable:
+        writer = load(name, 4)
+        cut_off = member({name: 1}, consumer_id="a", zookeeper_connect=f"127.0.0.1:{cable.port}")
+        other = member({name: 1}, consumer_id="b")
+        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both own half")
+        cut_off.wait_for_more(200)
+        cable.cut()
+        wait_for(lambda: other.owned == [0, 1, 2, 3], what="the other takes over")
+        read = cut_off.count
+        first = {}
+        for m in list(other.seen):
+            first.setdefault(m.partition, m.offset)
+        print("owned by cut off at takeover", cut_off.owned)
+        t = time.monotonic()
+        wait_for(lambda: cut_off.owned == [], what="it knows")
+        print("late", time.monotonic() - t, "read", cut_off.count - read)
+        other.wait_for_more(200)
+        cable.mend()
+        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both own half again")
+        cut_off.wait_for_more(200)
+        writer.stop()
+        print("dups", wait_until_all_is_read(cluster, name, 4, [cut_off, other]))
+        other.leave()
+        cut_off.leave()
+    assert group_history(cluster.folder, group).violations == []

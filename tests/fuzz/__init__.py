@@ -1,0 +1,1 @@
+"""Mutated batches against the compiled decoder, under the address and undefined-behaviour sanitizers."""

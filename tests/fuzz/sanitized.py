@@ -1,0 +1,110 @@
+"""The decoder with sanitizers, and a Python process that can load it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import zkconsumer.fetcher
+
+SOURCE = Path(next(iter(zkconsumer.fetcher.__path__))) / "_decode.c"
+
+_FLAGS = ["-shared", "-fPIC", "-std=c11", "-Wall", "-Wextra", "-g", "-O1", "-fno-omit-frame-pointer"]
+_SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+_PROBE = "int probe(const int *p) { return p[1] + 1; }\n"
+
+#: No leak check: the interpreter itself leaves memory behind.
+_ASAN_OPTIONS = (
+    "detect_leaks=0:abort_on_error=0:exitcode=99:allocator_may_return_null=1:quarantine_size_mb=32"
+)
+_UBSAN_OPTIONS = "print_stacktrace=1:halt_on_error=1:exitcode=99"
+
+
+class CannotRunError(Exception):
+    """The machine lacks something; the text says what."""
+
+
+def compiler() -> list[str]:
+    """Return the command of the C compiler: ``CC``, or ``cc``."""
+    return shlex.split(os.environ.get("CC", "cc"))
+
+
+def _compile(folder: Path, name: str, text: str, *extra: str) -> tuple[Path, str | None]:
+    source, out = folder / f"{name}.c", folder / f"{name}.so"
+    source.write_text(text)
+    command = [*compiler(), *_FLAGS, *_SANITIZERS, *extra, str(source), "-o", str(out)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    except FileNotFoundError:
+        raise CannotRunError(f"there is no C compiler {compiler()[0]!r}; install one, or set CC") from None
+    return out, f"{shlex.join(command)}\n{done.stderr}" if done.returncode else None
+
+
+def runtimes() -> list[str]:
+    """Return the sanitizers' runtime libraries, to be preloaded."""
+    found = []
+    for name in ("libasan.so", "libubsan.so"):
+        command = [*compiler(), f"-print-file-name={name}"]
+        path = subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip()
+        if not os.path.isabs(path) or not Path(path).exists():
+            raise CannotRunError(
+                f"the compiler {shlex.join(compiler())!r} lacks the sanitizer runtime {name}; "
+                "install gcc with its libasan and libubsan, or set CC to such a compiler"
+            )
+        found.append(str(Path(path).resolve()))
+    return found
+
+
+def build(folder: Path, text: str, *extra: str) -> Path:
+    """Compile the text of ``_decode.c`` into a module.
+
+    Raises:
+        CannotRunError: there is no compiler, it lacks the sanitizers, or the source does not compile.
+    """
+    _, failure = _compile(folder, "probe", _PROBE)
+    if failure is not None:
+        raise CannotRunError(
+            "the compiler lacks the address or undefined-behaviour sanitizer; install gcc with its libasan "
+            f"and libubsan, or set CC to such a compiler\n{failure}"
+        )
+    runtimes()
+    include = f"-I{sysconfig.get_paths()['include']}"
+    module, failure = _compile(folder, "_decode", text, "-DPy_LIMITED_API=0x030B0000", include, *extra)
+    if failure is not None:
+        raise CannotRunError(f"the decoder does not compile\n{failure}")
+    return module
+
+
+def run_child(
+    folder: Path,
+    module: Path,
+    arguments: list[str],
+    *,
+    capture: bool,
+    environment: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str] | None:
+    """Run ``child.py`` with the module and return None, or what it ended with where it failed.
+
+    The child imports neither pyarrow nor the package: an exception that C++ throws ends a process whose
+    AddressSanitizer was loaded before libstdc++.
+    """
+    command = [
+        *(sys.executable, "-X", "faulthandler", str(Path(__file__).with_name("child.py"))),
+        *("--module", str(module), "--twin", str(SOURCE.with_name("decode_py.py"))),
+        *("--corpus", str(folder / "corpus"), "--execution", str(folder / "execution")),
+        *arguments,
+    ]
+    preloaded = {
+        "LD_PRELOAD": ":".join(runtimes()),
+        "ASAN_OPTIONS": _ASAN_OPTIONS,
+        "UBSAN_OPTIONS": _UBSAN_OPTIONS,
+        "PYTHONMALLOC": "malloc",
+    }
+    done = subprocess.run(
+        command, env={**os.environ, **preloaded, **(environment or {})}, capture_output=capture, text=True
+    )
+    return done if done.returncode else None

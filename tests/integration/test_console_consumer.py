@@ -1,0 +1,480 @@
+"""The command ``zkconsumer console-consumer`` as a user runs it: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import batches
+import pytest
+from kazoo.client import KazooClient
+from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
+
+from zkconsumer import TopicPartition
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+
+Cluster = DevCluster | ExistingCluster
+Topic = Callable[..., str]
+
+TOOL = (sys.executable, "-m", "zkconsumer", "console-consumer")
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Tool(subprocess.Popen[bytes]):
+    """A running console consumer."""
+
+    def ended(self, timeout: float = 20.0) -> tuple[int, bytes, str]:
+        """Wait for its end; return the exit code, and what is left of its output and of its messages."""
+        out, errors = self.communicate(timeout=timeout)
+        return self.returncode, out, errors.decode()
+
+    def lines(self, count: int) -> list[bytes]:
+        """Return the next lines of its output."""
+        assert self.stdout is not None
+        return [self.stdout.readline().rstrip(b"\n") for _ in range(count)]
+
+
+@pytest.fixture
+def admin(zkconsumer_cluster: Cluster) -> Any:
+    return zkconsumer_cluster.admin
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Iterator[Callable[..., Tool]]:
+    """Start the tool with any arguments."""
+    started: list[Tool] = []
+
+    def start(*arguments: str, stdout: Any = subprocess.PIPE) -> Tool:
+        started.append(Tool([*TOOL, *arguments], cwd=tmp_path, stdout=stdout, stderr=subprocess.PIPE, bufsize=0))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def console(zkconsumer_cluster: Cluster, group: str, tmp_path: Path, tool: Callable[..., Tool]) -> Callable[..., Tool]:
+    """Start a member of the test's group: ``console(topic, "--from-beginning", auto_commit_interval_ms=50)``."""
+
+    def start(topic: str, *options: str, stdout: Any = subprocess.PIPE, **settings: object) -> Tool:
+        properties: dict[str, object] = {
+            "group.id": group,
+            "consumer.id": "console",
+            "auto.commit.interval.ms": 50,
+            "zookeeper.session.timeout.ms": 2000,
+            "zookeeper.connection.timeout.ms": 20_000,
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+        file = tmp_path / "consumer.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        at = ["--zookeeper", zkconsumer_cluster.zookeeper_connect, "--topic", topic, "--consumer.config", str(file)]
+        return tool(*at, *options, stdout=stdout)
+
+    return start
+
+
+# ---- what it prints -----------------------------------------------------------------------------------------
+
+
+def test_values_are_printed_as_they_are_one_a_line(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+    name = topic()
+    content = [b"plain", b"", b"\xff\x00not text", "grüße".encode(), b"x" * 300_000, b"two\nlines"]
+    produce(admin, name, 0, content)
+
+    code, out, errors = console(name, "--from-beginning", "--max-messages", str(len(content))).ended()
+
+    assert out == b"".join(value + b"\n" for value in content)
+    assert errors == f"Processed a total of {len(content)} messages\n"
+    assert code == 0
+
+
+def test_a_record_without_a_value_is_printed_as_null(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+    name = topic()
+    records = [batches.Record(0, key=b"k", value=None), batches.Record(1, value=b"last")]
+    admin.produce(TopicPartition(name, 0), batches.batch(records))
+
+    assert console(name, "--from-beginning", "--max-messages", "2").ended()[:2] == (0, b"null\nlast\n")
+
+
+def test_without_from_beginning_it_prints_what_comes_from_now_on(
+    admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+) -> None:
+    name = topic()
+    produce(admin, name, 0, [b"before"])
+    process = console(name, "--max-messages", "1")
+    wait_until_equal(lambda: stored(zk, group, name), {0: "1"})
+
+    produce(admin, name, 0, [b"after"])
+
+    assert process.ended()[:2] == (0, b"after\n")
+
+
+def test_a_configured_smallest_is_from_the_beginning_too(
+    admin: Any, topic: Topic, console: Callable[..., Tool]
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 3))
+
+    for options in ([], ["--from-beginning"]):
+        process = console(name, *options, "--max-messages", "3", auto_offset_reset="smallest", group_id=f"{name}-a")
+        assert process.ended()[:2] == (0, b"0\n1\n2\n")
+        break
+    process = console(name, "--from-beginning", "--max-messages", "3", auto_offset_reset="smallest")
+    assert process.ended()[:2] == (0, b"0\n1\n2\n")
+
+
+def test_all_partitions_are_printed(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+    name = topic(4)
+    for partition in range(4):
+        produce(admin, name, partition, numbers(partition * 1000, partition * 1000 + 1000))
+
+    code, out, _ = console(name, "--from-beginning", "--max-messages", "4000").ended()
+
+    assert code == 0
+    assert sorted(out.split()) == sorted(numbers(0, 4000))
+
+
+def test_a_topic_that_does_not_exist_yet_is_printed_as_soon_as_it_does(
+    zkconsumer_cluster: Cluster,
+    admin: Any,
+    unique: Callable[[str], str],
+    group: str,
+    console: Callable[..., Tool],
+    zk: KazooClient,
+) -> None:
+    name = unique("late")
+    process = console(name, "--from-beginning", "--max-messages", "1")
+    wait_until_equal(lambda: members(zk, group), [f"{group}_console"])
+
+    zkconsumer_cluster.create_topic(name)
+    try:
+        produce(admin, name, 0, [b"here"])
+        assert process.ended()[:2] == (0, b"here\n")
+    finally:
+        if isinstance(zkconsumer_cluster, ExistingCluster):
+            admin.delete_topic(name)
+
+
+# ---- how it ends --------------------------------------------------------------------------------------------
+
+
+def test_max_messages_ends_it_where_the_next_run_goes_on(
+    admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+
+    assert console(name, "--max-messages", "4", auto_offset_reset="smallest").ended()[:2] == (0, b"0\n1\n2\n3\n")
+
+    assert stored(zk, group, name) == {0: "4"}
+    assert (members(zk, group), owners(zk, group, name)) == ([], {})
+    assert console(name, "--max-messages", "2").ended()[:2] == (0, b"4\n5\n")
+
+
+def test_consumer_timeout_ends_it(
+    admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 3))
+
+    code, out, errors = console(name, "--from-beginning", consumer_timeout_ms=300).ended()
+
+    assert (code, out) == (0, b"0\n1\n2\n")
+    assert errors == "Processed a total of 3 messages\n"
+    assert stored(zk, group, name) == {0: "3"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_a_signal_ends_it_at_once_and_what_was_printed_is_stored(
+    number: signal.Signals, admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 5))
+    process = console(name, "--from-beginning", auto_commit_interval_ms=60_000)
+    assert process.lines(5) == numbers(0, 5)
+    wait_for(lambda: is_waiting(process), what="the tool waits for more")
+
+    started = time.monotonic()
+    process.send_signal(number)
+    code, out, errors = process.ended()
+
+    assert time.monotonic() - started < 3
+    assert (code, out, errors) == (0, b"", "Processed a total of 5 messages\n")
+    assert stored(zk, group, name) == {0: "5"}
+    assert (members(zk, group), owners(zk, group, name)) == ([], {})
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_a_signal_ends_it_while_its_first_rebalance_waits_for_another_member(
+    number: signal.Signals, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+) -> None:
+    name = topic()
+    zk.create(f"/consumers/{group}/owners/{name}/0", b"other_member-0", makepath=True)
+    process = console(name, zookeeper_session_timeout_ms=60_000)
+    wait_until_equal(lambda: members(zk, group), [f"{group}_console"])
+
+    process.send_signal(number)
+    code, out, errors = process.ended(5)
+
+    assert (code, out, errors) == (0, b"", "Processed a total of 0 messages\n")
+    assert members(zk, group) == []
+
+
+def is_waiting(process: Tool) -> bool:
+    """Whether the main thread sleeps, by the kernel."""
+    stat = Path(f"/proc/{process.pid}/task/{process.pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] == "S"
+
+
+def test_a_reader_that_closes_the_pipe_ends_it(
+    admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+) -> None:
+    """As ``| head -n 1`` does; what could not be written is not stored."""
+    name = topic()
+    produce(admin, name, 0, numbers(0, 1))
+    process = console(name, "--from-beginning")
+    assert process.lines(1) == numbers(0, 1)
+    assert process.stdout is not None
+    process.stdout.close()
+
+    produce(admin, name, 0, numbers(1, 10))
+
+    assert process.wait(20) == 0
+    assert process.stderr is not None
+    assert process.stderr.read().decode().splitlines() == [
+        "Unable to write to standard out, closing consumer.",
+        "Processed a total of 1 messages",
+    ]
+    assert stored(zk, group, name) in ({0: "1"}, {0: "2"})
+
+
+def test_an_output_that_is_full_ends_it_with_a_message(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 3))
+
+    with open("/dev/full", "wb") as full:
+        _, _, errors = console(name, "--from-beginning", stdout=full).ended()
+
+    assert errors.splitlines() == [
+        "Unable to write to standard out, closing consumer.",
+        "Processed a total of 0 messages",
+    ]
+
+
+def test_what_a_slow_reader_has_not_taken_is_not_stored(
+    admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+) -> None:
+    """A full pipe holds the tool up; killed there, it has stored nothing that is not in the pipe."""
+    name = topic()
+    size, count = 1000, 2000
+    produce(admin, name, 0, [b"%0*d" % (size, number) for number in range(count)])
+    process = console(name, "--from-beginning")
+    wait_for(lambda: int(stored(zk, group, name).get(0, "0")) > 0, what="something is stored")
+    wait_for(lambda: settled(lambda: stored(zk, group, name)), what="the pipe is full")
+
+    process.kill()
+    _, out, _ = process.ended()
+
+    whole = [int(line) for line in out.split(b"\n")[:-1]]
+    assert whole == list(range(len(whole)))
+    assert len(whole) < count
+    assert 0 < int(stored(zk, group, name)[0]) <= len(whole)
+
+
+def settled(look: Callable[[], object]) -> bool:
+    """Whether what is looked at stays the same for several commits."""
+    before, end = look(), time.monotonic() + 0.5
+    while time.monotonic() < end:
+        if look() != before:
+            return False
+    return True
+
+
+def test_ctrl_c_ends_it_while_a_slow_reader_holds_it_up(
+    admin: Any, topic: Topic, console: Callable[..., Tool], group: str, zk: KazooClient
+) -> None:
+    name = topic()
+    produce(admin, name, 0, [b"x" * 100_000, b"y"])
+    process = console(name, "--from-beginning")
+    assert process.stdout is not None
+    assert process.stdout.read(1) == b"x"
+
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(5) == 0
+    assert stored(zk, group, name) in ({}, {0: "0"})
+
+
+# ---- groups that it makes up --------------------------------------------------------------------------------
+
+
+def test_a_group_of_its_own_is_deleted_at_the_end(
+    zkconsumer_cluster: Cluster, admin: Any, topic: Topic, tool: Callable[..., Tool], zk: KazooClient
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 2))
+    arguments = ["--zookeeper", zkconsumer_cluster.zookeeper_connect, "--topic", name, "--from-beginning"]
+    process = tool(*arguments)
+    assert process.lines(2) == numbers(0, 2)
+    made = [g for g in zk.get_children("/consumers") if re.fullmatch(r"console-consumer-\d{1,5}", g)]
+    assert [group for group in made if zk.exists(f"/consumers/{group}/owners/{name}/0")] == made
+    assert len(made) == 1
+
+    process.send_signal(signal.SIGINT)
+
+    assert process.ended()[0] == 0
+    assert not zk.exists(f"/consumers/{made[0]}")
+
+
+# ---- what it refuses ----------------------------------------------------------------------------------------
+
+
+def refused(process: Tool) -> str:
+    """Return the one line that says why the tool did nothing; its exit code is 1."""
+    code, out, errors = process.ended()
+    assert (code, out) == (1, b""), errors
+    assert re.fullmatch("zkconsumer console-consumer: .*\n", errors), errors
+    return errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "the following arguments are required: --zookeeper, --topic"),
+        (["--topic", "t"], "the following arguments are required: --zookeeper"),
+        (["--zookeeper", "127.0.0.1:1"], "the following arguments are required: --topic"),
+        (["--zookeeper", "z", "--topic", "t", "--max-messages", "0"], "'0' is not a whole number from 1 on"),
+        (["--zookeeper", "z", "--topic", "t", "--max-messages", "many"], "'many' is not a whole number from 1 on"),
+        (["--zookeeper", "z", "--topic", "t", "--whitlist", "t"], "unrecognized arguments: --whitlist t"),
+    ],
+)
+def test_wrong_usage_is_said_with_the_usage(arguments: list[str], said: str, tool: Callable[..., Tool]) -> None:
+    code, out, errors = tool(*arguments).ended()
+
+    assert (code, out) == (2, b"")
+    assert errors.startswith("usage: zkconsumer")
+    assert said in errors
+
+
+def test_without_a_zookeeper_it_says_where_there_is_none(tool: Callable[..., Tool], tmp_path: Path) -> None:
+    file = tmp_path / "consumer.properties"
+    file.write_text("zookeeper.connection.timeout.ms=300\n")
+    started = time.monotonic()
+
+    errors = refused(tool("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", str(file)))
+
+    assert "no ZooKeeper answers at '127.0.0.1:1'" in errors
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("address", ["no-such-host.invalid:2181", "127.0.0.1:no-port", "127.0.0.1:99999", " "])
+def test_an_address_that_is_none_is_said(address: str, tool: Callable[..., Tool], tmp_path: Path) -> None:
+    file = tmp_path / "consumer.properties"
+    file.write_text("zookeeper.connection.timeout.ms=300\n")
+
+    errors = refused(tool("--zookeeper", address, "--topic", "t", "--consumer.config", str(file)))
+
+    assert address in errors or "zookeeper.connect" in errors
+
+
+def test_a_chroot_without_brokers_is_said(
+    zkconsumer_cluster: Cluster, tool: Callable[..., Tool], zk: KazooClient, unique: Callable[[str], str]
+) -> None:
+    chroot = f"/{unique('empty')}"
+    zk.create(chroot)
+
+    errors = refused(tool("--zookeeper", zkconsumer_cluster.zookeeper_connect + chroot, "--topic", "t"))
+
+    assert "No brokers found in ZK." in errors
+    assert zk.get_children(chroot) == []
+    zk.delete(chroot)
+
+
+def test_a_missing_chroot_is_said_and_not_made(
+    zkconsumer_cluster: Cluster, tool: Callable[..., Tool], zk: KazooClient, unique: Callable[[str], str]
+) -> None:
+    chroot = f"/{unique('missing')}"
+
+    errors = refused(tool("--zookeeper", zkconsumer_cluster.zookeeper_connect + chroot, "--topic", "t"))
+
+    assert re.search(f"the chroot '.*{chroot}' does not exist", errors)
+    assert not zk.exists(chroot)
+
+
+def test_from_beginning_and_another_reset_contradict_each_other(topic: Topic, console: Callable[..., Tool]) -> None:
+    assert refused(console(topic(), "--from-beginning", auto_offset_reset="largest")) == (
+        "zkconsumer console-consumer: Can't simultaneously specify --from-beginning and "
+        "'auto.offset.reset=largest', please remove one option\n"
+    )
+
+
+def test_from_beginning_is_refused_to_a_group_that_has_offsets(
+    admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+) -> None:
+    name = topic()
+    zk.create(f"/consumers/{group}/offsets/{name}/0", b"7", makepath=True)
+
+    errors = refused(console(name, "--from-beginning"))
+
+    assert f"Found previous offset information for this group {group}" in errors
+    assert stored(zk, group, name) == {0: "7"}
+    assert members(zk, group) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"group.id=g\\u12\n", "is not a Java properties file"),
+        (b"group.id=g\nauto.commit.enable=yes\n", "auto.commit.enable = 'yes': exactly 'true' or 'false' is expected"),
+        (b"group.id=a group\n", "group.id a group is illegal"),
+        (b"group.id=g\nauto.offset.reset=middle\n", "Wrong value middle of auto.offset.reset"),
+        (b"group.id=g\noffsets.storage=kafka\n", "offsets.storage = 'kafka' is not supported"),
+        (b"group.id=g\nfetch.message.max.bytes=1MB\n", "fetch.message.max.bytes = '1MB': a whole number"),
+    ],
+)
+def test_a_properties_file_with_a_mistake_is_refused(
+    content: bytes, said: str, tool: Callable[..., Tool], tmp_path: Path
+) -> None:
+    file = tmp_path / "wrong.properties"
+    file.write_bytes(content)
+
+    assert said in refused(tool("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", str(file)))
+
+
+@pytest.mark.parametrize("name", ["missing.properties", "."])
+def test_a_properties_file_that_cannot_be_read_is_said(name: str, tool: Callable[..., Tool]) -> None:
+    errors = refused(tool("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", name))
+
+    assert f"cannot read the properties file '{name}'" in errors
+
+
+def test_the_command_line_wins_over_the_file(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 1))
+
+    process = console(name, "--from-beginning", "--max-messages", "1", zookeeper_connect="127.0.0.1:1")
+
+    assert process.ended()[:2] == (0, b"0\n")
+
+
+def test_a_closed_standard_output_is_said(zkconsumer_cluster: Cluster, admin: Any, topic: Topic) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 1))
+    arguments = ["--zookeeper", zkconsumer_cluster.zookeeper_connect, "--topic", name, "--from-beginning"]
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *TOOL, *arguments],
+        stderr=subprocess.PIPE, text=True, timeout=20, check=False, env=os.environ,
+    )  # fmt: skip
+
+    assert done.stderr.splitlines()[0] == "Unable to write to standard out, closing consumer."

@@ -1,0 +1,269 @@
+"""How a member ends: by itself, from another thread, by Ctrl-C, and when it could not begin."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import Reader, in_thread, members, numbers, owners, produce, stored, take, wait_until_equal
+
+from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.errors import ClosedError, ConfigurationError, MessageStreamsExistError, ZooKeeperUnavailableError
+
+Topic = Callable[..., str]
+Consumer = Callable[..., ZookeeperConsumerConnector]
+
+
+@pytest.fixture
+def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
+    return zkconsumer_cluster.admin
+
+
+def test_shutdown_can_be_called_again_and_before_there_are_streams(topic: Topic, consumer: Consumer) -> None:
+    unused, used = consumer(), consumer()
+    used.create_message_streams({topic(): 1})
+
+    for connector in (unused, used):
+        for _ in range(3):
+            connector.shutdown()
+
+
+def test_shutdown_is_quick(admin: Any, topic: Topic, consumer: Consumer) -> None:
+    """It waits neither for a fetch that the broker holds nor for a session to end."""
+    name = topic(4)
+    connector = consumer(fetch_wait_max_ms=20_000, socket_timeout_ms=30_000, num_consumer_fetchers=2)
+    streams = connector.create_message_streams({name: 2})[name]
+    produce(admin, name, 0, numbers(0, 3))
+    take(streams[0], 3)
+
+    started = time.monotonic()
+    connector.shutdown()
+
+    assert time.monotonic() - started < 3
+
+
+def test_shutdown_from_another_thread_ends_a_waiting_stream(topic: Topic, consumer: Consumer) -> None:
+    name = topic(2)
+    connector = consumer(consumer_timeout_ms=-1)
+    streams = connector.create_message_streams({name: 2})[name]
+    readers = [Reader(streams[0]), Reader(streams[1].batches())]
+
+    in_thread(connector.shutdown).result()
+
+    for reader in readers:
+        reader.finish()
+        assert reader.seen == []
+
+
+def test_shutdown_from_several_threads_at_once_is_fine(topic: Topic, consumer: Consumer) -> None:
+    connector = consumer()
+    connector.create_message_streams({topic(): 1})
+
+    for call in [in_thread(connector.shutdown) for _ in range(4)]:
+        call.result()
+
+
+def test_shutdown_in_the_reading_thread_ends_the_loop(admin: Any, topic: Topic, consumer: Consumer) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 100))
+    connector = consumer()
+    seen = []
+
+    for message in connector.create_message_streams({name: 1})[name][0]:
+        seen.append(message.offset)
+        if len(seen) == 10:
+            connector.shutdown()
+
+    assert seen == list(range(10))
+
+
+def test_a_consumer_that_was_shut_down_has_no_new_streams(topic: Topic, consumer: Consumer) -> None:
+    connector = consumer()
+    connector.shutdown()
+
+    with pytest.raises(ClosedError):
+        connector.create_message_streams({topic(): 1})
+
+
+def test_streams_are_created_once(topic: Topic, consumer: Consumer) -> None:
+    name = topic()
+    connector = consumer()
+    connector.create_message_streams({name: 1})
+
+    with pytest.raises(MessageStreamsExistError):
+        connector.create_message_streams({name: 1})
+
+
+def test_shutdown_while_the_streams_are_being_created_ends_that(
+    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    name = topic()
+    zk.create(f"/consumers/{group}/owners/{name}/0", b"other_member-0", makepath=True)
+    connector = consumer(consumer_id="c", zookeeper_session_timeout_ms=60_000)
+    joining = in_thread(lambda: connector.create_message_streams({name: 1}))
+    wait_until_equal(lambda: members(zk, group), [f"{group}_c"])
+
+    connector.shutdown()
+
+    try:
+        with pytest.raises(ClosedError):
+            joining.result(5)
+        assert members(zk, group) == []
+    finally:
+        zk.delete(f"/consumers/{group}/owners/{name}/0")
+        joining.join(20)
+
+
+def test_where_no_zookeeper_answers_that_is_said_in_time_and_nothing_is_left(consumer: Consumer) -> None:
+    connector = consumer(zookeeper_connect="127.0.0.1:1", zookeeper_connection_timeout_ms=300)
+    started = time.monotonic()
+
+    with pytest.raises(ZooKeeperUnavailableError, match=r"127\.0\.0\.1:1"):
+        connector.create_message_streams({"t": 1})
+
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, "1", None])
+def test_a_wrong_number_of_streams_is_refused(count: object, consumer: Consumer) -> None:
+    with pytest.raises(ConfigurationError, match="at least 1 is expected"):
+        consumer().create_message_streams({"t": count})
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "x" * 250])
+def test_a_name_that_no_topic_can_have_is_refused(name: str, consumer: Consumer) -> None:
+    connector = consumer(rebalance_max_retries=1, zookeeper_session_timeout_ms=1000)
+
+    with pytest.raises(ConfigurationError, match="topic"):
+        connector.create_message_streams({name: 1})
+
+
+# ---- Ctrl-C ------------------------------------------------------------------------------------------------
+
+CHILD = """
+    import sys
+    from zkconsumer import ConsumerConfig, create_consumer
+
+    properties, topic, stop_at, arrow = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "arrow"
+    with create_consumer(ConsumerConfig.from_properties(properties)) as consumer:
+        [stream] = consumer.create_message_streams({topic: 1})[topic]
+        print("joined", flush=True)
+        for item in stream.batches() if arrow else stream:
+            last = item.column("offset")[-1].as_py() if arrow else item.offset
+            print(last, flush=True)
+            if last == stop_at:
+                sys.stdin.read()  # at work on this one
+"""
+
+
+@pytest.fixture
+def child(config: Callable[..., ConsumerConfig], tmp_path: Any) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a process that reads a topic and prints offsets."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(topic: str, *, stop_at: int = -1, arrow: bool = False, commit_ms: int = 60_000) -> subprocess.Popen[str]:
+        built = config()
+        path = tmp_path / "consumer.properties"
+        path.write_text(
+            f"group.id={built.group_id}\nconsumer.id=child\nzookeeper.connect={built.zookeeper_connect}\n"
+            f"bootstrap.servers={built.bootstrap_servers}\nauto.offset.reset=smallest\n"
+            f"zookeeper.session.timeout.ms=2000\nauto.commit.interval.ms={commit_ms}\n"
+        )
+        started.append(
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-c", textwrap.dedent(CHILD), str(path), topic, str(stop_at)),
+                    "arrow" if arrow else "messages",
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=tmp_path,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def lines(process: subprocess.Popen[str], count: int) -> list[str]:
+    assert process.stdout is not None
+    return [process.stdout.readline().strip() for _ in range(count)]
+
+
+def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, float]:
+    """Send Ctrl-C; return the exit code, what was written to stderr, and the seconds it took."""
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    return process.returncode, errors, time.monotonic() - started
+
+
+@pytest.mark.parametrize("arrow", [False, True], ids=["messages", "batches"])
+def test_ctrl_c_ends_a_member_that_waits_for_more(
+    arrow: bool,
+    admin: Any,
+    topic: Topic,
+    group: str,
+    child: Callable[..., subprocess.Popen[str]],
+    zk: KazooClient,
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 5))
+    process = child(name, arrow=arrow, commit_ms=20)
+    assert lines(process, 2 if arrow else 6) == (["joined", "4"] if arrow else ["joined", *map(str, range(5))])
+    wait_until_equal(lambda: stored(zk, group, name), {0: "5"})  # so it has asked for the next one
+
+    code, errors, took = interrupted(process)
+
+    assert took < 5
+    assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+    assert errors.count("Traceback") == 1, errors
+    assert code in (1, -signal.SIGINT, 130)
+    assert members(zk, group) == []
+    assert owners(zk, group, name) == {}
+    assert stored(zk, group, name) == {0: "5"}
+
+
+def test_ctrl_c_stores_what_was_consumed_and_nothing_else(
+    admin: Any, topic: Topic, group: str, child: Callable[..., subprocess.Popen[str]], zk: KazooClient
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 5))
+    process = child(name, stop_at=2)
+    assert lines(process, 4) == ["joined", "0", "1", "2"]
+
+    _, _, took = interrupted(process)
+
+    assert took < 5
+    assert stored(zk, group, name) == {0: "2"}, "message 2 was in hand"
+    assert members(zk, group) == []
+
+
+def test_a_killed_member_leaves_no_offset_beyond_what_it_has_consumed(
+    admin: Any, topic: Topic, group: str, child: Callable[..., subprocess.Popen[str]], consumer: Consumer
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 5))
+    process = child(name, stop_at=2)
+    lines(process, 4)
+
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+    # Its znodes stay until its session has ended; the next owner waits for that.
+    [stream] = consumer(consumer_id="next").create_message_streams({name: 1})[name]
+    assert take(stream, 1)[0].offset <= 2

@@ -1,0 +1,151 @@
+"""Rare meetings of two things, made certain: a partition keeps having one reader, and none of them starves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import by_partition, in_thread, numbers, owners, produce, take, wait_for
+
+from zkconsumer import ZkConsumerError, ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.errors import CorruptRecordError
+from zkconsumer.fetcher import decode
+from zkconsumer.fetcher.queues import PartitionQueue
+from zkconsumer.zookeeper import ZooKeeperSession
+
+Cluster = DevCluster | ExistingCluster
+Topic = Callable[..., str]
+Consumer = Callable[..., ZookeeperConsumerConnector]
+
+
+@pytest.fixture
+def admin(zkconsumer_cluster: Cluster) -> Any:
+    return zkconsumer_cluster.admin
+
+
+def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, instead: Callable[..., Any]) -> None:
+    """Replace a method for one call; ``instead`` gets the original as its first argument."""
+    original = getattr(owner, name)
+    lock = threading.Lock()
+    used = False
+
+    def replacement(*args: Any, **options: Any) -> Any:
+        nonlocal used
+        with lock:
+            first, used = not used, True
+        return instead(original, *args, **options) if first else original(*args, **options)
+
+    monkeypatch.setattr(owner, name, replacement)
+
+
+def test_a_partition_that_goes_while_it_is_to_be_fetched_again_is_fetched_no_more(
+    admin: Any,
+    topic: Topic,
+    group: str,
+    consumer: Consumer,
+    zk: KazooClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The application's thread fetches anew after a corrupt record; the member's thread gives the partition away."""
+    name = topic(2)
+    for partition in (0, 1):
+        produce(admin, name, partition, numbers(0, 3))
+    one = consumer(consumer_id="one")
+    [stream] = one.create_message_streams({name: 1})[name]
+    assert by_partition(take(stream, 6)).keys() == {0, 1}
+    begun, given_away = threading.Event(), threading.Event()
+
+    def in_the_middle(original: Callable[..., Any], queue: PartitionQueue) -> Any:
+        begun.set()
+        given_away.wait(3)  # should the fix hold a lock here, it just takes as long
+        return original(queue)
+
+    def corrupt(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        raise CorruptRecordError("made for this test", 3)
+
+    once(monkeypatch, PartitionQueue, "renewed", in_the_middle)
+    once(monkeypatch, decode.ChunkReader, "pieces", corrupt)
+    produce(admin, name, 1, [b"read as corrupt"])
+    reading = in_thread(lambda: next(stream))
+    assert begun.wait(10)
+
+    [other] = consumer(consumer_id="two").create_message_streams({name: 1})[name]
+    given_away.set()
+    with pytest.raises(CorruptRecordError):
+        reading.result()
+
+    assert owners(zk, group, name) == {0: f"{group}_one-0", 1: f"{group}_two-0"}
+    produce(admin, name, 1, [b"for two"])
+    assert take(other, 1)[0].partition == 1
+    produce(admin, name, 0, [b"for one"])
+    assert [(m.partition, m.value) for m in take(stream, 1)] == [(0, b"for one")]
+    assert {partition.partition for partition in one.lag} == {0}
+
+
+def test_a_fetcher_that_meets_the_unexpected_tells_it_and_its_partitions_are_read_on(
+    admin: Any, topic: Topic, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KAFKA-4384: a thread that dies must not take its partitions with it."""
+    name = topic()
+    produce(admin, name, 0, numbers(0, 1))
+    [stream] = consumer(consumer_timeout_ms=5000).create_message_streams({name: 1})[name]
+    take(stream, 1)
+
+    def fail(original: Callable[..., Any], *args: Any) -> Any:
+        raise RuntimeError("nobody expects this")
+
+    once(monkeypatch, PartitionQueue, "put", fail)
+    produce(admin, name, 0, numbers(1, 4))
+
+    with pytest.raises(ZkConsumerError, match="nobody expects this"):
+        next(stream)
+    assert [message.offset for message in take(stream, 3)] == [1, 2, 3]
+
+
+def test_a_tool_that_deletes_the_group_while_a_member_claims_does_not_end_the_member(
+    admin: Any,
+    topic: Topic,
+    group: str,
+    consumer: Consumer,
+    zk: KazooClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 1))
+
+    def made_and_deleted(original: Callable[..., Any], session: ZooKeeperSession, path: str) -> None:
+        original(session, path)
+        zk.delete(f"/consumers/{group}/owners", recursive=True)
+
+    connector = consumer(consumer_id="c")
+    zk.ensure_path(f"/consumers/{group}/ids")  # so that what the member makes is the parent of its owner znodes
+    once(monkeypatch, ZooKeeperSession, "ensure", made_and_deleted)
+
+    [stream] = connector.create_message_streams({name: 1})[name]
+
+    assert [message.offset for message in take(stream, 1)] == [0]
+    assert owners(zk, group, name) == {0: f"{group}_c-0"}
+
+
+def test_a_topic_that_is_deleted_is_given_back_and_read_again_when_it_is_made_anew(
+    zkconsumer_cluster: Cluster, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    name = topic(2)
+    produce(admin, name, 0, numbers(0, 5))
+    connector = consumer(consumer_id="c")
+    [stream] = connector.create_message_streams({name: 1})[name]
+    take(stream, 5)
+
+    admin.delete_topic(name)
+    wait_for(lambda: not connector.assignment, what="its partitions are given back")
+    assert owners(zk, group, name) == {}
+    assert connector.lag == {}
+
+    wait_for(lambda: not zk.exists(f"/brokers/topics/{name}"), what="the topic is gone")
+    zkconsumer_cluster.create_topic(name, 1)
+    produce(admin, name, 0, [b"the first of the new topic"])
+    assert [(m.offset, m.value) for m in take(stream, 1)] == [(0, b"the first of the new topic")]

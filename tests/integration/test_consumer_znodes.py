@@ -1,0 +1,211 @@
+"""What other members and old tools see of a member: its znodes, byte for byte."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import in_thread, members, numbers, owners, produce, stored, take, values, wait_until_equal
+
+from zkconsumer import ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.errors import ConfigurationError
+
+Cluster = DevCluster | ExistingCluster
+Topic = Callable[..., str]
+Consumer = Callable[..., ZookeeperConsumerConnector]
+
+
+@pytest.fixture
+def admin(zkconsumer_cluster: Cluster) -> Any:
+    return zkconsumer_cluster.admin
+
+
+def test_the_registration_is_laid_out_as_a_jvm_member_writes_it(
+    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    a, b = topic(), topic()
+    before = int(time.time() * 1000)
+    consumer(consumer_id="c").create_message_streams({b: 2, a: 1})
+
+    data, stat = zk.get(f"/consumers/{group}/ids/{group}_c")
+
+    found = re.fullmatch(
+        rb'\{"version":1,"subscription":\{"%s":2,"%s":1\},"pattern":"static","timestamp":"(\d{13})"\}'
+        % (b.encode(), a.encode()),
+        data,
+    )
+    assert found is not None, data
+    assert before <= int(found.group(1)) <= time.time() * 1000
+    assert stat.ephemeralOwner != 0
+
+
+def test_a_member_without_topics_is_registered_too(group: str, consumer: Consumer, zk: KazooClient) -> None:
+    consumer(consumer_id="c").create_message_streams({})
+
+    data, _ = zk.get(f"/consumers/{group}/ids/{group}_c")
+
+    assert re.fullmatch(rb'\{"version":1,"subscription":\{\},"pattern":"static","timestamp":"\d{13}"\}', data)
+
+
+def test_a_made_consumer_id_has_host_time_and_hex_digits(
+    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    connector = consumer()
+    connector.create_message_streams({topic(): 1})
+
+    [name] = members(zk, group)
+
+    assert connector.consumer_id == name
+    assert re.fullmatch(rf"{group}_{re.escape(socket.gethostname())}-\d{{13}}-[0-9a-f]{{1,8}}", name)
+
+
+def test_znodes_of_a_member_that_has_read(
+    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    name = topic(2)
+    produce(admin, name, 0, numbers(0, 3))
+    connector = consumer(consumer_id="c")
+    take(connector.create_message_streams({name: 2})[name][0], 3)
+    connector.commit_offsets()
+
+    session = zk.get(f"/consumers/{group}/ids/{group}_c")[1].ephemeralOwner
+    assert session != 0
+    assert owners(zk, group, name) == {0: f"{group}_c-0", 1: f"{group}_c-1"}
+    for partition in (0, 1):
+        assert zk.get(f"/consumers/{group}/owners/{name}/{partition}")[1].ephemeralOwner == session
+    data, stat = zk.get(f"/consumers/{group}/offsets/{name}/0")
+    assert (data, stat.ephemeralOwner) == (b"3", 0)
+    for parent in ("", "/ids", "/owners", f"/owners/{name}", "/offsets", f"/offsets/{name}"):
+        data, stat = zk.get(f"/consumers/{group}{parent}")
+        assert (data, stat.ephemeralOwner) == (b"", 0)
+    assert sorted(zk.get_children(f"/consumers/{group}")) == ["ids", "offsets", "owners"]
+
+
+def test_znodes_are_open_to_all_members(
+    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 3))
+    connector = consumer(consumer_id="c")
+    take(connector.create_message_streams({name: 1})[name][0], 3)
+    connector.commit_offsets()
+
+    for path in (f"/ids/{group}_c", f"/owners/{name}/0", f"/offsets/{name}/0", f"/owners/{name}", ""):
+        [acl] = zk.get_acls(f"/consumers/{group}{path}")[0]
+        assert (acl.id.scheme, acl.id.id, acl.acl_list) == ("world", "anyone", ["ALL"])
+
+
+def test_shutdown_leaves_offsets_and_parents_and_nothing_else(
+    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    name = topic(2)
+    produce(admin, name, 0, numbers(0, 3))
+    connector = consumer(consumer_id="c")
+    take(connector.create_message_streams({name: 1})[name][0], 3)
+    connector.commit_offsets()
+
+    connector.shutdown()
+
+    assert members(zk, group) == []
+    assert owners(zk, group, name) == {}
+    assert stored(zk, group, name)[0] == "3"
+
+
+def test_a_second_member_with_the_same_consumer_id_waits_until_the_first_has_left(
+    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    name = topic()
+    first, second = consumer(consumer_id="c"), consumer(consumer_id="c")
+    first.create_message_streams({name: 1})
+    session = zk.get(f"/consumers/{group}/ids/{group}_c")[1].ephemeralOwner
+    joining = in_thread(lambda: second.create_message_streams({name: 1}))
+
+    first.shutdown()
+    joining.result()
+
+    assert members(zk, group) == [f"{group}_c"]
+    assert zk.get(f"/consumers/{group}/ids/{group}_c")[1].ephemeralOwner != session
+    assert owners(zk, group, name) == {0: f"{group}_c-0"}
+
+
+def test_an_owner_znode_of_an_earlier_session_of_the_same_member_is_replaced(
+    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    """It reads the same and vanishes later, which would leave the partition to two members (KAFKA-992)."""
+    name = topic()
+    path = f"/consumers/{group}/owners/{name}/0"
+    zk.create(path, f"{group}_c-0".encode(), ephemeral=True, makepath=True)
+
+    consumer(consumer_id="c").create_message_streams({name: 1})
+
+    data, stat = zk.get(path)
+    assert data == f"{group}_c-0".encode()
+    assert stat.ephemeralOwner == zk.get(f"/consumers/{group}/ids/{group}_c")[1].ephemeralOwner
+
+
+def test_a_registration_that_a_tool_has_deleted_is_made_again(
+    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    name = topic()
+    [stream] = consumer(consumer_id="c").create_message_streams({name: 1})[name]
+
+    zk.delete(f"/consumers/{group}/ids/{group}_c")
+
+    wait_until_equal(lambda: members(zk, group), [f"{group}_c"])
+    produce(admin, name, 0, [b"still here"])
+    assert values(take(stream, 1)) == [b"still here"]
+
+
+# ---- chroot -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chroot(zk: KazooClient, unique: Callable[[str], str]) -> Iterator[str]:
+    path = f"/{unique('chroot')}/deeper"
+    zk.ensure_path(path)
+    yield path
+    zk.delete(path.removesuffix("/deeper"), recursive=True)
+
+
+def test_a_group_lives_under_the_chroot(
+    zkconsumer_cluster: Cluster,
+    admin: Any,
+    topic: Topic,
+    group: str,
+    zk: KazooClient,
+    chroot: str,
+    consumer: Consumer,
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 3))
+    connector = consumer(
+        consumer_id="c",
+        zookeeper_connect=zkconsumer_cluster.zookeeper_connect + chroot,
+        bootstrap_servers=zkconsumer_cluster.bootstrap_servers,  # the brokers are not under it
+    )
+
+    [stream] = connector.create_message_streams({name: 1})[name]
+
+    assert values(take(stream, 3)) == numbers(0, 3)
+    connector.commit_offsets()
+    assert zk.get(f"{chroot}/consumers/{group}/owners/{name}/0")[0] == f"{group}_c-0".encode()
+    assert zk.get(f"{chroot}/consumers/{group}/offsets/{name}/0")[0] == b"3"
+    assert not zk.exists(f"/consumers/{group}")
+
+
+def test_a_chroot_that_does_not_exist_is_refused_and_not_made(
+    zkconsumer_cluster: Cluster, topic: Topic, consumer: Consumer, zk: KazooClient, unique: Callable[[str], str]
+) -> None:
+    chroot = f"/{unique('missing')}"
+    connector = consumer(zookeeper_connect=zkconsumer_cluster.zookeeper_connect + chroot)
+
+    with pytest.raises(ConfigurationError, match=f"the chroot '.*{chroot}' does not exist"):
+        connector.create_message_streams({topic(): 1})
+
+    assert not zk.exists(chroot)

@@ -1,0 +1,271 @@
+"""Servers as child processes: they serve, stop, and never outlive their parent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from kazoo.client import KazooClient
+from support import in_thread, numbers, produce, take, values, wait_for
+
+from zkconsumer import ConsumerConfig, create_consumer
+from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.devcluster import DevCluster, JarsUnavailableError, ServerFailedError
+from zkconsumer.devcluster.jars import resolve
+from zkconsumer.errors import BrokerUnavailableError
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is more than an entry in the kernel's table."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[DevCluster, DevCluster]]:
+    """Two clusters that were started at the same time."""
+    clusters = DevCluster(brokers=1), DevCluster(brokers=1, chroot="/kafka/deeper")
+    try:
+        for start in [in_thread(cluster.start) for cluster in clusters]:
+            start.result(60)
+        yield clusters
+    finally:
+        for cluster in clusters:
+            with contextlib.suppress(AttributeError):
+                cluster.stop()
+
+
+def read_all(cluster: DevCluster, topic: str, group: str, count: int) -> list[bytes]:
+    properties = {
+        **cluster.consumer_properties,
+        "group.id": group,
+        "auto.offset.reset": "smallest",
+        "consumer.timeout.ms": 20_000,
+    }
+    with create_consumer(ConsumerConfig.from_dict(properties, strict=True)) as consumer:
+        return values(take(consumer.create_message_streams({topic: 1})[topic][0], count))
+
+
+def test_two_clusters_that_start_at_once_do_not_meet(pair: tuple[DevCluster, DevCluster]) -> None:
+    for number, cluster in enumerate(pair):
+        cluster.create_topic("same-name")
+        produce(cluster.admin, "same-name", 0, numbers(100 * number, 100 * number + 10))
+
+    assert [read_all(cluster, "same-name", "same-group", 10) for cluster in pair] == [numbers(0, 10), numbers(100, 110)]
+    assert pair[0].folder != pair[1].folder
+    ports = [cluster.zookeeper.port for cluster in pair] + [cluster.brokers[0].endpoint.port for cluster in pair]
+    assert len(set(ports)) == 4
+
+
+def test_a_chroot_holds_kafka_and_the_groups(pair: tuple[DevCluster, DevCluster]) -> None:
+    cluster = pair[1]
+    cluster.create_topic("in-the-chroot")
+    produce(cluster.admin, "in-the-chroot", 0, [b"x"])
+    read_all(cluster, "in-the-chroot", "g", 1)
+
+    client = KazooClient(cluster.zookeeper.connect)
+    client.start(timeout=10)
+    try:
+        assert "brokers" not in client.get_children("/")
+        assert client.exists("/kafka/deeper/brokers/topics/in-the-chroot")
+        assert client.get("/kafka/deeper/consumers/g/offsets/in-the-chroot/0")[0] == b"1"
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_servers_listen_on_the_loopback_interface_only(pair: tuple[DevCluster, DevCluster]) -> None:
+    for server in (pair[0].zookeeper, *pair[0].brokers):
+        assert server.pid is not None
+        listening = [c.laddr.ip for c in psutil.Process(server.pid).net_connections("inet") if c.status == "LISTEN"]
+        assert listening
+        assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}
+
+
+def answers(cluster: DevCluster, timeout: float) -> bool:
+    channel = BrokerChannel(cluster.brokers[0].endpoint, "test", timeout=timeout)
+    try:
+        channel.connect()
+    except BrokerUnavailableError:
+        return False
+    finally:
+        channel.close()
+    return True
+
+
+def test_a_paused_server_keeps_its_port_and_does_not_answer_until_it_is_resumed(
+    pair: tuple[DevCluster, DevCluster],
+) -> None:
+    broker = pair[0].brokers[0]
+    broker.pause()
+    try:
+        assert broker.is_running
+        assert not answers(pair[0], 0.5)
+    finally:
+        broker.resume()
+
+    assert answers(pair[0], 10)
+
+
+def test_a_killed_server_is_gone_and_starts_again_with_its_data_and_port(pair: tuple[DevCluster, DevCluster]) -> None:
+    cluster = pair[0]
+    broker = cluster.brokers[0]
+    cluster.create_topic("kept")
+    produce(cluster.admin, "kept", 0, numbers(0, 5))
+    pid, endpoint = broker.pid, broker.endpoint
+    assert pid is not None
+
+    broker.kill()
+    assert (broker.is_running, broker.pid, is_alive(pid)) == (False, None, False)
+    assert not answers(cluster, 1)
+
+    broker.start()
+    assert broker.endpoint == endpoint
+    assert broker.pid not in (None, pid)
+    assert read_all(cluster, "kept", "after-kill", 5) == numbers(0, 5)
+
+
+def test_zookeeper_that_is_restarted_keeps_its_znodes(pair: tuple[DevCluster, DevCluster]) -> None:
+    server = pair[1].zookeeper
+    client = KazooClient(server.connect)
+    client.start(timeout=10)
+    try:
+        client.create("/kept", b"data")
+        before = server.pid
+
+        server.restart()
+
+        assert server.pid not in (None, before)
+        wait_for(lambda: client.connected)
+        assert client.retry(client.get, "/kept")[0] == b"data"
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_starting_a_server_that_runs_changes_nothing(pair: tuple[DevCluster, DevCluster]) -> None:
+    broker = pair[1].brokers[0]
+    before = broker.pid
+
+    broker.start()
+
+    assert broker.pid == before
+
+
+def test_stopping_a_cluster_ends_its_servers_and_deletes_its_data(pair: tuple[DevCluster, DevCluster]) -> None:
+    """The last one with these clusters."""
+    for cluster in pair:
+        servers = [cluster.zookeeper, *cluster.brokers]
+        pids = [server.pid for server in servers if server.pid is not None]
+        folder = cluster.folder
+
+        cluster.stop()
+
+        assert [pid for pid in pids if is_alive(pid)] == []
+        assert not folder.exists()
+        cluster.stop()
+
+
+CHILD = """
+    import sys
+    from zkconsumer.devcluster import DevCluster
+
+    cluster = DevCluster(brokers=1).start()
+    print(cluster.folder, cluster.zookeeper.pid, cluster.brokers[0].pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_servers_die_when_their_parent_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(CHILD)]
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, text=True)
+    try:
+        assert parent.stdout is not None
+        folder, *numbers_ = parent.stdout.readline().split()
+        pids = [int(number) for number in numbers_]
+        assert [is_alive(pid) for pid in pids] == [True, True]
+        watchers = [child.pid for pid in pids for child in psutil.Process(pid).children()]
+
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+
+        wait_for(lambda: not any(map(is_alive, [*pids, *watchers])), 10, what="the servers die")
+    finally:
+        parent.kill()
+        parent.communicate()
+    subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def test_a_server_that_cannot_start_is_told_with_the_end_of_its_log() -> None:
+    cluster = DevCluster(brokers=1, broker_config={"num.network.threads": "none"})
+
+    with pytest.raises(ServerFailedError) as raised:
+        cluster.start()
+
+    assert "broker-0 ended with code" in str(raised.value)
+    assert "num.network.threads" in str(raised.value)
+    assert not cluster.zookeeper.is_running
+    assert not cluster.folder.exists()
+
+
+# ---- jars -------------------------------------------------------------------------------------------------
+
+SETTINGS = """
+<ivysettings>
+  <settings defaultResolver="nowhere"/>
+  <resolvers><ibiblio name="nowhere" m2compatible="true" root="http://127.0.0.1:1/maven2"/></resolvers>
+</ivysettings>
+"""
+
+
+def test_jars_that_cannot_be_had_are_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "ivysettings.xml"
+    settings.write_text(SETTINGS)
+    monkeypatch.setenv("ZKCONSUMER_IVY_SETTINGS", str(settings))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    with pytest.raises(JarsUnavailableError) as raised:
+        resolve("org.example:does-not-exist:1.2.3")
+
+    text = str(raised.value)
+    assert text.startswith("cannot resolve org.example:does-not-exist:1.2.3: ")
+    assert "not found" in text
+    assert "Check that this machine reaches a Maven repository" in text
+    assert "ZKCONSUMER_IVY_SETTINGS" in text
+    assert not list((tmp_path / "cache" / "zkconsumer" / "jars").glob("org.example*"))
+    assert "resolving org.example:does-not-exist:1.2.3" in capfd.readouterr().err
+
+
+def test_jars_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinate = "org.apache.kafka:kafka_2.13:3.9.2"
+    folder = tmp_path / "zkconsumer" / "jars" / coordinate.replace(":", "_")
+    folder.mkdir(parents=True)
+    for jar in resolve(coordinate):
+        (folder / jar.name).symlink_to(jar)
+    changed = sorted(folder.iterdir())[0]
+    changed.unlink()
+    changed.write_bytes(b"not the jar")
+    (folder / "added.jar").write_bytes(b"")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    resolve.cache_clear()
+
+    try:
+        with pytest.raises(JarsUnavailableError) as raised:
+            resolve(coordinate)
+    finally:
+        resolve.cache_clear()
+
+    assert f"are not the pinned ones: added.jar, {changed.name}" in str(raised.value)
+    assert str(folder) in str(raised.value)

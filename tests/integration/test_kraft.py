@@ -1,0 +1,179 @@
+"""Kafka 4 keeps nothing in ZooKeeper: the group lives there all the same, and the brokers tell the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import members, numbers, owners, produce, stored, take, values, wait_until_equal
+
+from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, ConsumerRebalanceFailedError
+
+Consumer = Callable[..., ZookeeperConsumerConnector]
+
+
+@pytest.fixture(scope="module")
+def kraft() -> Iterator[DevCluster]:
+    """Two brokers of Kafka 4 in KRaft mode, and a ZooKeeper with a chroot."""
+    with DevCluster(brokers=2, kafka="4.3.0", chroot="/groups") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def zk(kraft: DevCluster) -> Iterator[KazooClient]:
+    client = KazooClient(kraft.zookeeper_connect)
+    client.start(timeout=20)
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def admin(kraft: DevCluster) -> Any:
+    return kraft.admin
+
+
+@pytest.fixture
+def group(unique: Callable[[str], str]) -> str:
+    return unique("g")
+
+
+@pytest.fixture
+def topic(kraft: DevCluster, unique: Callable[[str], str]) -> Callable[..., str]:
+    return lambda partitions=1, **options: kraft.create_topic(unique("t"), partitions, **options)
+
+
+@pytest.fixture
+def consumer(kraft: DevCluster, group: str) -> Iterator[Consumer]:
+    created: list[ZookeeperConsumerConnector] = []
+
+    def make(**settings: object) -> ZookeeperConsumerConnector:
+        properties: dict[str, object] = {
+            **kraft.consumer_properties,
+            "group.id": group,
+            "auto.offset.reset": "smallest",
+            "consumer.timeout.ms": 20_000,
+        }
+        properties.update({name.replace("_", "."): value for name, value in settings.items()})
+        created.append(create_consumer(ConsumerConfig.from_dict(properties, strict=True)))
+        return created[-1]
+
+    yield make
+    for connector in created:
+        connector.shutdown()
+
+
+def test_brokers_of_kafka_4_are_not_in_zookeeper(kraft: DevCluster, zk: KazooClient) -> None:
+    assert not zk.exists("/brokers")
+    assert set(kraft.consumer_properties) == {"zookeeper.connect", "bootstrap.servers"}
+
+
+def test_a_group_in_zookeeper_reads_from_brokers_without_it(
+    admin: Any, topic: Callable[..., str], group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    name = topic(4)
+    for partition in range(4):
+        produce(admin, name, partition, numbers(0, 50), codec="zstd")
+    one = consumer(consumer_id="one")
+    [stream] = one.create_message_streams({name: 1})[name]
+
+    assert sorted((m.partition, m.offset) for m in take(stream, 200)) == [(p, o) for p in range(4) for o in range(50)]
+    assert one.commit_offsets() == {TopicPartition(name, p): 50 for p in range(4)}
+
+    [other] = consumer(consumer_id="two").create_message_streams({name: 1})[name]
+    assert owners(zk, group, name) == {p: f"{group}_{'one' if p < 2 else 'two'}-0" for p in range(4)}
+    assert members(zk, group) == [f"{group}_one", f"{group}_two"]
+    for partition in range(4):
+        produce(admin, name, partition, [b"new"])
+    assert sorted((m.partition, m.offset) for m in take(stream, 2)) == [(0, 50), (1, 50)]
+    assert sorted((m.partition, m.offset) for m in take(other, 2)) == [(2, 50), (3, 50)]
+
+
+def test_a_member_goes_on_where_another_stopped(
+    admin: Any, topic: Callable[..., str], group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 20))
+    with consumer() as first:
+        take(first.create_message_streams({name: 1})[name][0], 8)
+    assert stored(zk, group, name) == {0: "8"}
+
+    [stream] = consumer().create_message_streams({name: 1})[name]
+
+    assert values(take(stream, 12)) == numbers(8, 20)
+
+
+def test_a_stored_offset_beyond_the_log_is_reset(
+    admin: Any, topic: Callable[..., str], group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    zk.create(f"/consumers/{group}/offsets/{name}/0", b"10000", makepath=True)
+
+    [stream] = consumer().create_message_streams({name: 1})[name]
+
+    assert values(take(stream, 10)) == numbers(0, 10)
+
+
+def test_any_one_broker_is_enough_to_find_the_others(
+    kraft: DevCluster, admin: Any, topic: Callable[..., str], consumer: Consumer
+) -> None:
+    name = topic(4)
+    for partition in range(4):
+        produce(admin, name, partition, [b"%d" % partition])
+    servers = f"127.0.0.1:1,{kraft.brokers[1].endpoint}"
+
+    [stream] = consumer(bootstrap_servers=servers).create_message_streams({name: 1})[name]
+
+    assert sorted(values(take(stream, 4))) == numbers(0, 4)
+
+
+def test_a_topic_that_does_not_exist_is_not_created_by_asking_for_it(
+    kraft: DevCluster, group: str, consumer: Consumer, zk: KazooClient, unique: Callable[[str], str]
+) -> None:
+    name = unique("t")
+    connector = consumer(consumer_id="c")
+    connector.create_message_streams({name: 1})
+
+    assert connector.assignment == {}
+    assert members(zk, group) == [f"{group}_c"]
+    kraft.create_topic(name, 1)  # which would fail if it were there
+
+
+def test_where_no_bootstrap_server_answers_that_is_said(
+    topic: Callable[..., str], group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    connector = consumer(
+        bootstrap_servers="127.0.0.1:1",
+        rebalance_max_retries=1,
+        rebalance_backoff_ms=100,
+        zookeeper_session_timeout_ms=1000,
+    )
+
+    with pytest.raises(ConsumerRebalanceFailedError, match=r"no broker answers: .*127\.0\.0\.1:1") as raised:
+        connector.create_message_streams({topic(): 1})
+
+    assert isinstance(raised.value.__cause__, BrokerUnavailableError)
+    wait_until_equal(lambda: members(zk, group), [])
+
+
+def test_without_bootstrap_servers_the_log_says_what_to_set(
+    topic: Callable[..., str], consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who moves the brokers to KRaft and forgets this must not be left with a member that waits in silence."""
+    connector = consumer(bootstrap_servers="")
+
+    connector.create_message_streams({topic(): 1})
+
+    assert connector.assignment == {}
+    assert "bootstrap.servers" in caplog.text
+
+
+@pytest.mark.parametrize("servers", ["h", "h:", ":9092", "h:x", "a:1,b"])
+def test_bootstrap_servers_that_are_no_addresses_are_refused(servers: str, consumer: Consumer) -> None:
+    with pytest.raises(ConfigurationError, match="is not host:port"):
+        consumer(bootstrap_servers=servers).create_message_streams({"t": 1})

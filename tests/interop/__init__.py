@@ -1,0 +1,1 @@
+"""One group of JVM old consumers, of ours and of Spark queries, on real servers."""

@@ -1,0 +1,87 @@
+"""Members of one group as child processes, a load, and a look at their znodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from support import properties, wait_for
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+
+from .group import Group
+from .jvm import ChildConsumer, Maker, jvm_consumer
+from .load import Load
+from .neighbours import Neighbours
+
+#: Milliseconds between two commits of every member.
+COMMIT_INTERVAL_MS = 1000
+
+
+@pytest.fixture
+def child(
+    zkconsumer_cluster: DevCluster | ExistingCluster, group: str, zk: KazooClient, tmp_path: Path
+) -> Iterator[Callable[..., ChildConsumer]]:
+    """Start members: ``child(jvm_consumer, "1-jvm", topic)`` returns when that one is registered.
+
+    ``consumer_id=None`` lets it make its id itself, and nobody waits for it; other settings are properties.
+    """
+    started: list[ChildConsumer] = []
+
+    def start(make: Maker, name: str, topic: str, *, wait: bool = True, **settings: object) -> ChildConsumer:
+        # The JVM's tool refuses "smallest" for a group that has offsets, as it refuses --from-beginning there.
+        refuses = make is jvm_consumer and zk.exists(f"/consumers/{group}/offsets")
+        wanted = {
+            "zookeeper.connect": zkconsumer_cluster.zookeeper_connect,
+            "group.id": group,
+            "consumer.id": name,
+            "auto.offset.reset": "largest" if refuses else "smallest",
+            "auto.commit.interval.ms": COMMIT_INTERVAL_MS,
+            "zookeeper.session.timeout.ms": 3000,
+            "zookeeper.connection.timeout.ms": 20_000,
+        } | properties(settings)
+        member = make(name, tmp_path, {key: value for key, value in wanted.items() if value is not None}, topic)
+        started.append(member)
+        member.start()
+        if wait and wanted["consumer.id"]:
+            path = f"/consumers/{wanted['group.id']}/ids/{wanted['group.id']}_{wanted['consumer.id']}"
+            wait_for(lambda: zk.exists(path) or not member.is_running, what=f"{name} is registered")
+            assert member.is_running, member.log_end()
+        return member
+
+    yield start
+    for member in started:
+        member.kill()
+
+
+@pytest.fixture
+def load(zkconsumer_cluster: DevCluster | ExistingCluster) -> Iterator[Callable[..., Load]]:
+    """Write into a topic all the time: ``load(topic, partitions=4)``."""
+    started: list[Load] = []
+
+    def start(topic: str, partitions: int, **options: int) -> Load:
+        started.append(Load(zkconsumer_cluster, topic, partitions, **options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+@pytest.fixture
+def neighbours(
+    child: Callable[..., ChildConsumer],
+    zk: KazooClient,
+    group: str,
+    topic: Callable[..., str],
+    load: Callable[..., Load],
+) -> Callable[..., Neighbours]:
+    """Make a group without members, on a topic that is being written to; options are the load's."""
+
+    def make(partitions: int = 8, **options: int) -> Neighbours:
+        name = topic(partitions)
+        return Neighbours(child, Group(zk, group, name), load(name, partitions, **options))
+
+    return make

@@ -1,0 +1,89 @@
+"""What ZooKeeper says of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from zkconsumer import TopicPartition
+from zkconsumer.rebalance.assignors import assign_range, threads_by_topic
+from zkconsumer.registry import GroupPaths, Registration, parse_partitions, topic_path
+
+
+class Node(NamedTuple):
+    """A znode: what it holds, and the session that it ends with, 0 for none."""
+
+    data: bytes
+    session: int
+
+
+class Group:
+    """The znodes of a group, and of the one topic that it reads."""
+
+    def __init__(self, zk: KazooClient, name: str, topic: str) -> None:
+        self.name = name
+        self.topic = topic
+        self.paths = GroupPaths(name)
+        self._zk = zk
+
+    def __repr__(self) -> str:
+        members = {name: f"{node.session:#x}" for name, node in self.registrations().items()}
+        return f"members {members}, owners {self.shares()}, offsets {self.stored()}"
+
+    def consumer_id(self, configured: str) -> str:
+        """Return the id of the member whose ``consumer.id`` was configured."""
+        return f"{self.name}_{configured}"
+
+    def registrations(self) -> dict[str, Node]:
+        """Return the registration of each member."""
+        return self._children(self.paths.ids)
+
+    def owners(self) -> dict[int, Node]:
+        """Return the owner znode of each partition that has one."""
+        return {int(name): node for name, node in self._children(self.paths.owners(self.topic)).items()}
+
+    def stored(self) -> dict[int, int]:
+        """Return the offset of each partition that has one."""
+        parent = self.paths.offset(TopicPartition(self.topic, 0)).rpartition("/")[0]
+        return {int(name): int(node.data) for name, node in self._children(parent).items()}
+
+    def predicted(self, registrations: dict[str, Node]) -> dict[int, str]:
+        """Return the thread id that the range assignor gives each partition."""
+        path = topic_path(self.topic)
+        partitions = {self.topic: parse_partitions(self.topic, self._zk.get(path)[0])}
+        members = {name: Registration.from_json(name, node.data) for name, node in registrations.items()}
+        assignment = assign_range(partitions, threads_by_topic(members, [self.topic]))
+        return {partition.partition: thread for partition, thread in assignment.items()}
+
+    def is_balanced(self, consumer_ids: Collection[str]) -> bool:
+        """Whether just these are members, and own what the assignor gives them, in the sessions they registered in."""
+        registrations = self.registrations()
+        if registrations.keys() != set(consumer_ids):
+            return False
+        wanted = {
+            partition: Node(thread.encode(), registrations[thread.rpartition("-")[0]].session)
+            for partition, thread in self.predicted(registrations).items()
+        }
+        return self.owners() == wanted
+
+    def shares(self) -> dict[str, list[int]]:
+        """Return which partitions each member owns now."""
+        found: dict[str, list[int]] = {}
+        for partition, node in sorted(self.owners().items()):
+            found.setdefault(node.data.decode().rpartition("-")[0], []).append(partition)
+        return found
+
+    def _children(self, path: str) -> dict[str, Node]:
+        found = {}
+        try:
+            for name in self._zk.get_children(path):
+                try:
+                    data, stat = self._zk.get(f"{path}/{name}")
+                except NoNodeError:
+                    continue
+                found[name] = Node(data or b"", stat.ephemeralOwner)
+        except NoNodeError:
+            pass
+        return found

@@ -1,0 +1,302 @@
+"""Ours and the JVM's old consumer in one group."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE
+from support import numbers, produce, wait_for, wait_until_equal
+
+from zkconsumer import ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+
+from .conftest import COMMIT_INTERVAL_MS
+from .group import Group
+from .jvm import ChildConsumer, jvm_consumer, jvm_filter, jvm_performance, our_consumer
+from .load import Load
+from .neighbours import Neighbours
+
+Child = Callable[..., ChildConsumer]
+Topic = Callable[..., str]
+
+
+@pytest.mark.timeout(200)
+def test_three_rounds_of_joins_and_kills_lose_nothing_and_repeat_no_more_than_a_commit_interval_brings(
+    neighbours: Callable[..., Neighbours],
+) -> None:
+    """The one that is killed has read no more than that since its last commit."""
+    group = neighbours()
+    most = group.load.per_second * COMMIT_INTERVAL_MS / 1000
+    repeated: list[tuple[str, int]] = []
+
+    def step(what: str) -> None:
+        group.wait_until_balanced()
+        repeated.append((what, group.settle()))
+        # The next kill meets another moment between two commits.
+        group.load.wait_for_more(len(repeated) * 7 % 10 * group.load.per_second // 10)
+
+    ours = group.join(our_consumer)
+    for turn in range(1, 4):
+        jvm = group.join(jvm_consumer)
+        step(f"{turn}: the JVM joined")
+        group.kill(ours)
+        step(f"{turn}: ours was killed")
+        ours = group.join(our_consumer)
+        step(f"{turn}: ours joined")
+        group.kill(jvm)
+        step(f"{turn}: the JVM was killed")
+
+    group.wait_until_read(group.load.stop())
+    print(repeated)
+    assert [(what, count) for what, count in repeated if count > most] == []
+    assert group.failures == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_members_of_both_kinds_that_start_at_once_share_the_partitions(neighbours: Callable[..., Neighbours]) -> None:
+    group = neighbours()
+    group.join(our_consumer)
+    group.settle()
+
+    for make in (jvm_consumer, our_consumer, jvm_consumer, our_consumer):
+        group.start(make)
+    shares = group.wait_until_balanced()
+
+    assert sorted(map(len, shares.values())) == [1, 1, 2, 2, 2]
+    group.wait_until_read(group.load.stop())
+    assert group.failures == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_member_of_ours_that_is_killed_while_a_jvm_joins_does_not_make_it_give_up(
+    neighbours: Callable[..., Neighbours],
+) -> None:
+    """Its znodes are in the way until its session ends, and the JVM tries four times only."""
+    group = neighbours()
+    ours = group.join(our_consumer)
+    group.settle()
+
+    jvm = group.start(jvm_consumer)
+    wait_for(lambda: group.group.consumer_id(jvm.name) in group.group.registrations(), what="the JVM is registered")
+    group.kill(ours)
+
+    assert group.wait_until_balanced() == {jvm.name: list(range(8))}
+    group.wait_until_read(group.load.stop())
+    assert group.failures == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_jvm_that_is_killed_while_ours_joins_is_waited_for(neighbours: Callable[..., Neighbours]) -> None:
+    group = neighbours()
+    jvm = group.join(jvm_consumer)
+    group.settle()
+
+    ours = group.start(our_consumer)
+    wait_for(lambda: group.group.consumer_id(ours.name) in group.group.registrations(), what="ours is registered")
+    group.kill(jvm)
+
+    assert group.wait_until_balanced() == {ours.name: list(range(8))}
+    group.wait_until_read(group.load.stop())
+    assert group.failures == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_frozen_member_of_ours_that_the_jvm_has_replaced_comes_back_and_moves_no_offset_back(
+    neighbours: Callable[..., Neighbours],
+) -> None:
+    group = neighbours()
+    ours, jvm = group.join(our_consumer), group.join(jvm_consumer)
+    group.settle()
+    highest: dict[int, int] = {}
+    went_back: list[tuple[int, int, int]] = []
+
+    def watch() -> bool:
+        for partition, offset in group.group.stored().items():
+            if offset < highest.get(partition, -1):
+                went_back.append((partition, highest[partition], offset))
+            highest[partition] = max(offset, highest.get(partition, -1))
+        return True
+
+    ours.pause()
+    jvm_alone = {group.group.consumer_id(jvm.name)}
+    wait_for(lambda: watch() and group.group.is_balanced(jvm_alone), what="the JVM has all partitions")
+    group.settle()
+    ours.resume()
+    both = {group.group.consumer_id(member.name) for member in (ours, jvm)}
+    wait_for(lambda: watch() and group.group.is_balanced(both), what="both have their share")
+    group.settle()
+
+    watch()
+    assert went_back == []
+    group.wait_until_read(group.load.stop())
+    assert group.failures == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_minute_of_members_that_come_and_go_at_any_moment_loses_nothing(
+    seed: int, neighbours: Callable[..., Neighbours]
+) -> None:
+    """Nobody waits for the group to be balanced; half of those that go are killed."""
+    chance = random.Random(seed)
+    group = neighbours()
+    group.join(our_consumer)
+    end = time.monotonic() + 60
+
+    while time.monotonic() < end:
+        if len(group.alive) == 1 or (len(group.alive) < 4 and chance.random() < 0.5):
+            group.start(chance.choice([our_consumer, jvm_consumer]))
+        else:
+            chance.choice([group.kill, group.leave])(chance.choice(group.alive))
+        group.load.wait_for_more(chance.randrange(3 * group.load.per_second))
+
+    group.wait_until_balanced()
+    group.wait_until_read(group.load.stop(), timeout=60)
+    assert group.failures == []
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("option", "expression", "is_selected"),
+    [
+        ("--whitelist", "{start}.*", True),
+        ("--whitelist", " 'other, {start}-[0-9a-f]+' ", True),
+        ("--whitelist", "{start}", False),
+        # 1.1.1 escapes what it has escaped, registers a regex that matches nothing, and abides by that.
+        ("--whitelist", "{start}\\-.*", False),
+        ("--blacklist", "other|{start}x.*", True),
+        ("--blacklist", "(?:o|{start}).+", False),
+    ],
+)
+def test_a_jvm_with_a_filter_has_its_share_of_the_topics_that_it_matches(
+    option: str,
+    expression: str,
+    is_selected: bool,
+    child: Child,
+    topic: Topic,
+    group: str,
+    consumer: Callable[..., ZookeeperConsumerConnector],
+    zk: KazooClient,
+) -> None:
+    name = topic(4)
+    znodes = Group(zk, group, name)
+    consumer(consumer_id="ours").create_message_streams({name: 1})
+
+    jvm = child(jvm_filter(option, expression.format(start=name.rpartition("-")[0])), "jvm", name)
+
+    shared = {f"{group}_jvm": [0, 1], f"{group}_ours": [2, 3]}
+    if is_selected:
+        wait_until_equal(znodes.shares, shared)
+    else:
+        wait_for(lambda: "end rebalancing consumer" in jvm.log.read_text(), what="the JVM has rebalanced")
+        wait_until_equal(znodes.shares, {f"{group}_ours": [0, 1, 2, 3]})
+    assert jvm.failures == []
+
+
+# ---- handing over in order ----------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(120)
+def test_a_group_goes_from_ours_to_the_jvm_and_back_without_a_record_lost_or_read_again(
+    zkconsumer_cluster: DevCluster | ExistingCluster, child: Child, topic: Topic, group: str, zk: KazooClient
+) -> None:
+    """Each has read all that there is when it is stopped, so the offsets that it leaves say all."""
+    name = topic(4)
+    znodes = Group(zk, group, name)
+    expected = numbers(0, 0)
+    for turn, make in enumerate([our_consumer, jvm_consumer, our_consumer, jvm_consumer]):
+        for partition in range(4):
+            content = [b"%d-%d-%d" % (turn, partition, number) for number in range(100)]
+            produce(zkconsumer_cluster.admin, name, partition, content)
+            expected += content
+        member = child(make, f"{turn}-{make.__name__}", name)
+        wait_for(lambda member=member: len(member.values) >= 400, what=f"{member.name} has read its share")
+
+        member.stop()
+
+        assert f"Processed a total of {len(member.values)} messages" in member.messages
+        assert sorted(member.values) == sorted(expected[-400:])
+        assert znodes.stored() == dict.fromkeys(range(4), 100 * (turn + 1))
+        wait_until_equal(lambda: (znodes.registrations(), znodes.owners()), ({}, {}))
+
+
+@pytest.mark.timeout(120)
+def test_members_that_are_stopped_in_order_under_load_lose_nothing_and_repeat_what_was_in_hand(
+    neighbours: Callable[..., Neighbours],
+) -> None:
+    """One message of ours; of the JVM, which hands out what it has after its last commit, its chunks."""
+    group = neighbours()
+    group.join(our_consumer)
+    group.settle()
+    for make in (jvm_consumer, our_consumer, jvm_consumer):
+        group.join(make)
+        group.settle()
+        leaving = group.alive[0]
+
+        group.leave(leaving)
+
+        group.wait_until_balanced()
+        repeated = group.settle()
+        assert repeated <= (1 if "our" in leaving.name else group.load.per_second // 10)
+    group.wait_until_read(group.load.stop())
+    assert group.failures == []
+
+
+# ---- what they write ----------------------------------------------------------------------------------------
+
+
+def pattern(text: bytes, group: str) -> str:
+    """Return text with ``n`` for each number and ``h`` for the hexadecimal end of a consumer id."""
+    plain = text.decode().replace(group, "GROUP")
+    return re.sub(r"[0-9]{13}", "MS", re.sub(r"(?<=[0-9]{13}-)[0-9a-f]{1,8}(?=-|$)", "HEX", plain))
+
+
+@pytest.mark.timeout(120)
+def test_the_znodes_of_both_look_alike_to_the_byte(
+    child: Child,
+    topic: Topic,
+    load: Callable[..., Load],
+    consumer: Callable[..., ZookeeperConsumerConnector],
+    unique: Callable[[str], str],
+    zk: KazooClient,
+) -> None:
+    name = topic(4)
+    groups = {"ours": unique("ours"), "jvm": unique("jvm")}
+    load(name, 4)
+    child(jvm_performance, "jvm", name, group_id=groups["jvm"], consumer_id=None, auto_commit_interval_ms=100)
+    streams = consumer(group_id=groups["ours"], auto_commit_interval_ms=100).create_message_streams({name: 2})[name]
+    for stream in streams:
+        next(stream)
+        next(stream)
+    wait_for(lambda: all(len(Group(zk, group, name).stored()) == 4 for group in groups.values()))
+
+    looks: dict[str, Any] = {}
+    for kind, group in groups.items():
+        nodes: dict[str, Any] = {}
+        for path in all_below(zk, f"/consumers/{group}"):
+            data, stat = zk.get(path)
+            numbered = re.sub(rb"^[0-9]+$", b"OFFSET", data or b"")
+            acls, _ = zk.get_acls(path)
+            nodes[pattern(path.encode(), group)] = (pattern(numbered, group), stat.ephemeralOwner != 0, acls)
+        looks[kind] = nodes
+
+    assert looks["ours"] == looks["jvm"]
+    [registration] = [data for path, (data, *_) in looks["ours"].items() if "/ids/" in path]
+    assert registration == f'{{"version":1,"subscription":{{"{name}":2}},"pattern":"static","timestamp":"MS"}}'
+    assert all(acls == OPEN_ACL_UNSAFE for _, _, acls in looks["ours"].values())
+
+
+def all_below(zk: KazooClient, path: str) -> list[str]:
+    """Return a path with all below it."""
+    return [path, *(below for child in sorted(zk.get_children(path)) for below in all_below(zk, f"{path}/{child}"))]

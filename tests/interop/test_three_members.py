@@ -1,0 +1,61 @@
+"""A JVM old consumer, a plain zkconsumer and a Spark query in one group."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from support import wait_for
+
+from .jvm import ChildConsumer, jvm_consumer, our_consumer, spark_query
+from .neighbours import Neighbours
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(20, marks=pytest.mark.timeout(150)),
+        pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(200)]),
+    ],
+)
+def test_a_jvm_a_plain_consumer_and_a_spark_query_each_deliver_what_the_jvms_range_assignor_gives_them(
+    seconds: int, neighbours: Callable[..., Neighbours]
+) -> None:
+    """All is delivered; while the group stays as it is, once."""
+    group = neighbours()
+    # A busy machine is no fault here: each joins when the others have come to rest, with a session that lasts.
+    spark = group.join(spark_query, zookeeper_session_timeout_ms=10_000)
+    group.settle()
+    jvm = group.join(jvm_consumer, zookeeper_session_timeout_ms=10_000)
+    group.settle()
+    group.join(our_consumer, zookeeper_session_timeout_ms=10_000)
+    shares = group.wait_until_balanced()
+    assert sorted(map(len, shares.values())) == [2, 3, 3]
+    wait_for(lambda: said_by_the_assignor(jvm, group) == shares, what="the JVM's assignor says the same")
+
+    group.settle()
+    begin = group.load.written
+    wait_for(lambda: group.load.written >= begin + seconds * group.load.per_second, timeout=2 * seconds)
+    end = group.load.stop()
+
+    group.wait_until_read(end)
+    assert group.wait_until_balanced() == shares
+    delivered = {
+        name: sorted({group.load.partition_of(number) for number in numbers if number >= begin})
+        for name, numbers in group.read_by.items()
+    }
+    assert delivered == shares
+    assert [number for number in range(begin, end) if group.read[number] != 1] == []
+    assert group.failures == []
+    group.leave(spark)
+    assert group.wait_until_balanced()
+
+
+def said_by_the_assignor(jvm: ChildConsumer, group: Neighbours) -> dict[str, list[int]]:
+    """Return the partitions of each member by the log of the JVM's range assignor, as of its last rebalance."""
+    last = jvm.log.read_text().rpartition(" rebalancing the following partitions")[2]
+    shares: dict[str, list[int]] = {}
+    for thread, partition in re.findall(r"INFO (\S+) attempting to claim partition (\d+) \(kafka.consumer.Range", last):
+        shares.setdefault(group.names[thread.rpartition("-")[0]], []).append(int(partition))
+    return shares

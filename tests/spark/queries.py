@@ -1,0 +1,203 @@
+"""Queries whose batches are kept, what they saw, and what their checkpoint says."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import psutil
+import pyarrow as pa
+from support import PATIENCE, wait_for
+
+T = TypeVar("T")
+
+#: Topic and partition to: first offset, the one after the last, number of records.
+Spans = dict[tuple[str, int], tuple[int, int, int]]
+
+#: Seconds for what a warm Spark does in three.
+START = 60.0
+
+
+class Batch(NamedTuple):
+    """One batch as ``foreachBatch`` saw it."""
+
+    number: int
+    table: pa.Table
+
+    @property
+    def spans(self) -> Spans:
+        """From where to where it goes."""
+        groups = self.table.group_by(["topic", "partition"]).aggregate([("offset", "min_max"), ("offset", "count")])
+        return {
+            (row["topic"], row["partition"]): (
+                row["offset_min_max"]["min"],
+                row["offset_min_max"]["max"] + 1,
+                row["offset_count"],
+            )
+            for row in groups.to_pylist()
+        }
+
+    def column(self, name: str) -> list[Any]:
+        """Return one column."""
+        return list(self.table.column(name).to_pylist())
+
+
+class Query:
+    """A query that has been started, and the batches that it has done.
+
+    Args:
+        on_batch: called with each batch before it is done; what it raises fails the query.
+        trigger: arguments of ``DataStreamWriter.trigger``.
+    """
+
+    def __init__(
+        self,
+        frame: Any,
+        checkpoint: Path,
+        *,
+        on_batch: Callable[[Batch], object] | None = None,
+        trigger: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.batches: list[Batch] = []
+        self.begun: list[Batch] = []
+        self.checkpoint = checkpoint
+        self._on_batch = on_batch
+        writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(checkpoint))
+        if trigger:
+            writer = writer.trigger(**trigger)
+        self.handle = writer.start()
+
+    def _take(self, frame: Any, number: int) -> None:  # in a thread of py4j's
+        batch = Batch(number, frame.toArrow())
+        self.begun.append(batch)
+        if self._on_batch is not None:
+            self._on_batch(batch)
+        self.batches.append(batch)
+
+    @property
+    def offsets(self) -> Counter[tuple[int, int]]:
+        """How often each (partition, offset) was seen, in batches that are done."""
+        return seen(self.batches)
+
+    @property
+    def count(self) -> int:
+        """How many records were seen, in batches that are done."""
+        return sum(batch.table.num_rows for batch in self.batches)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the source told in the last progress report: its lag, ``rereadRecords`` and so on."""
+        progress = self.handle.lastProgress
+        if not progress:
+            return {}
+        state = progress["sources"][0]["latestOffset"]
+        return dict(json.loads(state) if isinstance(state, str) else state or {})
+
+    def wait_for(self, condition: Callable[[], T], timeout: float = PATIENCE, *, what: str = "") -> T:
+        """Wait for a condition while the query runs; raises what the query died of."""
+
+        def ask() -> T:
+            if (error := self.handle.exception()) is not None:
+                raise error
+            return condition()
+
+        return wait_for(ask, timeout, what=what)
+
+    def wait_for_records(self, count: int, timeout: float = START) -> None:
+        """Wait until batches with ``count`` records in all are done."""
+        self.wait_for(lambda: self.count >= count, timeout, what=f"{count} records")
+
+    def wait_for_more(self, count: int = 1, timeout: float = START) -> None:
+        """Wait for ``count`` records more."""
+        self.wait_for_records(self.count + count, timeout)
+
+    def finish(self, timeout: float = START) -> None:
+        """Wait for the end of a query that ends by itself; raises what it died of."""
+        assert self.handle.awaitTermination(timeout), "the query did not end"
+
+    def stop(self) -> None:
+        """Stop the query."""
+        self.handle.stop()
+
+
+class Gate:
+    """A sink that holds one batch until the gate is opened: ``on_batch=gate.hold``."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.holding = threading.Event()
+        self._open = threading.Event()
+
+    def hold(self, batch: Batch) -> None:
+        """Hold the batch with the gate's number."""
+        if batch.number == self.number:
+            self.holding.set()
+            self._open.wait()
+
+    def open(self) -> None:
+        """Let it go on."""
+        self._open.set()
+
+
+def seen(batches: Iterable[Batch]) -> Counter[tuple[int, int]]:
+    """Count how often each (partition, offset) is in the batches."""
+    return Counter(
+        pair for batch in batches for pair in zip(batch.column("partition"), batch.column("offset"), strict=True)
+    )
+
+
+def planned(checkpoint: Path) -> dict[int, dict[tuple[str, int], tuple[int, int]]]:
+    """Return the ranges in the checkpoint's log of each batch, empty ones left out."""
+    logged = {}
+    for file in (checkpoint / "offsets").iterdir():
+        if file.name.isdigit():
+            [_version, _metadata, offset] = file.read_text().splitlines()
+            logged[int(file.name)] = {
+                (topic, int(partition)): (start, until)
+                for topic, partitions in json.loads(offset)["ranges"].items()
+                for partition, (start, until) in partitions.items()
+                if start < until
+            }
+    return logged
+
+
+def check_union(spans: Iterable[Spans], expected: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+    """Check that spans follow one another without gap or overlap, each full, over the expected ranges."""
+    by_partition: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for batch in spans:
+        for partition, (start, until, count) in batch.items():
+            assert count == until - start, f"{partition} from {start} to {until} has {count} records"
+            by_partition.setdefault(partition, []).append((start, until))
+    joined = {}
+    for partition, pieces in by_partition.items():
+        pieces.sort()
+        for (_, end), (start, _) in zip(pieces, pieces[1:], strict=False):
+            assert end == start, f"{partition}: {pieces}"
+        joined[partition] = (pieces[0][0], pieces[-1][1])
+    assert joined == dict(expected)
+
+
+def repetitions(counts: Iterable[Counter[tuple[int, int]]], ends: Mapping[int, int]) -> int:
+    """Check that all offsets up to ``ends`` were seen; returns how many of them more than once."""
+    total: Counter[tuple[int, int]] = Counter()
+    for count in counts:
+        total.update(count)
+    missing = [(p, offset) for p, end in ends.items() for offset in range(end) if (p, offset) not in total]
+    assert not missing, f"{len(missing)} of {sum(ends.values())} records are missing, the first: {missing[:10]}"
+    return total.total() - len(total)
+
+
+def runners(parent: int) -> list[psutil.Process]:
+    """Return the processes that plan batches, below the JVM or the driver ``parent``."""
+    found = []
+    for process in psutil.Process(parent).children(recursive=True):
+        try:
+            if any("python_streaming_source_runner" in part for part in process.cmdline()):
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found

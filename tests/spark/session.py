@@ -1,0 +1,51 @@
+"""A Spark of two cores with a small heap, for the tests and for the drivers that they kill."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import zkconsumer.spark
+from zkconsumer.devcluster.java import java_home
+
+
+def start_spark(folder: Path) -> Any:
+    """Return a session that knows the source; all its files are in ``folder``."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    settings = {
+        **zkconsumer.spark.recommended_conf(),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "600m",
+        "spark.local.dir": str(folder),
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("zkconsumer-tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    zkconsumer.spark.register(spark)
+    return spark
+
+
+def stop_spark(spark: Any) -> None:
+    """Stop the session and end its JVM, which would else live as long as this process."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    spark.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # what the JVM waits for
+        gateway.proc.wait(20)
+        SparkContext._gateway = SparkContext._jvm = None

@@ -1,0 +1,317 @@
+"""Queries while servers are restarted, frozen or gone, and records that are damaged; on a cluster for that alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+from faults.conftest import heal
+from faults.faults import Load, Member, end_offsets, start_again
+from faults.test_corrupt_records import change_second_batch
+from kazoo.client import KazooClient
+from support import PATIENCE, in_thread, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+
+from zkconsumer import ConsumerConfig, TopicPartition
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.devcluster.load import numbered_batch
+from zkconsumer.spark.planner import Planner
+from zkconsumer.spark.ranges import INITIAL, from_offset
+
+from .queries import Batch, Gate, Query, check_union, repetitions
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+
+Queries = Callable[..., Query]
+Members = Callable[..., Member]
+Loads = Callable[..., Load]
+Topics = Callable[..., str]
+
+SESSION = 2000
+
+
+@pytest.fixture(scope="module")
+def zkconsumer_cluster() -> Iterator[DevCluster]:
+    """ZooKeeper and two brokers whose deaths are noticed soon."""
+    with DevCluster(brokers=2, broker_config={"zookeeper.session.timeout.ms": 3000}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(zkconsumer_cluster: DevCluster) -> Iterator[DevCluster]:
+    """The cluster, with all its servers alive after the test."""
+    yield zkconsumer_cluster
+    heal(zkconsumer_cluster)
+
+
+@pytest.fixture
+def zk(cluster: DevCluster) -> Iterator[KazooClient]:
+    """A connection that outlives what is done to ZooKeeper."""
+    client = KazooClient(
+        cluster.zookeeper_connect, timeout=30, connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1}
+    )
+    client.start(timeout=PATIENCE)
+    yield client
+    cluster.zookeeper.resume()
+    cluster.zookeeper.start()
+    client.stop()
+    client.close()
+
+
+def check_the_end(
+    cluster: DevCluster, query: Query, topic: str, partitions: int, zk: KazooClient, group: str, again: int = 0
+) -> None:
+    """All was seen, once, and is stored."""
+    ends = end_offsets(cluster, topic, partitions)
+    query.wait_for(lambda: len(query.offsets) >= sum(ends.values()), 60, what=f"all of {ends}")
+    assert repetitions([query.offsets], ends) == again
+    wait_until_equal(lambda: stored(zk, group, topic), {p: str(end) for p, end in ends.items()})
+
+
+def test_a_query_does_not_notice_a_restart_of_zookeeper(
+    cluster: DevCluster, query: Queries, load: Loads, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=4)
+    writer = load(name, 4)
+    one = query(name, zookeeper_session_timeout_ms=10_000)
+    one.wait_for_records(200)
+    before = members(zk, group)
+    cluster.zookeeper.restart()
+    one.wait_for_more(500)
+    writer.stop()
+    check_the_end(cluster, one, name, 4, zk, group)
+    assert members(zk, group) == before
+
+
+def test_a_query_survives_zookeeper_frozen_for_longer_than_its_session(
+    cluster: DevCluster, query: Queries, load: Loads, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=4)
+    writer = load(name, 4)
+    one = query(name, zookeeper_session_timeout_ms=SESSION)
+    one.wait_for_records(200)
+    cluster.zookeeper.pause()
+    one.wait_for(lambda: one.state.get("owned") == 0, what="it gives up its partitions")
+    seen, written = one.count, writer.written
+    writer.wait_for_more(500)
+    assert one.count <= max(seen, written)
+    cluster.zookeeper.resume()
+    one.wait_for_more(500)
+    writer.stop()
+    check_the_end(cluster, one, name, 4, zk, group)
+
+
+def test_a_query_survives_zookeeper_killed_for_longer_than_its_session_in_the_middle_of_a_batch(
+    cluster: DevCluster, query: Queries, gate: Gate, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=2), cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+    one = query(name, on_batch=gate.hold, zookeeper_session_timeout_ms=SESSION)
+    one.wait_for(gate.holding.is_set, 60)
+    cluster.zookeeper.kill()
+    gate.open()
+    one.wait_for(lambda: one.state.get("owned") == 0, what="it gives up its partitions")
+    produce(admin, name, 0, numbers(100, 200))
+    produce(admin, name, 1, numbers(0, 10))
+    cluster.zookeeper.start()
+    one.wait_for_records(210)
+    check_the_end(cluster, one, name, 2, zk, group)
+
+
+def test_a_broker_that_is_killed_and_restarted_under_load_costs_nothing(
+    cluster: DevCluster, query: Queries, load: Loads, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=4)
+    writer = load(name, 4)
+    one = query(name)
+    one.wait_for_records(200)
+    before = members(zk, group)
+    cluster.brokers[0].kill()
+    start_again(cluster.brokers[0], zk)
+    one.wait_for_more(500)
+    writer.stop()
+    check_the_end(cluster, one, name, 4, zk, group)
+    assert members(zk, group) == before
+
+
+def test_a_new_leader_is_found_by_planner_and_tasks(
+    cluster: DevCluster, query: Queries, load: Loads, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=4, replication=2)
+    writer = load(name, 4)
+    one = query(name)
+    one.wait_for_records(200)
+    writer.stop()
+    check_the_end(cluster, one, name, 4, zk, group)  # and so all of it is replicated
+    cluster.brokers[0].kill()
+    writer = load(name, 4)
+    one.wait_for_more(500)
+    start_again(cluster.brokers[0], zk)
+    one.wait_for_more(500)
+    writer.stop()
+    check_the_end(cluster, one, name, 4, zk, group)
+
+
+def test_a_broker_that_is_killed_and_restarted_in_the_middle_of_a_task_costs_nothing(
+    cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=2), cluster.admin
+    for number in range(1500):  # batches of one record, and below a fetch for each: tasks that take a while
+        for partition in range(2):
+            admin.produce(TopicPartition(name, partition), numbered_batch(number, 1, size=16))
+    victim = cluster.brokers[0]
+    one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1)
+
+    def a_task_reads_from_it() -> bool:
+        for process in psutil.Process(os.getpid()).children(recursive=True):
+            try:
+                if process.cmdline()[-1:] == ["pyspark.worker"] and any(
+                    c.raddr and c.raddr.port == victim.endpoint.port for c in process.net_connections("tcp")
+                ):
+                    return True
+            except psutil.Error:
+                continue
+        return False
+
+    one.wait_for(a_task_reads_from_it, 60)
+    victim.kill()
+    assert one.begun == []
+    start_again(victim, zk)
+    one.finish()
+    check_the_end(cluster, one, name, 2, zk, group)
+    for partition in range(2):
+        rows = zip(*(one.batches[0].column(c) for c in ("partition", "offset", "value")), strict=True)
+        assert {o: int(v) for p, o, v in rows if p == partition} == {number: number for number in range(1500)}
+
+
+def test_a_task_whose_broker_stays_away_fails_the_query_with_the_place(
+    cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=1), cluster.admin
+    for number in range(1500):
+        admin.produce(TopicPartition(name, 0), numbered_batch(number, 1, size=16))
+    leaders = Planner.__module__ and admin._leaders[TopicPartition(name, 0)]
+    [victim] = [broker for broker in cluster.brokers if broker.endpoint == leaders]
+
+    def plan_and_kill(_batch: Batch) -> None:
+        victim.kill()
+
+    produce(admin, name, 0, numbers(0, 1))
+    one = query(name, on_batch=plan_and_kill, unavailable_timeout_ms=3000)
+    one.wait_for(lambda: not victim.is_running, 60)
+    with pytest.raises(
+        Exception, match=r"the brokers have been out of reach for 3 s \(option unavailable.timeout.ms\)"
+    ):
+        one.finish()
+
+
+def test_available_now_waits_for_brokers_that_are_away_for_a_moment(
+    cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Topics, group: str, zk: KazooClient
+) -> None:
+    # Were it to say that nothing is new, the query would end, and nobody would know that it had read nothing.
+    name, admin = topic(partitions=2), cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 10))
+    planner = Planner(config(socket_timeout_ms=500), {name: 1}, handover=1, patience=30)
+    planner.start()
+    try:
+        planner.stop_at_present_end()
+        cluster.brokers[0].pause()
+        planning = in_thread(lambda: planner.plan(INITIAL))
+        planning.join(2)
+        cluster.brokers[0].resume()
+        assert from_offset(planning.result()) == {(name, 0): (0, 10), (name, 1): (0, 10)}
+    finally:
+        cluster.brokers[0].resume()
+        planner.close()
+
+
+def test_available_now_stores_its_last_batch_although_zookeeper_was_away_when_it_ended(
+    cluster: DevCluster, query: Queries, gate: Gate, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    for number in range(2):
+        produce(cluster.admin, name, number, numbers(0, 10))
+    one = query(name, on_batch=gate.hold, trigger={"availableNow": True}, zookeeper_session_timeout_ms=SESSION)
+    one.wait_for(gate.holding.is_set, 60)
+    cluster.zookeeper.kill()
+    gate.open()
+    one.wait_for(lambda: one.count == 20)
+    cluster.zookeeper.start()
+    one.finish()
+    wait_until_equal(lambda: stored(zk, group, name), {0: "10", 1: "10"})
+
+
+def test_a_damaged_batch_fails_the_query_with_the_place_and_nothing_of_it_is_stored(
+    cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=2), cluster.admin
+    for number in range(2):
+        for first in range(0, 300, 100):
+            produce(admin, name, number, numbers(1000 + first, 1100 + first))
+    for broker in cluster.brokers:
+        file = cluster.folder / f"broker-{broker.node}-data" / f"{name}-1" / "00000000000000000000.log"
+        if file.exists():
+            broker.stop()  # in order: after a crash the broker would cut the log where it is damaged
+            change_second_batch(file, 500)
+            broker.start()
+    admin.wait_for_leaders(name, 2)
+    one = query(name)
+    with pytest.raises(Exception, match="CorruptRecordError") as failure:
+        one.finish()
+    assert f"topic {name!r} partition 1 offset 100" in str(failure.value)
+    assert stored(zk, group, name) == {0: "0", 1: "0"}
+    assert one.batches == []
+
+
+def test_a_group_whose_owner_died_is_joined_once_its_session_has_ended(
+    cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic()
+    produce(cluster.admin, name, 0, numbers(0, 10))
+    path = f"/consumers/{group}/owners/{name}/0"
+    dead = KazooClient(cluster.zookeeper_connect, timeout=4)
+    dead.start(timeout=PATIENCE)
+    dead.create(path, b"someone-else-0", ephemeral=True, makepath=True)
+    one = query(name, zookeeper_session_timeout_ms=10_000)
+    dead._connection.writer_stopped  # noqa: B018
+    one.wait_for(lambda: len(members(zk, group)) == 1, 60)
+    assert owners(zk, group, name) == {0: "someone-else-0"}
+    dead.stop()
+    dead.close()
+    one.wait_for_records(10)
+
+
+def test_two_servers_at_once_and_a_plain_consumer_beside_the_query(
+    cluster: DevCluster, query: Queries, member: Members, load: Loads, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=4)
+    writer = load(name, 4)
+    one = query(name, zookeeper_session_timeout_ms=SESSION)
+    other = member({name: 1}, zookeeper_session_timeout_ms=SESSION)
+    one.wait_for_records(200)
+    other.wait_for_more(200)
+    cluster.brokers[1].kill()
+    cluster.zookeeper.restart()
+    start_again(cluster.brokers[1], zk)
+    one.wait_for_more(200)
+    other.wait_for_more(200)
+    writer.stop()
+    ends = end_offsets(cluster, name, 4)
+
+    def missing() -> int:
+        read = one.offsets
+        read.update((message.partition, message.offset) for message in other.seen)
+        return sum(ends.values()) - len(read)
+
+    one.wait_for(lambda: missing() == 0, 60, what="all is read")
+
+
+def test_checks_of_the_union_see_gaps_and_overlaps() -> None:
+    key = ("t", 0)
+    check_union([{key: (0, 5, 5)}, {key: (5, 7, 2)}], {key: (0, 7)})
+    for wrong in ([{key: (0, 5, 5)}, {key: (6, 7, 1)}], [{key: (0, 5, 5)}, {key: (4, 7, 3)}], [{key: (0, 7, 6)}]):
+        with pytest.raises(AssertionError):
+            check_union(wrong, {key: (0, 7)})  # type: ignore[arg-type]

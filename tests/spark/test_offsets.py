@@ -1,0 +1,205 @@
+"""Where a query starts, where it ends, and what ZooKeeper says of it meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DeleteRecordsRequest
+from kazoo.client import KazooClient
+from support import members, numbers, owners, produce, stored, wait_until_equal
+
+from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.cluster import LeaderLookup, parse_bootstrap
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.message import TopicPartition
+
+from .queries import Query, planned
+
+pytestmark = pytest.mark.timeout(120)
+
+Cluster = DevCluster | ExistingCluster
+Queries = Callable[..., Query]
+Topics = Callable[..., str]
+
+NOW = {"availableNow": True}
+
+
+def test_available_now_takes_exactly_what_is_there_and_stores_its_offsets_before_it_ends(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=3), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+    produce(admin, name, 1, numbers(100, 150))
+
+    def write_more(_batch: Any) -> None:
+        produce(admin, name, 0, numbers(500, 510))
+        produce(admin, name, 2, numbers(500, 510))
+
+    first = query(name, trigger=NOW, on_batch=write_more)
+    first.finish()
+    assert stored(zk, group, name) == {0: "100", 1: "50", 2: "0"}
+    assert [batch.spans for batch in first.batches] == [{(name, 0): (0, 100, 100), (name, 1): (0, 50, 50)}]
+    assert sorted(first.batches[0].column("value")) == sorted(numbers(0, 150))
+    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 2)
+
+    second = query(name, trigger=NOW)
+    second.finish()
+    assert stored(zk, group, name) == {0: "110", 1: "50", 2: "10"}
+    assert [batch.spans for batch in second.batches] == [{(name, 0): (100, 110, 10), (name, 2): (0, 10, 10)}]
+    third = query(name, trigger=NOW)
+    third.finish()
+    assert third.batches == []
+    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 2)
+
+
+def test_a_query_on_a_quiet_topic_has_stored_its_last_batch_and_is_gone_at_once_when_it_is_stopped(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    one = query(name)
+    for end in (30, 60):
+        produce(admin, name, 0, numbers(0, 30))
+        produce(admin, name, 1, numbers(0, 10))
+        one.wait_for_records(end // 30 * 40)
+        wait_until_equal(lambda: stored(zk, group, name), {0: str(end), 1: str(end // 3)}, 5)  # noqa: B023
+    [consumer_id] = members(zk, group)
+    assert owners(zk, group, name) == {0: f"{consumer_id}-0", 1: f"{consumer_id}-0"}
+    one.wait_for(lambda: one.state.get("lag") == 0)
+    assert one.state["latest"] == {name: {"0": 60, "1": 20}}
+    one.stop()
+    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 2)
+    assert stored(zk, group, name) == {0: "60", 1: "20"}
+
+
+def test_each_stream_of_the_query_is_a_thread_id_of_the_group(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=3)
+    produce(zkconsumer_cluster.admin, name, 2, numbers(0, 10))
+    one = query(name, streams=2)
+    one.wait_for_records(10)
+    [consumer_id] = members(zk, group)
+    assert owners(zk, group, name) == {0: f"{consumer_id}-0", 1: f"{consumer_id}-0", 2: f"{consumer_id}-1"}
+    registration = zk.get(f"/consumers/{group}/ids/{consumer_id}")[0]
+    assert f'"subscription":{{"{name}":2}},"pattern":"static"'.encode() in registration
+
+
+def test_a_query_starts_from_the_offsets_that_its_group_has_stored(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient, store: Callable[..., None]
+) -> None:
+    name, admin = topic(partitions=3), zkconsumer_cluster.admin
+    for number in range(3):
+        produce(admin, name, number, numbers(0, 100))
+    store(name, {0: 40, 1: 100})
+    one = query(name, trigger=NOW)
+    one.finish()
+    assert [batch.spans for batch in one.batches] == [{(name, 0): (40, 100, 60), (name, 2): (0, 100, 100)}]
+    assert stored(zk, group, name) == {0: "100", 1: "100", 2: "100"}
+
+
+def test_a_group_that_went_on_while_the_query_was_down_is_not_read_again(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient, store: Callable[..., None]
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 100))
+    query(name, trigger=NOW).finish()
+    for number in range(2):
+        produce(admin, name, number, numbers(100, 200))
+    store(name, {0: 150})
+    one = query(name, trigger=NOW)
+    one.finish()
+    assert [batch.spans for batch in one.batches] == [{(name, 0): (150, 200, 50), (name, 1): (100, 200, 100)}]
+
+
+@pytest.mark.parametrize(("reset", "start"), [("smallest", 0), ("largest", 100)])
+def test_without_stored_offsets_a_query_starts_where_auto_offset_reset_says_and_stores_that_at_once(
+    zkconsumer_cluster: Cluster,
+    query: Queries,
+    topic: Topics,
+    group: str,
+    zk: KazooClient,
+    gate: Any,
+    reset: str,
+    start: int,
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+    one = query(name, on_batch=gate.hold, auto_offset_reset=reset)
+    wait_until_equal(lambda: stored(zk, group, name), {0: str(start), 1: "0"}, 60)
+    produce(admin, name, 0, numbers(100, 150))
+    produce(admin, name, 1, numbers(0, 10))
+    one.wait_for(gate.holding.is_set, 60)
+    assert stored(zk, group, name) == {0: str(start), 1: "0"}
+    gate.open()
+    one.wait_for_records(160 - start)
+    assert one.offsets.keys() == {(0, offset) for offset in range(start, 150)} | {(1, offset) for offset in range(10)}
+    assert one.count == 160 - start
+
+
+def test_the_checkpoint_says_what_each_batch_holds(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
+    name, admin = topic(partitions=12), zkconsumer_cluster.admin
+    one = query(name)
+    for round_ in range(3):
+        before = one.count
+        for number in range(round_, 12):
+            produce(admin, name, number, numbers(0, 5 + number))
+        one.wait_for_records(before + sum(5 + number for number in range(round_, 12)))
+    one.stop()
+    assert planned(one.checkpoint) == {
+        batch.number: {partition: (start, until) for partition, (start, until, _) in batch.spans.items()}
+        for batch in one.batches
+    }
+    offset = json.loads((one.checkpoint / "offsets" / "0").read_text().splitlines()[2])
+    assert [int(number) for number in offset["ranges"][name]] == list(range(12))
+
+
+def delete_records(cluster: Cluster, partition: TopicPartition, before: int) -> None:
+    """Let a partition's log begin at ``before``."""
+    lookup = LeaderLookup("test", 10)
+    _, leader = lookup.leaders(parse_bootstrap(cluster.bootstrap_servers), [partition])[partition]
+    lookup.close()
+    channel = BrokerChannel(leader, "test")
+    t = DeleteRecordsRequest.DeleteRecordsTopic
+    wanted = t(
+        name=partition.topic,
+        partitions=[t.DeleteRecordsPartition(partition_index=partition.partition, offset=before)],
+    )
+    try:
+        answer = channel.request(DeleteRecordsRequest(topics=[wanted], timeout_ms=10_000, max_version=1))
+    finally:
+        channel.close()
+    assert answer.topics[0].partitions[0].error_code == 0
+    assert answer.topics[0].partitions[0].low_watermark == before
+
+
+def test_offsets_that_the_log_has_no_more_fail_the_query_with_the_place(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient, store: Callable[..., None]
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    produce(admin, name, 1, numbers(0, 50))
+    produce(admin, name, 1, numbers(50, 100))
+    store(name, {0: 0, 1: 7})
+    delete_records(zkconsumer_cluster, TopicPartition(name, 1), 50)
+    one = query(name, trigger=NOW)
+    with pytest.raises(Exception, match="OffsetOutOfRangeError") as failure:
+        one.finish()
+    text = f"topic {name!r} partition 1: offset 7 is not in the log, which holds offsets from 50 to 100"
+    assert text in str(failure.value)
+    assert stored(zk, group, name) == {0: "0", 1: "7"}
+
+
+def test_a_stored_offset_behind_the_end_of_the_log_fails_the_query_with_the_place(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, store: Callable[..., None]
+) -> None:
+    # As after a topic was deleted and created anew: waiting would skip what is written up to that offset.
+    # A new leader may tell less for a moment, so there is a moment's patience.
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 50))
+    store(name, {0: 1000})
+    one = query(name, trigger=NOW, unavailable_timeout_ms=1000)
+    with pytest.raises(Exception, match=f"topic {name!r} partition 0.* 1000 .* 50"):
+        one.finish()

@@ -1,0 +1,181 @@
+"""The options of a query: what is understood, and what is refused, with which words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkconsumer.config import property_names
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.spark.options import SourceOptions
+
+REQUIRED = {"zookeeper.connect": "localhost:2181", "group.id": "g", "subscribe": "orders"}
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def parse(**settings: str) -> SourceOptions:
+    return SourceOptions.parse(REQUIRED | {name.replace("_", "."): value for name, value in settings.items()})
+
+
+def test_defaults_are_those_that_the_documentation_names() -> None:
+    options = parse()
+    assert options.topics == ("orders",)
+    assert options.streams == 1
+    assert options.include_headers is False
+    assert options.min_partitions is None
+    assert options.handover_timeout == 5.0
+    assert options.unavailable_timeout == 120.0
+    assert options.consumer.group_id == "g"
+    assert options.consumer.auto_offset_reset == "largest"
+
+
+def test_topics_are_names_with_commas_and_blanks_around_them() -> None:
+    assert parse(subscribe=" a, b ,,c").topics == ("a", "b", "c")
+
+
+def test_names_of_options_are_understood_in_any_case() -> None:
+    options = SourceOptions.parse(
+        {"ZooKeeper.Connect": "zk", "GROUP.ID": "g", "Subscribe": "t", "INCLUDEHEADERS": "TRUE", "minpartitions": "3"}
+    )
+    assert (options.topics, options.include_headers, options.min_partitions) == (("t",), True, 3)
+    assert options.consumer.zookeeper_connect == "zk"
+
+
+def test_properties_of_the_old_consumer_are_passed_on() -> None:
+    options = parse(fetch_message_max_bytes="12345", num_consumer_fetchers="4", auto_offset_reset="smallest")
+    assert options.consumer.fetch_message_max_bytes == 12345
+    assert options.consumer.num_consumer_fetchers == 4
+    assert options.consumer.auto_offset_reset == "smallest"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("group", "group.id"),
+        ("zookeeper.conect", "zookeeper.connect"),
+        ("auto.offset.rest", "auto.offset.reset"),
+        ("includeheader", "includeHeaders"),
+        ("minpartition", "minPartitions"),
+        ("handover.timeout", "handover.timeout.ms"),
+        ("subscribepattern", "subscribe"),
+        ("kafka.bootstrap.servers", "bootstrap.servers"),
+        ("unavailable.timeout", "unavailable.timeout.ms"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, near: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        SourceOptions.parse(REQUIRED | {name: "x"})
+    assert str(refusal.value) == f"option {name!r} is not known; did you mean {near!r}?"
+
+
+def test_an_unknown_option_that_is_like_no_other_is_refused_without_a_guess() -> None:
+    with pytest.raises(ConfigurationError, match=r"^option 'qqq' is not known$"):
+        SourceOptions.parse(REQUIRED | {"qqq": "x"})
+
+
+@pytest.mark.parametrize(
+    "name", ["auto.commit.enable", "auto.commit.interval.ms", "consumer.timeout.ms", "consumer.id"]
+)
+def test_options_that_contradict_a_query_are_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"option '{name}' cannot be set for a Spark query: \w+"):
+        SourceOptions.parse(REQUIRED | {name: "1"})
+
+
+@pytest.mark.parametrize("name", sorted(REQUIRED))
+def test_a_missing_option_is_named(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        SourceOptions.parse({key: value for key, value in REQUIRED.items() if key != name})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("streams", "0"),
+        ("streams", "-1"),
+        ("streams", "1.5"),
+        ("streams", "two"),
+        ("streams", ""),
+        ("streams", "\u00b2"),
+        ("minPartitions", "0"),
+        ("handover.timeout.ms", "-1"),
+        ("handover.timeout.ms", "5s"),
+        ("unavailable.timeout.ms", "0"),
+        ("includeHeaders", "yes"),
+        ("subscribe", " , "),
+        ("subscribe", "orders/1"),
+        ("subscribe", "a b"),
+        ("subscribe", ".."),
+        ("subscribe", "t" * 250),
+        ("auto.offset.reset", "earliest"),
+        ("isolation.level", "serializable"),
+        ("fetch.message.max.bytes", "1M"),
+        ("check.crcs", "yes"),
+        ("group.id", "a/b"),
+        ("zookeeper.connect", " "),
+        ("partition.assignment.strategy", "roundrobin"),
+        ("offsets.storage", "kafka"),
+    ],
+)
+def test_a_malformed_value_is_refused_with_the_option_and_the_value(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        SourceOptions.parse(REQUIRED | {name: value})
+    assert name in str(refusal.value)
+    assert value.strip(" ,")[:50] in str(refusal.value)
+
+
+@given(st.text(min_size=1))
+def test_any_text_is_a_known_option_or_refused_by_its_name(name: str) -> None:
+    known = {*property_names(), "subscribe", "path", "streams", "includeheaders", "minpartitions"}
+    if name.lower() in known or name.lower().endswith(".timeout.ms"):
+        return
+    with pytest.raises(ConfigurationError) as refusal:
+        SourceOptions.parse(REQUIRED | {name: "1"})
+    assert repr(name.lower()) in str(refusal.value)
+
+
+@given(st.sampled_from(["streams", "minPartitions", "handover.timeout.ms", "unavailable.timeout.ms"]), st.text())
+def test_any_text_is_a_number_or_refused_with_its_option(name: str, value: str) -> None:
+    try:
+        SourceOptions.parse(REQUIRED | {name: value})
+    except ConfigurationError as refusal:
+        assert name in str(refusal)
+        assert repr(value) in str(refusal)
+    else:
+        assert int(value) >= 0
+
+
+# ---- in Spark ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("subscribeTopics", "a", "option 'subscribetopics' is not known; did you mean 'subscribe'?"),
+        ("auto.commit.enable", "true", "option 'auto.commit.enable' cannot be set for a Spark query: offsets are"),
+        ("streams", "none", "option streams = 'none': a whole number from 1 on is expected"),
+        ("auto.offset.reset", "earliest", "Wrong value earliest of auto.offset.reset in ConsumerConfig; Valid values"),
+    ],
+)
+def test_load_raises_what_is_wrong_with_an_option(spark: Any, name: str, value: str, text: str) -> None:
+    reader = spark.readStream.format("zkconsumer").options(**REQUIRED, **{name: value})
+    with pytest.raises(Exception, match="ConfigurationError") as refusal:
+        reader.load()
+    assert text in str(refusal.value)
+
+
+def test_load_needs_no_server(spark: Any) -> None:
+    frame = spark.readStream.format("zkconsumer").options(**REQUIRED).load()
+    assert frame.isStreaming
+
+
+def test_the_names_of_the_source_and_its_options_are_taken_in_any_case(
+    spark: Any, options: Callable[..., dict[str, str]]
+) -> None:
+    settings = {name.upper(): value for name, value in options("any").items()}
+    frame = spark.readStream.format("ZkConsumer").options(**settings).load()
+    assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]

@@ -1,0 +1,369 @@
+"""The planner alone: when it lets partitions go, what it stores, what it counts.
+
+Where a member is needed, it is a real one on the cluster; the calls are those that Spark makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kazoo.client import KazooClient
+from support import PATIENCE, in_thread, numbers, owners, produce, stored, wait_for, wait_until_equal
+
+from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.rebalance.listener import Claim
+from zkconsumer.spark.planner import Planner
+from zkconsumer.spark.ranges import INITIAL, from_offset, to_offset
+
+pytestmark = pytest.mark.timeout(60)
+
+Cluster = DevCluster | ExistingCluster
+Topics = Callable[..., str]
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+# ---- what the member calls; nobody is connected --------------------------------------------------------
+
+
+@pytest.fixture
+def alone() -> Planner:
+    """A planner that never joined: it has no ZooKeeper to store anything in."""
+    return lonely()
+
+
+def lonely() -> Planner:
+    config = ConsumerConfig.from_dict({"group.id": "g", "zookeeper.connect": "localhost:1"})
+    return Planner(config, {"t": 1}, handover=5, patience=5)
+
+
+def claimed(planner: Planner, **offsets: int) -> None:
+    planner.acquire({TopicPartition("t", int(name[1:])): Claim("x-0", offset) for name, offset in offsets.items()})
+
+
+def batch(**spans: tuple[int, int]) -> dict[str, Any]:
+    return to_offset({TopicPartition("t", int(name[1:])): span for name, span in spans.items()}, 1)
+
+
+def test_a_partition_of_no_batch_is_released_at_once(alone: Planner) -> None:
+    claimed(alone, p0=10, p1=10)
+    assert alone.release({A, B}, False) == {}
+
+
+def test_a_release_waits_while_a_batch_has_the_partition(alone: Planner) -> None:
+    claimed(alone, p0=0, p1=0)
+    alone.begin(batch(p0=(0, 10)))
+    assert alone.release({A}, False) is None
+    assert alone.release({A}, False) is None
+    assert alone.release({B}, False) == {}
+
+
+def test_a_release_of_several_waits_for_the_slowest(alone: Planner) -> None:
+    claimed(alone, p0=0, p1=0)
+    alone.begin(batch(p0=(0, 10), p1=(5, 5)))
+    assert alone.release({A, B}, False) is None
+
+
+def test_the_last_call_gives_the_batch_up_and_counts_what_will_be_read_again(alone: Planner) -> None:
+    claimed(alone, p0=0, p1=0)
+    alone.begin(batch(p0=(0, 10), p1=(3, 8)))
+    assert alone.release({A}, False) is None
+    assert alone.release({A}, True) == {}
+    assert alone.reread_records == 10
+    assert alone.release({B}, True) == {}
+    assert alone.reread_records == 15
+    assert alone.latest()["rereadRecords"] == 15
+
+
+def test_what_is_done_and_could_not_be_stored_is_handed_over_with_the_partition(alone: Planner) -> None:
+    claimed(alone, p0=0)
+    alone.begin(batch(p0=(0, 10)))
+    alone.acknowledge(batch(p0=(0, 10)))
+    assert alone.release({A}, False) is None  # there may be another chance to store it
+    assert alone.release({A}, True) == {A: 10}
+    assert alone.reread_records == 0
+
+
+def test_a_batch_after_the_one_that_is_done_is_still_waited_for(alone: Planner) -> None:
+    claimed(alone, p0=0)
+    alone.begin(batch(p0=(0, 10)))
+    alone.begin(batch(p0=(10, 25)))
+    alone.acknowledge(batch(p0=(0, 10)))
+    assert alone.release({A}, False) is None
+    assert alone.release({A}, True) == {A: 10}
+    assert alone.reread_records == 15
+
+
+def test_an_acknowledgement_of_what_is_not_owned_stores_nothing(alone: Planner) -> None:
+    claimed(alone, p1=0)
+    alone.acknowledge(batch(p0=(0, 10)))
+    claimed(alone, p0=0)
+    assert alone.release({A}, False) == {}
+
+
+def test_an_acknowledgement_never_lowers_the_groups_offset(alone: Planner) -> None:
+    claimed(alone, p0=50)
+    alone.acknowledge(batch(p0=(0, 10)))
+    assert alone.release({A}, True) == {}
+
+
+def test_a_replayed_batch_is_waited_for_like_a_new_one(alone: Planner) -> None:
+    # A restart: Spark's log is known before the partitions are claimed, and Spark asks for its tasks again.
+    alone.note(batch(p0=(0, 10)))
+    claimed(alone, p0=0)
+    alone.begin(batch(p0=(0, 10)))
+    assert alone.release({A}, False) is None
+    assert alone.release({A}, True) == {}
+    assert alone.reread_records == 10
+
+
+def test_a_batch_that_is_done_at_the_restart_holds_nothing_up(alone: Planner) -> None:
+    alone.note(batch(p0=(0, 10)))
+    claimed(alone, p0=10)
+    alone.acknowledge(batch(p0=(0, 10)))
+    assert alone.release({A}, False) == {}
+
+
+def test_a_batch_that_outlives_the_session_is_waited_for_once_its_partition_is_claimed_again(alone: Planner) -> None:
+    claimed(alone, p0=0)
+    alone.begin(batch(p0=(0, 10)))
+    alone.lose()
+    claimed(alone, p0=0)
+    assert alone.release({A}, False) is None
+
+
+def test_nothing_is_held_of_partitions_that_were_lost(alone: Planner) -> None:
+    claimed(alone, p0=0, p1=0)
+    alone.begin(batch(p0=(0, 10)))
+    alone.lose()
+    assert alone.plan(INITIAL) is INITIAL
+    alone.acknowledge(batch(p0=(0, 10)))
+    claimed(alone, p1=0)
+    assert alone.release({B}, False) == {}
+
+
+def test_nothing_is_stored_by_the_clock(alone: Planner) -> None:
+    claimed(alone, p0=0)
+    alone.acknowledge(batch(p0=(0, 10)))
+    assert alone.consumed() == {}
+
+
+def test_the_failure_of_the_member_is_raised_at_the_next_trigger(alone: Planner) -> None:
+    alone.fail(RuntimeError("it broke"))
+    with pytest.raises(RuntimeError, match="it broke"):
+        alone.plan(INITIAL)
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("batch"), st.integers(0, 20)),
+        st.tuples(st.just("done"), st.none()),
+        st.tuples(st.just("release"), st.booleans()),
+        st.tuples(st.just("acquire"), st.none()),
+        st.tuples(st.just("lose"), st.none()),
+    ),
+    max_size=30,
+)
+
+
+@given(steps)
+def test_a_release_never_hands_over_more_than_is_done(events: list[tuple[str, Any]]) -> None:
+    planner = lonely()
+    claimed(planner, p0=0)
+    owned, position, done, flying = True, 0, 0, False
+    for event, detail in events:
+        if event == "batch" and owned and not flying and detail:
+            planner.begin(batch(p0=(position, position + detail)))
+            position, flying = position + detail, True
+        elif event == "done" and flying:
+            planner.acknowledge(batch(p0=(done, position)))
+            done, flying = position, False
+        elif event == "acquire" and not owned:
+            claimed(planner, p0=done)
+            owned = True
+        elif event == "lose":
+            planner.lose()
+            owned = False
+        elif event == "release" and owned:
+            offsets = planner.release({A}, detail)
+            if offsets is None:
+                assert not detail
+                continue
+            owned = False
+            assert offsets.get(A, 0) <= done
+            if not detail:
+                assert not flying or offsets == {}
+
+
+# ---- a real member ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Planner]]:
+    """Start planners of the test's group: ``planner("topic", handover=1)``."""
+    started: list[Planner] = []
+
+    def start(topic: str, *, handover: float = 20, seen: dict[str, Any] = INITIAL, **settings: object) -> Planner:
+        made = Planner(config(**settings), {topic: 1}, handover=handover, patience=5)
+        started.append(made)
+        made.note(seen)
+        made.start()
+        return made
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def owned_by(zk: KazooClient, group: str, topic: str, name: str) -> list[int]:
+    return [partition for partition, owner in owners(zk, group, topic).items() if owner == f"{group}_{name}-0"]
+
+
+def test_a_plan_goes_from_the_groups_offsets_to_the_ends_and_is_stored_when_it_is_acknowledged(
+    zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    one = planner(name)
+    first = one.plan(INITIAL)
+    assert from_offset(first) == {(name, 0): (0, 10), (name, 1): (0, 0)}
+    assert stored(zk, group, name) == {0: "0", 1: "0"}
+    one.acknowledge(first)
+    assert stored(zk, group, name) == {0: "10", 1: "0"}
+    assert one.plan(first) is first
+    produce(admin, name, 0, numbers(10, 15))
+    produce(admin, name, 1, numbers(0, 5))
+    second = wait_for(lambda: (offset := one.plan(first)) is not first and offset)
+    assert from_offset(second) == {(name, 0): (10, 15), (name, 1): (0, 5)}
+    for _ in range(2):
+        one.acknowledge(first)
+        one.acknowledge(second)
+    assert stored(zk, group, name) == {0: "15", 1: "5"}
+
+
+def test_a_partition_that_another_member_wants_waits_for_its_batch_and_goes_on_from_its_end(
+    zkconsumer_cluster: Cluster,
+    planner: Callable[..., Planner],
+    consumer: Callable[..., ZookeeperConsumerConnector],
+    topic: Topics,
+    group: str,
+    zk: KazooClient,
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 10))
+    one = planner(name, consumer_id="a")
+    first = one.plan(INITIAL)
+    other = consumer(consumer_id="b", rebalance_max_retries=1000)
+    streams = in_thread(lambda: other.create_message_streams({name: 1})[name])
+    wait_for(lambda: len(zk.get_children(f"/consumers/{group}/ids")) == 2)
+    for number in range(2):
+        produce(admin, name, number, numbers(10, 20))
+    # What is on its way to another member is not planned any more; the rest goes on.
+    second = wait_for(lambda: list(from_offset(offset := one.plan(first))) == [(name, 0)] and offset)
+    assert from_offset(second) == {(name, 0): (10, 20)}
+    assert owned_by(zk, group, name, "a") == [0, 1]
+    one.acknowledge(first)
+    [stream] = streams.result()
+    wait_until_equal(lambda: (owned_by(zk, group, name, "a"), owned_by(zk, group, name, "b")), ([0], [1]))
+    assert stored(zk, group, name) == {0: "10", 1: "10"}
+    assert next(stream).offset == 10
+    assert one.reread_records == 0
+
+
+def test_a_batch_longer_than_the_handover_timeout_is_given_up_without_storing_it(
+    zkconsumer_cluster: Cluster,
+    planner: Callable[..., Planner],
+    consumer: Callable[..., ZookeeperConsumerConnector],
+    topic: Topics,
+    group: str,
+    zk: KazooClient,
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 10))
+    one = planner(name, consumer_id="a", handover=0.3)
+    first = one.plan(INITIAL)
+    [stream] = consumer(consumer_id="b").create_message_streams({name: 1})[name]
+    assert owned_by(zk, group, name, "b") == [1]
+    assert stored(zk, group, name) == {0: "0", 1: "0"}
+    assert one.reread_records == 10
+    assert next(stream).offset == 0
+    one.acknowledge(first)
+    assert stored(zk, group, name) == {0: "10", 1: "0"}
+
+
+def test_a_replayed_batch_is_waited_for_when_another_member_joins(
+    zkconsumer_cluster: Cluster,
+    planner: Callable[..., Planner],
+    consumer: Callable[..., ZookeeperConsumerConnector],
+    topic: Topics,
+    group: str,
+    zk: KazooClient,
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 10))
+    replayed = to_offset({TopicPartition(name, number): (0, 10) for number in range(2)}, 1)
+    one = planner(name, consumer_id="a", handover=1, seen=replayed)
+    one.begin(replayed)
+    consumer(consumer_id="b").create_message_streams({name: 1})
+    assert one.reread_records == 10
+
+
+def test_a_session_that_expires_during_a_batch_costs_nothing(
+    zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 10))
+    one = planner(name, consumer_id="a")
+    first = one.plan(INITIAL)
+    session = one._member.session._client.client_id
+    rebalances = one._member.rebalances
+    twin = KazooClient(zkconsumer_cluster.zookeeper_connect, client_id=session, timeout=30)
+    twin.start(timeout=PATIENCE)
+    twin.stop()
+    twin.close()
+    wait_for(lambda: one._member.rebalances > rebalances and len(one._member.assignment) == 2)
+    assert one._member.session.session_id != session[0]
+    assert one.plan(first) is first  # what the batch has is not planned again
+    one.acknowledge(first)
+    assert stored(zk, group, name) == {0: "10", 1: "10"}
+    produce(admin, name, 0, numbers(10, 20))
+    second = wait_for(lambda: (offset := one.plan(first)) is not first and offset)
+    assert from_offset(second) == {(name, 0): (10, 20), (name, 1): (10, 10)}
+
+
+def test_a_bounded_plan_ends_where_the_logs_ended_at_its_first_look(
+    zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    one = planner(name)
+    one.stop_at_present_end()
+    first = one.plan(INITIAL)
+    produce(admin, name, 0, numbers(10, 20))
+    assert from_offset(first) == {(name, 0): (0, 10)}
+    one.acknowledge(first)
+    assert one.plan(first) is first
+
+
+def test_a_closed_planner_leaves_at_once_and_stores_what_is_done_alone(
+    zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    one = planner(name, handover=60)
+    first = one.plan(INITIAL)
+    one.acknowledge(first)
+    produce(admin, name, 0, numbers(10, 20))
+    wait_for(lambda: one.plan(first) is not first)
+    in_thread(one.close).result(5)
+    assert stored(zk, group, name) == {0: "10"}
+    assert owners(zk, group, name) == {}

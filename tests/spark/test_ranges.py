@@ -1,0 +1,113 @@
+"""Offsets of a query as text, and the tasks of a batch. No Spark, no server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkconsumer import TopicPartition
+from zkconsumer.broker.channel import Endpoint
+from zkconsumer.fetcher.manager import fetcher_id
+from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, group_ranges, to_offset, total
+
+pytestmark = pytest.mark.timeout(60)
+
+topics = st.text(st.sampled_from("abcXYZ019._-"), min_size=1, max_size=12)
+partitions = st.builds(TopicPartition, topics, st.integers(0, 300))
+spans = st.tuples(st.integers(0, 1 << 62), st.integers(0, 1 << 62)).map(lambda pair: (min(pair), max(pair)))
+range_maps = st.dictionaries(partitions, spans, max_size=30)
+brokers = st.integers(0, 5).map(lambda node: (node, Endpoint("localhost", 9092 + node)))
+
+
+def test_an_offset_is_written_with_topics_and_partitions_in_numeric_order() -> None:
+    ranges = {TopicPartition("b", 10): (0, 1), TopicPartition("b", 9): (5, 7), TopicPartition("a", 0): (3, 3)}
+    text = json.dumps(to_offset(ranges, 4))
+    assert text == '{"generation": 4, "ranges": {"a": {"0": [3, 3]}, "b": {"9": [5, 7], "10": [0, 1]}}}'
+
+
+def test_the_initial_offset_says_nothing() -> None:
+    assert from_offset(INITIAL) == {}
+    assert json.dumps(INITIAL) == json.dumps(to_offset({}, 0))
+
+
+@given(range_maps, st.integers(0, 1000), st.randoms())
+def test_the_text_of_an_offset_depends_on_what_it_says_alone(ranges: Ranges, generation: int, random: Any) -> None:
+    items = list(ranges.items())
+    random.shuffle(items)
+    assert json.dumps(to_offset(dict(items), generation)) == json.dumps(to_offset(ranges, generation))
+
+
+@given(range_maps, st.integers(0, 1000))
+def test_an_offset_is_read_back_as_it_was_written_and_written_alike_again(ranges: Ranges, generation: int) -> None:
+    text = json.dumps(to_offset(ranges, generation))
+    again = from_offset(json.loads(text))
+    assert again == ranges
+    assert json.dumps(to_offset(again, generation)) == text
+    assert "\n" not in text
+
+
+@given(range_maps)
+def test_the_total_is_the_number_of_offsets(ranges: Ranges) -> None:
+    assert total(ranges) == sum(until - start for start, until in ranges.values())
+
+
+def test_inverted_ranges_count_nothing() -> None:
+    assert total({TopicPartition("t", 0): (10, 4), TopicPartition("t", 1): (0, 2)}) == 2
+
+
+@given(
+    range_maps.filter(lambda ranges: all(start < until for start, until in ranges.values())),
+    st.dictionaries(partitions, brokers),
+    st.integers(1, 8),
+    st.integers(1, 40),
+    st.data(),
+)
+def test_each_range_is_in_one_task_and_there_are_enough_of_them(
+    ranges: Ranges, others: Any, num_fetchers: int, at_least: int, data: Any
+) -> None:
+    known = data.draw(st.sets(st.sampled_from(sorted(ranges)) if ranges else st.nothing()))
+    leaders = others | {partition: data.draw(brokers) for partition in sorted(known)}
+    groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, at_least=at_least)
+    assert sorted(partition for group in groups for partition in group) == sorted(ranges)
+    assert all(ranges[partition] == span for group in groups for partition, span in group.items())
+    assert all(groups)
+    for group in groups:
+        assert len({leaders.get(partition, (-1, None))[0] for partition in group}) == 1
+    if len({hash_of(partition) for partition in ranges}) == len(ranges):
+        assert len(groups) >= min(at_least, len(ranges))
+
+
+def hash_of(partition: TopicPartition) -> int:
+    """What tells partitions of different topics apart, for all numbers of fetchers together."""
+    return fetcher_id(partition, 1 << 31)
+
+
+@given(st.integers(1, 64), st.integers(1, 16), st.integers(1, 4))
+def test_a_topic_on_one_broker_makes_as_many_tasks_as_there_are_cores_or_partitions(
+    count: int, cores: int, num_fetchers: int
+) -> None:
+    ranges = {TopicPartition("orders", number): (0, 10) for number in range(count)}
+    leaders = {partition: (0, Endpoint("localhost", 9092)) for partition in ranges}
+    groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, at_least=cores)
+    assert len(groups) >= min(count, cores)
+    assert max(map(len, groups)) - min(map(len, groups)) <= 1  # neighbours have neighbouring hashes
+
+
+def test_ranges_that_share_a_broker_and_a_fetcher_id_share_a_task() -> None:
+    # "t".hashCode() is 116, so partition p has the hash 31 * 116 + p = 3596 + p: even for even partitions.
+    ranges = {TopicPartition("t", number): (0, 10) for number in range(6)}
+    leaders = {partition: (partition.partition % 3, Endpoint("localhost", 9092)) for partition in ranges}
+    groups = group_ranges(ranges, leaders, num_fetchers=2, at_least=1)
+    assert [sorted(p.partition for p in group) for group in groups] == [[0], [3], [4], [1], [2], [5]]
+    groups = group_ranges(ranges, leaders, num_fetchers=1, at_least=1)
+    assert [sorted(p.partition for p in group) for group in groups] == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_empty_ranges_make_no_task() -> None:
+    ranges = {TopicPartition("t", 0): (5, 5), TopicPartition("t", 1): (5, 6), TopicPartition("t", 2): (7, 6)}
+    assert group_ranges(ranges, {}, num_fetchers=1, at_least=4) == [{TopicPartition("t", 1): (5, 6)}]
+    assert group_ranges({}, {}, num_fetchers=1, at_least=4) == []

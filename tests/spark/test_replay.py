@@ -1,0 +1,258 @@
+"""Drivers killed in the middle of a batch: the same batch again, and nothing missing or twice after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from kazoo.client import KazooClient
+from support import PATIENCE, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+
+from .queries import START, Batch, Query, Spans, check_union, planned, runners
+
+pytestmark = pytest.mark.timeout(180)
+
+Cluster = DevCluster | ExistingCluster
+Queries = Callable[..., Query]
+Topics = Callable[..., str]
+Stores = Callable[..., None]
+
+
+class Driver:
+    """A Spark of its own that runs one query, see ``driver.py``, and holds one of its batches for ever."""
+
+    def __init__(self, folder: Path, options: dict[str, str], checkpoint: Path, hold: int) -> None:
+        self._seen, self._holding = folder / "seen", folder / "holding"
+        (folder / "spark").mkdir()
+        settings = {
+            "options": options,
+            "folder": str(folder / "spark"),
+            "checkpoint": str(checkpoint),
+            "seen": str(self._seen),
+            "holding": str(self._holding),
+            "hold": hold,
+        }
+        self._output = (folder / "driver.log").open("w+")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.driver", json.dumps(settings)],
+            cwd=Path(__file__).parent.parent,
+            env={**os.environ, "TMPDIR": str(folder / "spark")},
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # all its processes can be told by it
+        )
+
+    @property
+    def pid(self) -> int:
+        """The process id of the driver's Python."""
+        return self._process.pid
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """All that runs for the driver: its Python and JVM, and the processes that plan and read."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if os.getsid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (ProcessLookupError, psutil.NoSuchProcess):
+                continue
+        return found
+
+    def batches(self) -> dict[int, Spans]:
+        """Return what each batch saw, also the one that is held."""
+        found: dict[int, Spans] = {}
+        for line in self._seen.read_text().splitlines() if self._seen.exists() else ():
+            number, topic, partition, start, until, count = json.loads(line)
+            found.setdefault(number, {})[topic, partition] = (start, until, count)
+        return found
+
+    def wait_for(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for a condition while the driver runs."""
+
+        def ask() -> object:
+            assert self._process.poll() is None, f"the driver ended:\n{self._log_end()}"
+            return condition()
+
+        try:
+            wait_for(ask, START, what=what)
+        except AssertionError:
+            print(self._log_end())
+            raise
+
+    def wait_until_it_holds(self) -> None:
+        """Wait for the middle of the batch that is to be held."""
+        self.wait_for(self._holding.exists, "the batch")
+
+    def kill(self) -> None:
+        """End every one of its processes at once, by SIGKILL."""
+        while processes := self.processes:
+            for process in processes:
+                try:
+                    process.kill()
+                except psutil.NoSuchProcess:
+                    continue
+            self._process.wait(PATIENCE)
+            psutil.wait_procs(processes, PATIENCE)
+
+    def close(self) -> None:
+        """Kill what is left."""
+        self.kill()
+        self._output.close()
+
+    def _log_end(self) -> str:
+        self._output.flush()
+        return Path(self._output.name).read_text()[-5000:]
+
+
+@pytest.fixture
+def driver(folder: Path, checkpoint: Path, options: Callable[..., dict[str, str]]) -> Iterator[Callable[..., Driver]]:
+    """Start the driver of the test: ``driver("topic", hold=1)``."""
+    started: list[Driver] = []
+
+    def start(topic: str, *, hold: int, **settings: object) -> Driver:
+        own = options(topic, **{"zookeeper_session_timeout_ms": 2000, **settings})
+        started.append(Driver(folder, own, checkpoint, hold))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def spans(batches: list[Batch]) -> dict[int, Spans]:
+    return {batch.number: batch.spans for batch in batches}
+
+
+def check_that_the_log_told_the_truth(checkpoint: Path, batches: dict[int, Spans]) -> None:
+    """The ranges in Spark's log, of each batch that is still in it, are what the batch saw."""
+    for number, ranges in planned(checkpoint).items():
+        saw = {partition: (start, until) for partition, (start, until, _) in batches.get(number, {}).items()}
+        assert saw == ranges, f"batch {number}"
+
+
+def test_a_batch_whose_driver_was_killed_is_the_same_again_after_a_restart(
+    zkconsumer_cluster: Cluster,
+    driver: Callable[..., Driver],
+    query: Queries,
+    checkpoint: Path,
+    topic: Topics,
+    group: str,
+    zk: KazooClient,
+) -> None:
+    name, admin = topic(partitions=3), zkconsumer_cluster.admin
+    for number in range(3):
+        produce(admin, name, number, numbers(0, 50 + number))
+    killed = driver(name, hold=2)
+    killed.wait_for(lambda: len(killed.batches()) == 1, "batch 0")
+    produce(admin, name, 0, numbers(50, 80))
+    killed.wait_for(lambda: len(killed.batches()) == 2, "batch 1")
+    wait_until_equal(lambda: stored(zk, group, name), {0: "80", 1: "51", 2: "52"})
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 100))
+    killed.wait_until_it_holds()
+    assert runners(killed.pid)
+    killed.kill()
+    before = killed.batches()
+    logged = planned(checkpoint)
+    assert 2 in before
+    assert max(logged) == 2
+    produce(admin, name, 2, numbers(0, 33))  # must not get into the batch that is replayed
+
+    again = query(name)
+    again.wait_for_records(sum(count for _, _, count in before[2].values()) + 33)
+    after = spans(again.batches)
+    assert after[2] == before[2]
+    assert min(after) == 2
+    check_that_the_log_told_the_truth(checkpoint, before | after)
+    assert {number: ranges for number, ranges in planned(checkpoint).items() if number in logged} == logged
+    check_union((before | after).values(), {(name, 0): (0, 180), (name, 1): (0, 151), (name, 2): (0, 85)})
+    wait_until_equal(lambda: stored(zk, group, name), {0: "180", 1: "151", 2: "85"})
+
+
+def test_batch_0_is_the_same_again_although_the_offsets_of_its_group_were_moved(
+    zkconsumer_cluster: Cluster,
+    driver: Callable[..., Driver],
+    query: Queries,
+    checkpoint: Path,
+    topic: Topics,
+    group: str,
+    zk: KazooClient,
+    store: Stores,
+) -> None:
+    name, admin = topic(partitions=4), zkconsumer_cluster.admin
+    for number in range(4):
+        produce(admin, name, number, numbers(0, 100))
+    store(name, {0: 20, 1: 30, 3: 40})
+    killed = driver(name, hold=0)
+    killed.wait_until_it_holds()
+    killed.kill()
+    before = killed.batches()
+    assert before == {
+        0: {(name, 0): (20, 100, 80), (name, 1): (30, 100, 70), (name, 2): (0, 100, 100), (name, 3): (40, 100, 60)}
+    }
+    assert stored(zk, group, name) == {0: "20", 1: "30", 2: "0", 3: "40"}
+    store(name, {0: 0, 1: 60, 2: 99})  # to the start, into the batch, to its last record
+    zk.delete(f"/consumers/{group}/offsets/{name}/3")
+    for number in range(4):
+        produce(admin, name, number, numbers(100, 110))
+
+    again = query(name)
+    again.wait_for_records(310 + 40)
+    after = spans(again.batches)
+    assert after[0] == before[0]
+    check_that_the_log_told_the_truth(checkpoint, after)
+    starts = {0: 20, 1: 30, 2: 0, 3: 40}
+    check_union(after.values(), {(name, number): (start, 110) for number, start in starts.items()})
+    wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(4), "110"))
+
+
+def test_when_the_drivers_python_alone_is_killed_the_rest_leaves_the_group_in_order(
+    zkconsumer_cluster: Cluster, driver: Callable[..., Driver], topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic()
+    produce(zkconsumer_cluster.admin, name, 0, numbers(0, 10))
+    killed = driver(name, hold=1, zookeeper_session_timeout_ms=30_000)
+    killed.wait_for(lambda: stored(zk, group, name) == {0: "10"}, "the first batch is stored")
+    os.kill(killed.pid, signal.SIGKILL)
+    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 10)
+    wait_for(lambda: not killed.processes, what="all its processes end")
+
+
+def test_a_batch_that_failed_is_the_same_again_although_another_member_has_its_partitions_now(
+    zkconsumer_cluster: Cluster, query: Queries, member: Callable[..., Any], topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 100))
+
+    def refuse(batch: Batch) -> None:
+        raise OSError("the sink is full")
+
+    failed = query(name, on_batch=refuse)
+    with pytest.raises(Exception, match="the sink is full"):
+        failed.finish()
+    [batch] = failed.begun
+    assert batch.spans == {(name, 0): (0, 100, 100), (name, 1): (0, 100, 100)}
+    assert stored(zk, group, name) == {0: "0", 1: "0"}
+    other = member({name: 1}, auto_commit_interval_ms=100)
+    other.wait_for_more(200)
+    again = query(name, handover_timeout_ms=1000)
+    again.wait_for_records(200)
+    assert spans(again.batches) == {0: batch.spans}
+    other.leave()
+    for number in range(2):
+        produce(admin, name, number, numbers(100, 110))
+    again.wait_for_records(220)
+    check_union([batch.spans for batch in again.batches], {(name, 0): (0, 110), (name, 1): (0, 110)})

@@ -1,0 +1,181 @@
+"""The range assignor: the JVM's own answers, and what must hold for any group."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.assignors import assign_range, threads_by_topic
+from zkconsumer.registry import Registration
+
+Threads = dict[str, list[str]]
+
+
+def owners(topic: str, partitions: int, threads: Threads, others: dict[str, int] | None = None) -> list[str]:
+    """Return the owner of each partition of a topic, in numeric order."""
+    sizes = {topic: partitions} | (others or {})
+    found = assign_range({name: list(range(size)) for name, size in sizes.items()}, threads)
+    return [found[TopicPartition(topic, number)] for number in range(partitions)]
+
+
+def group(**members: Registration) -> dict[str, Registration]:
+    return {f"g1_{name}": registration for name, registration in members.items()}
+
+
+# ---- reference, section 3.6: run on Kafka's own classes ---------------------------------------------
+
+
+def test_v1_two_members_with_two_threads_each_on_two_topics() -> None:
+    both = Registration({"orders": 2, "payments": 2})
+    threads = threads_by_topic(group(a=both, b=both), ["orders", "payments"])
+
+    assert owners("orders", 6, threads) == ["g1_a-0", "g1_a-0", "g1_a-1", "g1_a-1", "g1_b-0", "g1_b-1"]
+    assert owners("payments", 4, threads) == ["g1_a-0", "g1_a-1", "g1_b-0", "g1_b-1"]
+
+
+def test_v2_twelve_threads_are_ordered_as_text() -> None:
+    threads = threads_by_topic(group(c=Registration({"wide": 12})), ["wide"])
+
+    numbers = [0, 0, 1, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert owners("wide", 14, threads) == [f"g1_c-{number}" for number in numbers]
+
+
+def test_v3_the_first_threads_get_one_more() -> None:
+    one = Registration({"orders": 2})
+    threads = threads_by_topic(group(a=one, b=one), ["orders"])
+
+    assert owners("orders", 5, threads) == ["g1_a-0", "g1_a-0", "g1_a-1", "g1_b-0", "g1_b-1"]
+
+
+# ---- cases ------------------------------------------------------------------------------------------
+
+
+def test_partitions_are_dealt_in_numeric_order_whatever_their_order_and_gaps() -> None:
+    found = assign_range({"t": [10, 9, 100, 2]}, {"t": ["b", "a"]})
+
+    assert found == {
+        TopicPartition("t", 2): "a",
+        TopicPartition("t", 9): "a",
+        TopicPartition("t", 10): "b",
+        TopicPartition("t", 100): "b",
+    }
+
+
+def test_threads_beyond_the_number_of_partitions_get_none() -> None:
+    assert assign_range({"t": [0]}, {"t": ["a", "b", "c"]}) == {TopicPartition("t", 0): "a"}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "threads"),
+    [({}, {"t": ["a"]}), ({"t": []}, {"t": ["a"]}), ({"t": [0]}, {"t": []}), ({"t": [0]}, {}), ({}, {})],
+)
+def test_nothing_is_assigned_where_partitions_or_threads_are_missing(
+    partitions: dict[str, list[int]], threads: Threads
+) -> None:
+    assert assign_range(partitions, threads) == {}
+
+
+def test_threads_are_those_of_members_that_read_the_topic() -> None:
+    members = group(
+        a=Registration({"orders": 2, "other": 1}),
+        b=Registration({"payments": 1}),
+        c=Registration({"orders": 1}),
+    )
+
+    assert threads_by_topic(members, ["orders", "nobody"]) == {
+        "orders": ["g1_a-0", "g1_a-1", "g1_c-0"],
+        "nobody": [],
+    }
+
+
+def test_a_member_with_an_empty_subscription_changes_nothing() -> None:
+    alone = group(a=Registration({"orders": 1}))
+
+    assert threads_by_topic(alone, ["orders"]) == threads_by_topic(alone | group(b=Registration({})), ["orders"])
+
+
+# ---- for any group ----------------------------------------------------------------------------------
+
+topic_names = st.sampled_from(["orders", "payments", "clicks", "AaAa", "BBBB"])
+consumer_ids = st.from_regex(r"g_[a-zA-Z0-9._-]{1,8}", fullmatch=True)
+subscriptions = st.dictionaries(topic_names, st.integers(1, 12), max_size=4)
+groups = st.dictionaries(consumer_ids, subscriptions.map(Registration), min_size=1, max_size=8)
+topics = st.dictionaries(topic_names, st.sets(st.integers(0, 200), max_size=40).map(list), max_size=5)
+
+
+@given(members=groups, partitions=topics)
+def test_every_partition_of_a_read_topic_has_exactly_one_owner_that_reads_it(
+    members: dict[str, Registration], partitions: dict[str, list[int]]
+) -> None:
+    threads = threads_by_topic(members, partitions)
+
+    found = assign_range(partitions, threads)
+
+    assert sorted(found) == sorted(
+        TopicPartition(topic, number) for topic, numbers in partitions.items() if threads[topic] for number in numbers
+    )
+    assert all(thread in threads[partition.topic] for partition, thread in found.items())
+
+
+@given(members=groups, partitions=topics)
+def test_threads_of_a_topic_differ_by_one_partition_at_most_and_the_first_ones_have_more(
+    members: dict[str, Registration], partitions: dict[str, list[int]]
+) -> None:
+    threads = threads_by_topic(members, partitions)
+
+    found = assign_range(partitions, threads)
+
+    for topic, ids in threads.items():
+        counts = Counter(thread for partition, thread in found.items() if partition.topic == topic)
+        shares = [counts[thread] for thread in sorted(ids)]
+        assert shares == sorted(shares, reverse=True)
+        assert not shares or shares[0] - shares[-1] <= 1
+
+
+@given(members=groups, partitions=topics)
+def test_each_thread_gets_neighbouring_partitions(
+    members: dict[str, Registration], partitions: dict[str, list[int]]
+) -> None:
+    found = assign_range(partitions, threads_by_topic(members, partitions))
+
+    for topic, numbers in partitions.items():
+        row = [found[TopicPartition(topic, n)] for n in sorted(numbers) if TopicPartition(topic, n) in found]
+        assert row == sorted(row)
+
+
+@given(members=groups, partitions=topics, seed=st.integers())
+def test_every_member_computes_the_same_whatever_order_it_reads_things_in(
+    members: dict[str, Registration], partitions: dict[str, list[int]], seed: int
+) -> None:
+    shuffled = random.Random(seed)
+    names, numbers = list(members), {topic: list(row) for topic, row in partitions.items()}
+    shuffled.shuffle(names)
+    for row in numbers.values():
+        shuffled.shuffle(row)
+    order = list(partitions)
+    shuffled.shuffle(order)
+
+    theirs = assign_range(
+        {topic: numbers[topic] for topic in order},
+        threads_by_topic({name: members[name] for name in names}, order),
+    )
+
+    assert theirs == assign_range(partitions, threads_by_topic(members, partitions))
+
+
+@given(members=groups, partitions=topics)
+def test_a_member_needs_to_know_of_its_own_topics_only(
+    members: dict[str, Registration], partitions: dict[str, list[int]]
+) -> None:
+    whole = assign_range(partitions, threads_by_topic(members, partitions))
+
+    for consumer_id, registration in members.items():
+        own = {topic: partitions[topic] for topic in registration.subscription if topic in partitions}
+        alone = assign_range(own, threads_by_topic(members, own))
+        mine = {p: thread for p, thread in whole.items() if thread.rpartition("-")[0] == consumer_id}
+        assert {p: thread for p, thread in alone.items() if thread.rpartition("-")[0] == consumer_id} == mine

@@ -1,0 +1,346 @@
+"""BrokerChannel against a peer that does what no broker should: over real sockets, with hand-made answers."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer import FetchResponse
+from kafka.protocol.metadata import ApiVersionsResponse
+from support import in_thread, wait_for
+
+from zkconsumer import TopicPartition
+from zkconsumer.broker import protocol
+from zkconsumer.broker.channel import BrokerChannel, Throttle
+from zkconsumer.devcluster.process import free_port
+from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBrokerError, ZkConsumerError
+from zkconsumer.message import Endpoint
+
+#: Given the request's key, version and correlation id; returns the whole answer with its size, or None to hang up.
+Answer = Callable[[int, int, int], bytes | None]
+
+API_VERSIONS, FETCH = 18, 1
+
+
+def framed(correlation: int, body: bytes) -> bytes:
+    return struct.pack(">ii", len(body) + 4, correlation) + body
+
+
+def api_versions(correlation: int, *, error: int = 0, version: int = 0, newest_fetch: int = 11) -> bytes:
+    keys = [
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=newest)
+        for key, newest in ((FETCH, newest_fetch), (3, 9), (API_VERSIONS, 2))
+    ]
+    response = ApiVersionsResponse(version=version, error_code=error, api_keys=keys, throttle_time_ms=0)
+    return framed(correlation, bytes(response.encode()))
+
+
+class Peer(threading.Thread):
+    """A server of one connection after the other."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(name="test-peer", daemon=True)
+        self.requests: list[tuple[int, int]] = []
+        self.connections = 0
+        self._answer = answer
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._open: socket.socket | None = None
+        self.endpoint = Endpoint("127.0.0.1", self._listening.getsockname()[1])
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._open = connection
+            with connection:
+                self._serve(connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        stream = connection.makefile("rb")
+        while head := stream.read(4):
+            request = stream.read(struct.unpack(">i", head)[0])
+            key, version, correlation = struct.unpack_from(">hhi", request)
+            self.requests.append((key, version))
+            answer = self._answer(key, version, correlation)
+            if answer is None:
+                return
+            try:
+                connection.sendall(answer)
+            except OSError:
+                return
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        if self._open is not None:
+            try:
+                self._open.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        self.join(5)
+
+
+@pytest.fixture
+def peer() -> Iterator[Callable[[Answer], Peer]]:
+    made: list[Peer] = []
+
+    def make(answer: Answer) -> Peer:
+        made.append(Peer(answer))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def channel() -> Iterator[Callable[..., BrokerChannel]]:
+    made: list[BrokerChannel] = []
+
+    def make(endpoint: Endpoint, timeout: float = 5.0) -> BrokerChannel:
+        made.append(BrokerChannel(endpoint, "test", timeout=timeout))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def fetch(channel: BrokerChannel) -> protocol.FetchAnswer:
+    request = protocol.fetch_request(
+        {TopicPartition("t", 0): 0}, max_wait_ms=1, min_bytes=1, partition_max_bytes=1000, read_committed=False
+    )
+    with channel.exchange(request) as frame:
+        return protocol.read_fetch_answer(frame, request.API_VERSION)
+
+
+def fetched(records: bytes, version: int = 11) -> bytes:
+    data = FetchResponse.FetchableTopicResponse.PartitionData(
+        partition_index=0, error_code=0, high_watermark=9, aborted_transactions=None, records=records
+    )
+    topics = [FetchResponse.FetchableTopicResponse(topic="t", partitions=[data])]
+    response = FetchResponse(version=version, throttle_time_ms=0, error_code=0, session_id=0, responses=topics)
+    return bytes(response.encode())
+
+
+def broker(answer_to_fetch: Callable[[int], bytes | None]) -> Answer:
+    """A peer that negotiates as a broker does."""
+    return lambda key, version, correlation: (
+        api_versions(correlation, version=version) if key == API_VERSIONS else answer_to_fetch(correlation)
+    )
+
+
+# ---- good answers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 3_000_000])
+def test_records_of_any_size_arrive_whole_in_a_buffer_of_their_own(
+    size: int, peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    records = bytes(range(256)) * (size // 256 + 1)
+    one = channel(peer(broker(lambda correlation: framed(correlation, fetched(records[:size])))).endpoint)
+
+    for _ in range(2):
+        [data] = fetch(one).partitions
+        assert bytes(data.records) == records[:size]
+
+
+def test_versions_are_agreed_on_once_per_connection(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    server = peer(broker(lambda correlation: framed(correlation, fetched(b""))))
+    one = channel(server.endpoint)
+
+    fetch(one)
+    fetch(one)
+    one.disconnect()
+    fetch(one)
+
+    assert [key for key, _ in server.requests] == [API_VERSIONS, FETCH, FETCH, API_VERSIONS, FETCH]
+    assert {version for key, version in server.requests if key == FETCH} == {11}
+
+
+def test_a_broker_that_knows_an_older_version_of_the_question_is_asked_with_that(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    def answer(key: int, version: int, correlation: int) -> bytes:
+        if key == API_VERSIONS:
+            return api_versions(correlation, error=35) if version > 2 else api_versions(correlation, version=version)
+        return framed(correlation, fetched(b"x"))
+
+    server = peer(answer)
+    one = channel(server.endpoint)
+
+    assert bytes(fetch(one).partitions[0].records) == b"x"
+    assert [version for key, version in server.requests if key == API_VERSIONS][-1] == 2
+
+
+def test_a_broker_that_refuses_to_tell_its_versions_is_unsupported(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    one = channel(peer(lambda _key, _version, correlation: api_versions(correlation, error=58)).endpoint)
+
+    with pytest.raises(UnsupportedBrokerError, match="refused ApiVersions with error 58"):
+        one.connect()
+
+
+# ---- bad ones ------------------------------------------------------------------------------------------
+
+
+def test_nobody_there_is_said_with_the_address(channel: Callable[..., BrokerChannel]) -> None:
+    endpoint = Endpoint("127.0.0.1", free_port())
+
+    with pytest.raises(BrokerUnavailableError, match=f"cannot connect to broker {endpoint}"):
+        channel(endpoint).connect()
+
+
+def test_a_peer_that_is_no_broker_is_told_from_one(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    one = channel(peer(lambda *_: b"HTTP/1.1 400 Bad Request\r\n\r\n").endpoint)
+
+    with pytest.raises(BrokerUnavailableError, match="does not answer as a Kafka broker does"):
+        one.connect()
+
+
+def test_an_answer_of_another_version_than_was_asked_for_is_refused(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    one = channel(peer(lambda _key, _version, correlation: api_versions(correlation, version=0)).endpoint)
+
+    with pytest.raises(ZkConsumerError, match=str(one.endpoint)):
+        one.connect()
+
+
+def test_an_answer_to_another_question_is_refused(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    one = channel(peer(broker(lambda correlation: framed(correlation + 1, fetched(b"x")))).endpoint)
+
+    with pytest.raises(BrokerUnavailableError, match="correlation id"):
+        fetch(one)
+
+
+def test_a_peer_that_hangs_up_is_told_and_the_next_request_connects_anew(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    answers: list[Any] = [lambda _: None, lambda correlation: framed(correlation, fetched(b"x"))]
+    server = peer(broker(lambda correlation: answers.pop(0)(correlation)))
+    one = channel(server.endpoint)
+
+    with pytest.raises(BrokerUnavailableError, match="the broker closed the connection"):
+        fetch(one)
+
+    assert bytes(fetch(one).partitions[0].records) == b"x"
+    assert server.connections == 2
+
+
+def test_no_answer_in_time_is_told_with_the_time(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    one = channel(peer(lambda *_: b"").endpoint, timeout=0.2)
+    started = time.monotonic()
+
+    with pytest.raises(BrokerUnavailableError, match=r"no answer within 0\.2 s"):
+        one.connect()
+
+    assert time.monotonic() - started < 3
+
+
+def test_an_answer_that_ends_too_early_by_its_own_size_is_refused_wherever_it_is_cut(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    whole = fetched(b"some records")
+    sizes = iter(range(len(whole)))
+    one = channel(peer(broker(lambda correlation: framed(correlation, whole[: next(sizes)]))).endpoint)
+
+    for _ in range(len(whole)):
+        with pytest.raises(BrokerUnavailableError):
+            fetch(one)
+
+
+def test_a_connection_that_breaks_within_an_answer_is_told_wherever_it_breaks(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    whole = fetched(b"some records")
+    sizes = iter(range(0, len(whole) + 8, 5))
+    broken: list[Peer] = []
+
+    def answer(correlation: int) -> bytes | None:
+        part = framed(correlation, whole)[: next(sizes)]
+        connection = broken[0]._open
+        assert connection is not None
+        connection.sendall(part)
+        return None
+
+    broken.append(peer(broker(answer)))
+    one = channel(broken[0].endpoint)
+
+    for _ in range(0, len(whole) + 8, 5):
+        with pytest.raises(BrokerUnavailableError, match="closed the connection"):
+            fetch(one)
+
+
+# ---- closing -------------------------------------------------------------------------------------------
+
+
+def test_closing_ends_a_request_that_waits_in_another_thread(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    server = peer(broker(lambda _: b""))
+    one = channel(server.endpoint, timeout=30)
+    waiting = in_thread(lambda: fetch(one))
+    wait_for(lambda: (FETCH, 11) in server.requests)
+
+    one.close()
+
+    with pytest.raises(ClosedError):
+        waiting.result(5)
+    with pytest.raises(ClosedError):
+        fetch(one)
+
+
+def test_closing_twice_and_before_connecting_is_fine(channel: Callable[..., BrokerChannel]) -> None:
+    one = channel(Endpoint("127.0.0.1", 1))
+
+    one.close()
+    one.close()
+
+    with pytest.raises(ClosedError):
+        one.connect()
+
+
+# ---- addresses and throttling --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [("h:1", ("h", 1)), (" h:1 ", ("h", 1)), ("[::1]:9092", ("::1", 9092)), ("10.0.0.1:65535", ("10.0.0.1", 65535))],
+)
+def test_an_address_is_host_and_port(text: str, endpoint: tuple[str, int]) -> None:
+    assert Endpoint.parse(text) == endpoint
+
+
+@pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:x", "h:-1", "h:1:"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not host:port"):
+        Endpoint.parse(text)
+
+
+def test_a_throttle_lasts_as_long_as_the_broker_said() -> None:
+    throttle = Throttle()
+    assert throttle.remaining() == 0
+    throttle.note(60_000)
+
+    assert 59 < throttle.remaining() <= 60
+    throttle.note(0)
+    assert throttle.remaining() > 59

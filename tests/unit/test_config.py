@@ -1,0 +1,359 @@
+"""ConsumerConfig: the old properties with their old names, defaults, rules and texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+
+import pytest
+
+from zkconsumer import ConsumerConfig, ZkConsumerError
+from zkconsumer.config import property_names, read_properties
+from zkconsumer.errors import ConfigurationError
+
+REQUIRED = {"group.id": "g", "zookeeper.connect": "h:2181"}
+
+#: Kafka 1.1 ConsumerConfig and ZKConfig. What this version does not have yet is not in it.
+OLD_DEFAULTS: dict[str, object] = {
+    "consumer.id": None,
+    "client.id": "g",
+    "zookeeper.session.timeout.ms": 6000,
+    "zookeeper.connection.timeout.ms": 6000,
+    "zookeeper.sync.time.ms": 2000,
+    "socket.timeout.ms": 30_000,
+    "fetch.message.max.bytes": 1024 * 1024,
+    "num.consumer.fetchers": 1,
+    "auto.commit.enable": True,
+    "auto.commit.interval.ms": 60_000,
+    "queued.max.message.chunks": 2,
+    "rebalance.max.retries": 4,
+    "rebalance.backoff.ms": 2000,
+    "fetch.min.bytes": 1,
+    "fetch.wait.max.ms": 100,
+    "refresh.leader.backoff.ms": 200,
+    "offsets.storage": "zookeeper",
+    "auto.offset.reset": "largest",
+    "consumer.timeout.ms": -1,
+    "partition.assignment.strategy": "range",
+}
+
+#: What the old consumer did not have, or had another default for.
+OWN_DEFAULTS: dict[str, object] = {
+    "bootstrap.servers": "",
+    "socket.receive.buffer.bytes": -1,  # 65536, which is slower than what the system chooses
+    "isolation.level": "read_uncommitted",
+    "check.crcs": True,
+}
+
+
+def config(strict: bool = True, **settings: object) -> ConsumerConfig:
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    return ConsumerConfig.from_dict(REQUIRED | given, strict=strict)
+
+
+def value_of(built: ConsumerConfig, name: str) -> object:
+    return getattr(built, name.replace(".", "_"))
+
+
+@pytest.mark.parametrize("name", OLD_DEFAULTS)
+def test_default_is_that_of_the_old_consumer(name: str) -> None:
+    assert value_of(config(), name) == OLD_DEFAULTS[name]
+
+
+@pytest.mark.parametrize("name", OWN_DEFAULTS)
+def test_default_of_a_new_property(name: str) -> None:
+    assert value_of(config(), name) == OWN_DEFAULTS[name]
+
+
+def test_every_property_is_in_one_of_the_tables_above() -> None:
+    assert sorted(property_names()) == sorted([*REQUIRED, *OLD_DEFAULTS, *OWN_DEFAULTS])
+
+
+def test_names_are_the_attributes_with_dots() -> None:
+    assert [name.replace(".", "_") for name in property_names()] == [f.name for f in dataclasses.fields(ConsumerConfig)]
+
+
+@pytest.mark.parametrize("missing", REQUIRED)
+def test_a_missing_required_property_is_named_as_the_original_does(missing: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        ConsumerConfig.from_dict({name: value for name, value in REQUIRED.items() if name != missing})
+
+    assert str(raised.value) == f"Missing required property '{missing}'"
+
+
+def test_a_property_that_is_none_counts_as_not_given() -> None:
+    with pytest.raises(ConfigurationError, match=r"Missing required property 'group\.id'"):
+        ConsumerConfig.from_dict({**REQUIRED, "group.id": None})
+
+    assert config(consumer_timeout_ms=None).consumer_timeout_ms == -1
+
+
+def test_a_wrong_setting_is_a_value_error_and_an_error_of_this_package() -> None:
+    assert issubclass(ConfigurationError, ValueError)
+    assert issubclass(ConfigurationError, ZkConsumerError)
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config().group_id = "other"  # type: ignore[misc]
+
+
+# ---- values ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "read"),
+    [
+        ("fetch.min.bytes", 7, 7),
+        ("fetch.min.bytes", "7", 7),
+        ("fetch.min.bytes", " 7\t", 7),
+        ("fetch.min.bytes", "+7", 7),
+        ("fetch.min.bytes", "007", 7),
+        ("fetch.min.bytes", "0", 0),
+        ("fetch.message.max.bytes", "2147483647", 2147483647),
+        ("consumer.timeout.ms", "-1", -1),
+        ("consumer.timeout.ms", 0, 0),
+        ("auto.commit.enable", True, True),
+        ("auto.commit.enable", False, False),
+        ("auto.commit.enable", " false ", False),
+        ("auto.offset.reset", "smallest", "smallest"),
+        ("isolation.level", "read_committed", "read_committed"),
+        ("client.id", "Az09._-", "Az09._-"),
+        ("zookeeper.connect", "a:1,b:2/chroot/path", "a:1,b:2/chroot/path"),
+        ("partition.assignment.strategy", "range", "range"),
+        ("offsets.storage", "ZooKeeper", "zookeeper"),
+    ],
+)
+def test_a_good_value_is_read_as(name: str, given: object, read: object) -> None:
+    assert value_of(ConsumerConfig.from_dict({**REQUIRED, name: given}), name) == read
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("fetch.min.bytes", "x"),
+        ("fetch.min.bytes", ""),
+        ("fetch.min.bytes", "1_000"),
+        ("fetch.min.bytes", "1.0"),
+        ("fetch.min.bytes", 1.5),
+        ("fetch.min.bytes", "1e3"),
+        ("fetch.min.bytes", "-1"),
+        ("fetch.min.bytes", "٣"),  # int() reads other scripts' digits, Java's users would not
+        ("fetch.min.bytes", "2147483648"),
+        ("fetch.min.bytes", True),
+        ("fetch.message.max.bytes", "0"),
+        ("num.consumer.fetchers", "0"),
+        ("queued.max.message.chunks", "0"),
+        ("rebalance.max.retries", "0"),
+        ("zookeeper.session.timeout.ms", "0"),
+        ("auto.commit.interval.ms", "0"),
+        ("consumer.timeout.ms", "-2"),
+        ("auto.commit.enable", "True"),
+        ("auto.commit.enable", "yes"),
+        ("auto.commit.enable", 1),
+        ("auto.commit.enable", ""),
+        ("auto.offset.reset", "Smallest"),
+        ("isolation.level", "committed"),
+        ("zookeeper.connect", " "),
+    ],
+)
+def test_a_malformed_value_is_refused_with_its_key(name: str, given: object) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        ConsumerConfig.from_dict({**REQUIRED, name: given})
+
+    assert name in str(raised.value)
+
+
+@pytest.mark.parametrize("character", "/\\,\0:\"';*? \t\r\n=é")
+@pytest.mark.parametrize("name", ["group.id", "client.id", "consumer.id"])
+def test_an_id_with_an_illegal_character_is_refused_with_the_old_text(name: str, character: str) -> None:
+    text = f"a{character}b"
+    with pytest.raises(ConfigurationError) as raised:
+        ConsumerConfig.from_dict({**REQUIRED, name: text})
+
+    assert str(raised.value) == (
+        f"{name} {text} is illegal, contains a character other than ASCII alphanumerics, '.', '_' and '-'"
+    )
+
+
+def test_ids_of_legal_characters_are_accepted() -> None:
+    built = ConsumerConfig.from_dict({**REQUIRED, "group.id": "valid-GROUP_iDs.ar6", "client.id": "VaL1d_0-9_."})
+
+    assert (built.group_id, built.client_id) == ("valid-GROUP_iDs.ar6", "VaL1d_0-9_.")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "auto.offset.reset",
+            "Wrong value earliest of auto.offset.reset in ConsumerConfig; Valid values are smallest and largest",
+        ),
+    ],
+)
+def test_the_new_consumers_words_are_refused_with_the_old_text(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        ConsumerConfig.from_dict({**REQUIRED, name: "earliest"})
+
+    assert str(raised.value) == text
+
+
+def test_sockets_must_wait_longer_than_fetches() -> None:
+    with pytest.raises(ConfigurationError, match=r"socket\.timeout\.ms = 50 .* fetch\.wait\.max\.ms = 100"):
+        config(socket_timeout_ms=50)
+
+    assert config(socket_timeout_ms=100).socket_timeout_ms == 100
+
+
+# ---- derived defaults ------------------------------------------------------------------------------
+
+
+def test_timeouts_follow_from_others_unless_they_are_set() -> None:
+    derived = config(zookeeper_session_timeout_ms=4000, zookeeper_sync_time_ms=500)
+    own = config(
+        zookeeper_session_timeout_ms=4000,
+        zookeeper_connection_timeout_ms=1000,
+        zookeeper_sync_time_ms=500,
+        rebalance_backoff_ms=100,
+        client_id="me",
+    )
+
+    assert (derived.connection_timeout, derived.rebalance_backoff, derived.client_id) == (4.0, 0.5, "g")
+    assert (own.connection_timeout, own.rebalance_backoff, own.client_id) == (1.0, 0.1, "me")
+
+
+def test_isolation_level_tells_whether_only_committed_records_are_read() -> None:
+    assert not config().read_committed
+    assert config(isolation_level="read_committed").read_committed
+
+
+# ---- unknown keys ----------------------------------------------------------------------------------
+
+
+def test_an_unknown_key_is_only_logged_with_the_nearest_name(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "zkconsumer.config"):
+        built = config(strict=False, auto_comit_enable=False)
+
+    assert built.auto_commit_enable is True
+    [record] = caplog.records
+    assert "auto.comit.enable" in record.getMessage()
+    assert "did you mean 'auto.commit.enable'?" in record.getMessage()
+
+
+def test_an_unknown_key_like_no_other_is_logged_without_a_guess(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "zkconsumer.config"):
+        config(strict=False, x="y")
+
+    [record] = caplog.records
+    assert "did you mean" not in record.getMessage()
+
+
+def test_strict_refuses_an_unknown_key_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        config(auto_comit_enable=False)
+
+    assert str(raised.value) == "Property auto.comit.enable is not valid; did you mean 'auto.commit.enable'?"
+
+
+def test_keys_that_start_with_external_are_for_others(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "zkconsumer.config"):
+        config(external_something="x")
+
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("attribute", ["group_id", "zookeeper_connect"])
+def test_keys_with_underscores_are_unknown(attribute: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"Property {attribute} is not valid"):
+        ConsumerConfig.from_dict({**REQUIRED, attribute: "x"}, strict=True)
+
+
+# ---- files -----------------------------------------------------------------------------------------
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "consumer.properties"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("latin-1"))
+    return path
+
+
+def test_the_file_that_kafka_shipped_is_read(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "# see kafka.consumer.ConsumerConfig for more details\n\n"
+        "zookeeper.connect=127.0.0.1:2181\n\n"
+        "# timeout in ms for connecting to zookeeper\n"
+        "zookeeper.connection.timeout.ms=6000\n\n"
+        "#consumer group id\ngroup.id=test-consumer-group\n\n"
+        "#consumer timeout\n#consumer.timeout.ms=5000\n",
+    )
+
+    built = ConsumerConfig.from_properties(path, strict=True)
+
+    assert (built.group_id, built.zookeeper_connect) == ("test-consumer-group", "127.0.0.1:2181")
+    assert (built.zookeeper_connection_timeout_ms, built.consumer_timeout_ms) == (6000, -1)
+
+
+@pytest.mark.parametrize(
+    ("content", "read"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a = b ", {"a": "b "}),
+        ("a:b", {"a": "b"}),
+        ("a b", {"a": "b"}),
+        ("  a\t=\tb", {"a": "b"}),
+        ("a", {"a": ""}),
+        ("a=b=c:d", {"a": "b=c:d"}),
+        ("! comment\n# comment\r\na=b\r\n", {"a": "b"}),
+        ("a=1\na=2\n", {"a": "2"}),
+        ("hosts=h1:2181,\\\n      h2:2181,\\\r\n  h3:2181\n", {"hosts": "h1:2181,h2:2181,h3:2181"}),
+        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("# no continuation of a comment \\\na=b", {"a": "b"}),
+        ("a=\\u0041\\u00e9\\u20ac", {"a": "Aé€"}),
+        ("a=\\ud83d\\ude00", {"a": "😀"}),
+        ("a=caf\xe9", {"a": "café"}),  # the format is Latin-1
+        (r"a\ b\:c\=d=e", {"a b:c=d": "e"}),
+        (r"a=x\ty\nz\r\f\q", {"a": "x\ty\nz\r\fq"}),
+        ("", {}),
+    ],
+)
+def test_a_properties_file_is_read_as_java_does(tmp_path: Path, content: str, read: dict[str, str]) -> None:
+    assert read_properties(written(tmp_path, content)) == read
+
+
+def test_values_of_a_file_are_trimmed(tmp_path: Path) -> None:
+    path = written(tmp_path, "group.id = g \t\nzookeeper.connect=h:2181\nauto.commit.enable=false \n")
+
+    built = ConsumerConfig.from_properties(path)
+
+    assert (built.group_id, built.auto_commit_enable) == ("g", False)
+
+
+def test_overrides_win_over_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "group.id=file\nzookeeper.connect=h:2181\nfetch.min.bytes=5\n")
+
+    built = ConsumerConfig.from_properties(path, {"group.id": "mine", "consumer.timeout.ms": 9})
+
+    assert (built.group_id, built.fetch_min_bytes, built.consumer_timeout_ms) == ("mine", 5, 9)
+
+
+def test_strict_holds_for_files_too(tmp_path: Path) -> None:
+    path = written(tmp_path, "group.id=g\nzookeeper.connect=h:2181\nfetch.min.byte=5\n")
+
+    with pytest.raises(ConfigurationError, match=r"fetch\.min\.byte is not valid; did you mean 'fetch\.min\.bytes'"):
+        ConsumerConfig.from_properties(path, strict=True)
+
+
+def test_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"'/nowhere/consumer\.properties': No such file"):
+        ConsumerConfig.from_properties("/nowhere/consumer.properties")
+
+
+def test_a_file_with_a_broken_escape_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, "a=\\u12x4\n")
+
+    with pytest.raises(ConfigurationError) as raised:
+        read_properties(path)
+
+    assert str(path) in str(raised.value)

@@ -1,0 +1,90 @@
+"""The compiled decoder under the sanitizers, and whether its fuzzer would notice a missing check."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "zkconsumer" / "fetcher" / "_decode.c"
+
+
+def fuzz(*arguments: str, compiler: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ) if compiler is None else {**os.environ, "CC": compiler}
+    command = [sys.executable, "-m", "tests.fuzz", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_decoder_survives_mutated_batches_for_half_a_minute() -> None:
+    done = fuzz("--seconds", "30")
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(re.search(r"(\d+) executions", done.stdout)[1]) > 1000
+
+
+@pytest.mark.timeout(120)
+def test_fuzzer_notices_each_missing_check() -> None:
+    done = fuzz("--self-test", "--seed", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(": found in ") > 20
+
+
+@pytest.mark.timeout(120)
+def test_fault_is_reported_with_the_command_that_repeats_it(tmp_path: Path) -> None:
+    check = "if (row >= c->rows_room) return 0;"
+    broken = tmp_path / "_decode.c"
+    broken.write_text(SOURCE.read_text().replace(check, ""))
+    assert broken.read_text() != SOURCE.read_text()
+    done = fuzz("--source", str(broken), "--seed", "1")
+    assert done.returncode == 1
+    assert "ERROR: AddressSanitizer: heap-buffer-overflow" in done.stderr
+    command = re.search(r"python -m tests.fuzz (.*--runs 1)$", done.stderr, re.MULTILINE)[1]
+    again = fuzz("--source", str(broken), *command.split())
+    assert again.returncode == 1
+    assert "ERROR: AddressSanitizer: heap-buffer-overflow" in again.stderr
+
+
+def test_executions_of_a_seed_are_always_the_same() -> None:
+    line = re.compile(r"fuzz: 300 executions, \d+ calls, digest \w+")
+    first, second, other = (fuzz("--runs", "300", "--seed", seed) for seed in ("3", "3", "4"))
+    assert first.returncode == 0, first.stderr
+    assert line.search(first.stdout)[0] == line.search(second.stdout)[0] != line.search(other.stdout)[0]
+
+
+def test_compiler_without_sanitizers_is_an_error_and_not_a_success(tmp_path: Path) -> None:
+    refuses = 'case "$*" in *-fsanitize=*) echo "unsupported: -fsanitize" >&2; exit 1;; esac; exec cc "$@"'
+    done = fuzz("--seconds", "1", compiler=script(tmp_path / "refuses", refuses))
+    assert done.returncode == 2
+    assert "the compiler lacks the address or undefined-behaviour sanitizer" in done.stderr
+    assert "unsupported: -fsanitize" in done.stderr
+    forgets = 'case "$1" in -print-file-name=*) echo "${1#*=}";; *) exec cc "$@";; esac'
+    done = fuzz("--seconds", "1", compiler=script(tmp_path / "forgets", forgets))
+    assert done.returncode == 2
+    assert "lacks the sanitizer runtime libasan.so; install gcc" in done.stderr
+
+
+def test_missing_compiler_is_an_error_and_not_a_success() -> None:
+    done = fuzz("--seconds", "1", compiler="/nowhere/cc")
+    assert done.returncode == 2
+    assert "there is no C compiler '/nowhere/cc'; install one, or set CC" in done.stderr
+
+
+def test_check_that_the_self_test_no_longer_finds_is_an_error(tmp_path: Path) -> None:
+    changed = tmp_path / "_decode.c"
+    changed.write_text(SOURCE.read_text().replace("row >= c->rows_room", "c->rows_room <= row"))
+    done = fuzz("--self-test", "--source", str(changed))
+    assert done.returncode == 2
+    assert "the check 'row-room' of the self-test is 0 times in _decode.c" in done.stderr

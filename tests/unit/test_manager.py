@@ -1,0 +1,86 @@
+"""Which fetcher has which partition: Java's arithmetic, with the JVM's own numbers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkconsumer.fetcher.manager import fetcher_id, java_hash
+from zkconsumer.message import TopicPartition
+
+# Reference, section 4.3: topic, hash, and the fetchers of partitions 0 to 3 for 2, 3 and 4 of them.
+VECTORS = [
+    ("topic1", -868034334, {2: [0, 1, 0, 1], 3: [0, 2, 1, 0], 4: [2, 1, 0, 3]}),
+    ("orders", -1008770331, {2: [1, 0, 1, 0], 3: [2, 1, 0, 2], 4: [1, 0, 3, 2]}),
+    ("payments", 1382682413, {2: [1, 0, 1, 0], 3: [2, 1, 0, 2], 4: [1, 0, 3, 2]}),
+    ("test_topic", 2071215938, {2: [0, 1, 0, 1], 3: [1, 0, 2, 1], 4: [2, 1, 0, 3]}),
+    ("wide", 3649235, {2: [1, 0, 1, 0], 3: [2, 0, 1, 2], 4: [1, 2, 3, 0]}),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), [(topic, value) for topic, value, _ in VECTORS])
+def test_hash_of_a_topic_is_javas(text: str, value: int) -> None:
+    assert java_hash(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("orders-0", 1234322248),
+        ("orders-1", 1234322249),
+        ("payments-0", 1612905872),
+        ("[orders,0]", -1093576615),
+        ("[orders,1]", -1093576584),
+        ("[orders,2]", -1093576553),
+        ("[payments,0]", 1617066449),
+        ("[payments,1]", 1617066480),
+        ("polygenelubricants", -(1 << 31)),
+    ],
+)
+def test_hash_is_javas(text: str, value: int) -> None:
+    assert java_hash(text) == value
+
+
+def test_two_texts_with_one_hash_are_known() -> None:
+    assert java_hash("AaAa") == java_hash("BBBB") == java_hash("AaBB")
+
+
+@given(text=st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"])))
+def test_hash_is_the_polynomial_in_signed_32_bits(text: str) -> None:
+    exact = sum(ord(c) * 31 ** (len(text) - 1 - i) for i, c in enumerate(text))
+
+    assert (java_hash(text) - exact) % (1 << 32) == 0
+    assert -(1 << 31) <= java_hash(text) < 1 << 31
+
+
+@pytest.mark.parametrize(
+    ("topic", "fetchers", "expected"),
+    [(topic, fetchers, expected) for topic, _, rows in VECTORS for fetchers, expected in rows.items()],
+)
+def test_fetcher_id_is_that_of_the_jvm(topic: str, fetchers: int, expected: list[int]) -> None:
+    assert [fetcher_id(TopicPartition(topic, number), fetchers) for number in range(4)] == expected
+
+
+def test_the_absolute_value_of_the_smallest_number_is_zero() -> None:
+    # 31 * hash("wide") + p wraps to -2^31 for this p.
+    partition = (-(1 << 31) - 31 * java_hash("wide")) % (1 << 32)
+
+    assert fetcher_id(TopicPartition("wide", partition), 7) == 0
+    assert fetcher_id(TopicPartition("wide", partition + 1), 1 << 31) == (1 << 31) - 1
+
+
+@given(topic=st.from_regex(r"[a-zA-Z0-9._-]{1,30}", fullmatch=True), partition=st.integers(0, 10_000))
+def test_with_one_fetcher_it_has_all(topic: str, partition: int) -> None:
+    assert fetcher_id(TopicPartition(topic, partition), 1) == 0
+
+
+@given(
+    topic=st.from_regex(r"[a-zA-Z0-9._-]{1,30}", fullmatch=True),
+    partition=st.integers(0, 10_000),
+    fetchers=st.integers(1, 16),
+)
+def test_fetcher_id_counts_from_zero(topic: str, partition: int, fetchers: int) -> None:
+    assert 0 <= fetcher_id(TopicPartition(topic, partition), fetchers) < fetchers

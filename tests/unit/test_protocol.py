@@ -1,0 +1,369 @@
+"""Requests as they are built, and answers to fetches as they are walked, against kafka-python's own encoder."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.metadata import MetadataRequest
+
+from zkconsumer import TopicPartition
+from zkconsumer.broker import protocol
+from zkconsumer.broker.protocol import FetchAnswer, PartitionData, read_fetch_answer
+from zkconsumer.errors import BrokerUnavailableError
+
+VERSIONS = range(13)
+
+Topic = FetchResponse.FetchableTopicResponse
+Partition = Topic.PartitionData
+
+
+class BytesFrame:
+    """An answer that is there already; as strict as the channel's Frame."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= self.left:
+            raise BrokerUnavailableError(f"{size} of {self.left} bytes")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def read_records(self, size: int) -> Any:
+        return memoryview(self.read(size))
+
+
+def partition(
+    number: int = 0,
+    *,
+    error: int = 0,
+    high_watermark: int = 0,
+    log_start: int = -1,
+    aborted: Any = (),
+    records: bytes | None = b"",
+    **tagged: Any,
+) -> Any:
+    return Partition(
+        partition_index=number,
+        error_code=error,
+        high_watermark=high_watermark,
+        last_stable_offset=high_watermark,
+        log_start_offset=log_start,
+        aborted_transactions=None
+        if aborted is None
+        else [Partition.AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted],
+        preferred_read_replica=-1,
+        records=records,
+        **tagged,
+    )
+
+
+def encoded(version: int, topics: dict[str, list[Any]], *, throttle: int = 0, error: int = 0) -> bytes:
+    """Return an answer as a broker sends it, from after the correlation id."""
+    response = FetchResponse(
+        version=version,
+        throttle_time_ms=throttle,
+        error_code=error,
+        session_id=1234,
+        responses=[Topic(topic=name, partitions=partitions) for name, partitions in topics.items()],
+    )
+    response.with_header(correlation_id=0x7777)
+    data = bytes(response.encode(header=True))
+    assert data[:4] == b"\x00\x00\x77\x77"
+    return data[4:]
+
+
+def walked(data: bytes, version: int) -> FetchAnswer:
+    frame = BytesFrame(data)
+    answer = read_fetch_answer(frame, version)
+    assert frame.left == 0, "the walk ends where the answer ends"
+    return answer
+
+
+def plain(answer: FetchAnswer) -> FetchAnswer:
+    """Return the answer with records as bytes, which can be compared."""
+    return FetchAnswer(
+        answer.throttle_time_ms,
+        answer.error_code,
+        [
+            PartitionData(
+                p.partition, p.error_code, p.high_watermark, p.log_start_offset, list(p.aborted), bytes(p.records)
+            )
+            for p in answer.partitions
+        ],
+    )
+
+
+TOPICS = {
+    "orders": [
+        partition(0, high_watermark=1 << 40, log_start=7, aborted=[(5, 100), (6, 101)], records=b"some records"),
+        partition(1, error=1, high_watermark=-1, records=None),
+    ],
+    "a.b_c-1": [partition(31, high_watermark=3, aborted=None, records=b"x" * 300)],
+    "empty": [],
+}
+
+
+def expected(version: int) -> FetchAnswer:
+    def data(topic: str, number: int, error: int, mark: int, start: int, aborted: Any, records: bytes) -> PartitionData:
+        return PartitionData(
+            TopicPartition(topic, number),
+            error,
+            mark,
+            start if version >= 5 else -1,
+            aborted if version >= 4 else [],
+            records,
+        )
+
+    return FetchAnswer(
+        55 if version >= 1 else 0,
+        0,
+        [
+            data("orders", 0, 0, 1 << 40, 7, [(5, 100), (6, 101)], b"some records"),
+            data("orders", 1, 1, -1, -1, [], b""),
+            data("a.b_c-1", 31, 0, 3, -1, [], b"x" * 300),
+        ],
+    )
+
+
+# ---- answers to fetches -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_of_each_version_is_read_to_its_end(version: int) -> None:
+    assert plain(walked(encoded(version, TOPICS, throttle=55), version)) == expected(version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_empty_answer_is_read(version: int) -> None:
+    assert walked(encoded(version, {}), version) == FetchAnswer(0, 0, [])
+
+
+@pytest.mark.parametrize("version", range(7, 13))
+def test_the_error_of_the_whole_is_read(version: int) -> None:
+    assert walked(encoded(version, {}, error=71), version).error_code == 71
+
+
+def test_tagged_fields_are_skipped() -> None:
+    tagged = partition(
+        3,
+        records=b"data",
+        diverging_epoch=Partition.EpochEndOffset(epoch=4, end_offset=99),
+        current_leader=Partition.LeaderIdAndEpoch(leader_id=2, leader_epoch=9),
+    )
+    data = encoded(12, {"t": [tagged, partition(4, records=b"more")]})
+    assert len(data) > len(encoded(12, {"t": [partition(3, records=b"data"), partition(4, records=b"more")]}))
+
+    assert [(p.partition.partition, bytes(p.records)) for p in walked(data, 12).partitions] == [
+        (3, b"data"),
+        (4, b"more"),
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_that_is_cut_anywhere_raises(version: int) -> None:
+    whole = encoded(version, TOPICS, throttle=55)
+    for size in range(len(whole)):
+        with pytest.raises((BrokerUnavailableError, ValueError)):
+            read_fetch_answer(BytesFrame(whole[:size]), version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_with_bytes_behind_it_leaves_them(version: int) -> None:
+    frame = BytesFrame(encoded(version, TOPICS) + b"behind")
+
+    read_fetch_answer(frame, version)
+
+    assert frame.left == len(b"behind")
+
+
+names = st.text(st.characters(max_codepoint=0x2FFF, exclude_categories=["Cs"]), max_size=12)
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+partitions = st.builds(
+    partition,
+    st.integers(0, (1 << 31) - 1),
+    error=st.integers(-1, 120),
+    high_watermark=int64,
+    log_start=int64,
+    aborted=st.none() | st.lists(st.tuples(int64, int64), max_size=3),
+    records=st.none() | st.binary(max_size=200),
+)
+
+
+@given(
+    version=st.sampled_from(VERSIONS),
+    topics=st.dictionaries(names, st.lists(partitions, max_size=3), max_size=3),
+    throttle=st.integers(0, (1 << 31) - 1),
+)
+def test_any_answer_reads_as_kafka_python_decodes_it(version: int, topics: dict[str, Any], throttle: int) -> None:
+    data = encoded(version, topics, throttle=throttle)
+
+    answer = plain(walked(data, version))
+
+    theirs = FetchResponse.decode(b"\x00\x00\x77\x77" + data, version=version, header=True)
+    assert answer == FetchAnswer(
+        throttle if version >= 1 else 0,
+        0,
+        [
+            PartitionData(
+                TopicPartition(topic.topic, p.partition_index),
+                p.error_code,
+                p.high_watermark,
+                p.log_start_offset if version >= 5 else -1,
+                [(a.producer_id, a.first_offset) for a in p.aborted_transactions or ()] if version >= 4 else [],
+                bytes(p.records or b""),
+            )
+            for topic in theirs.responses
+            for p in topic.partitions
+        ],
+    )
+
+
+@settings(max_examples=300)
+@given(version=st.sampled_from(VERSIONS), data=st.binary(max_size=120))
+def test_any_bytes_are_an_answer_or_an_error_that_the_channel_maps(version: int, data: bytes) -> None:
+    try:
+        answer = read_fetch_answer(BytesFrame(data), version)
+    except (BrokerUnavailableError, ValueError, struct.error, IndexError):
+        return
+    assert sum(len(p.records) for p in answer.partitions) <= len(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">iihi", 0, 0x7FFFFFFF, 1, 0),  # v1: throttle, a great many topics
+        struct.pack(">ii", 0, 1) + struct.pack(">h", -1),  # a topic without a name
+        struct.pack(">iih1sii", 0, 1, 1, b"t", 1, 0) + struct.pack(">hqi", 0, 0, 0x7FFFFFFF),  # too many records
+    ],
+    ids=["topics", "null name", "records"],
+)
+def test_sizes_beyond_the_answer_raise_before_anything_is_allocated(data: bytes) -> None:
+    with pytest.raises((BrokerUnavailableError, ValueError)):
+        read_fetch_answer(BytesFrame(data), 1)
+
+
+def test_a_varint_without_end_raises() -> None:
+    with pytest.raises(ValueError, match="varint"):
+        read_fetch_answer(BytesFrame(b"\xff" * 40), 12)
+
+
+# ---- requests -----------------------------------------------------------------------------------------------
+
+
+def fetch_request(positions: dict[TopicPartition, int], **options: Any) -> Any:
+    given_ = {"max_wait_ms": 100, "min_bytes": 1, "partition_max_bytes": 1024, "read_committed": False} | options
+    return protocol.fetch_request(positions, **given_)
+
+
+def order(request: Any, version: int) -> list[tuple[str, int, int]]:
+    """Return what a broker reads: topic, partition, offset."""
+    request.API_VERSION = version
+    read = FetchRequest.decode(bytes(request.encode()), version=version)
+    return [(t.topic, p.partition, p.fetch_offset) for t in read.topics for p in t.partitions]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_fetch_request_of_each_version_asks_in_the_order_given(version: int) -> None:
+    positions = {
+        TopicPartition("b", 1): 10,
+        TopicPartition("a", 0): 1 << 40,
+        TopicPartition("a", 3): 30,
+        TopicPartition("b", 0): 0,
+    }
+
+    assert order(fetch_request(positions), version) == [("b", 1, 10), ("a", 0, 1 << 40), ("a", 3, 30), ("b", 0, 0)]
+
+
+def test_a_fetch_request_never_asks_for_a_version_with_topic_ids() -> None:
+    assert fetch_request({})._max_version == 12
+
+
+def test_a_fetch_request_has_the_limits_and_no_session() -> None:
+    request = fetch_request(
+        {TopicPartition("t", 0): 5}, max_wait_ms=7, min_bytes=8, partition_max_bytes=9, read_committed=True
+    )
+    request.API_VERSION = 12
+    read = FetchRequest.decode(bytes(request.encode()), version=12)
+
+    assert (read.max_wait_ms, read.min_bytes, read.max_bytes) == (7, 8, (1 << 31) - 1)
+    assert (read.isolation_level, read.session_id, read.session_epoch, read.rack_id) == (1, 0, -1, "")
+    [asked] = read.topics[0].partitions
+    assert (asked.partition_max_bytes, asked.current_leader_epoch) == (9, -1)
+
+
+def test_uncommitted_records_are_asked_for_unless_told_otherwise() -> None:
+    assert fetch_request({}).isolation_level == 0
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_request_for_offsets_of_each_version_names_partitions_and_time(version: int) -> None:
+    request = protocol.list_offsets_request(
+        [TopicPartition("a", 1), TopicPartition("b", 0), TopicPartition("a", 2)], protocol.EARLIEST
+    )
+    request.API_VERSION = version
+    read = ListOffsetsRequest.decode(bytes(request.encode()), version=version)
+
+    assert [(t.name, p.partition_index, p.timestamp) for t in read.topics for p in t.partitions] == [
+        ("a", 1, -2),
+        ("a", 2, -2),
+        ("b", 0, -2),
+    ]
+
+
+OffsetsTopic = ListOffsetsResponse.ListOffsetsTopicResponse
+OffsetsPartition = OffsetsTopic.ListOffsetsPartitionResponse
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_offsets_of_each_version_are_read(version: int) -> None:
+    def partition(number: int, error: int, offset: int) -> Any:
+        return OffsetsPartition(
+            partition_index=number,
+            error_code=error,
+            old_style_offsets=[offset] if offset >= 0 else [],
+            timestamp=-1,
+            offset=offset,
+            leader_epoch=-1,
+        )
+
+    response = ListOffsetsResponse(
+        version=version,
+        throttle_time_ms=0,
+        topics=[OffsetsTopic(name="t", partitions=[partition(0, 0, 42), partition(1, 3, -1), partition(2, 0, 0)])],
+    )
+    answer = ListOffsetsResponse.decode(bytes(response.encode()), version=version)
+
+    assert protocol.read_offsets_answer(answer) == {
+        TopicPartition("t", 0): (0, 42),
+        TopicPartition("t", 1): (3, -1),
+        TopicPartition("t", 2): (0, 0),
+    }
+
+
+@pytest.mark.parametrize("version", range(4, 10))
+def test_a_metadata_request_never_creates_a_topic(version: int) -> None:
+    request = protocol.metadata_request(["a", "b"])
+    request.API_VERSION = version
+    read = MetadataRequest.decode(bytes(request.encode()), version=version)
+
+    assert [topic.name for topic in read.topics] == ["a", "b"]
+    assert read.allow_auto_topic_creation is False
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+def test_a_metadata_request_for_no_topics_differs_from_one_for_all(version: int) -> None:
+    for wanted, topics in (([], []), (None, None)):
+        request = protocol.metadata_request(wanted)
+        request.API_VERSION = version
+        assert MetadataRequest.decode(bytes(request.encode()), version=version).topics == topics

@@ -1,0 +1,416 @@
+"""Bounded queues, one per partition, and the stream that takes from them in turn."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support import in_thread, wait_for
+
+from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.message import TopicPartition
+
+
+def chunk(offset: int, partition: int = 0, data: bytes = b"data") -> Chunk:
+    return Chunk(TopicPartition("t", partition), offset, offset + 1, data)
+
+
+def taken(stream: StreamQueue, timeout: float | None = 0) -> Chunk:
+    found = stream.take(timeout)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def stream() -> StreamQueue:
+    return StreamQueue()
+
+
+# ---- order and bounds -----------------------------------------------------------------------------------
+
+
+def test_chunks_of_a_partition_come_in_order_with_their_queue(stream: StreamQueue) -> None:
+    queue = PartitionQueue(stream, 3)
+    for offset in range(3):
+        queue.put(chunk(offset))
+
+    found = [stream.take(0) for _ in range(3)]
+
+    assert [(q, c.fetch_offset) for q, c in filter(None, found)] == [(queue, 0), (queue, 1), (queue, 2)]
+
+
+def test_a_queue_has_room_until_it_holds_its_capacity(stream: StreamQueue) -> None:
+    queue = PartitionQueue(stream, 2)
+    room = []
+    for offset in range(3):
+        room.append(queue.has_room)
+        queue.put(chunk(offset))
+
+    assert room == [True, True, False]
+
+
+def test_a_full_queue_leaves_room_in_another_of_its_stream(stream: StreamQueue) -> None:
+    full, other = PartitionQueue(stream, 1), PartitionQueue(stream, 1)
+    full.put(chunk(0))
+
+    assert not full.has_room
+    assert other.has_room
+
+
+def test_putting_never_waits_even_where_there_is_no_room(stream: StreamQueue) -> None:
+    queue = PartitionQueue(stream, 1)
+
+    in_thread(lambda: [queue.put(chunk(offset)) for offset in range(5)]).result(5)
+
+    assert [taken(stream).fetch_offset for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+def test_room_is_told_each_time_a_chunk_is_taken(stream: StreamQueue) -> None:
+    queue = PartitionQueue(stream, 2)
+    told: list[bool] = []
+    queue.on_room = lambda: told.append(queue.has_room)
+    queue.put(chunk(0))
+    queue.put(chunk(1))
+
+    stream.take(0)
+    stream.take(0)
+
+    assert told == [True, True]
+
+
+def test_room_is_told_of_the_queue_that_was_taken_from(stream: StreamQueue) -> None:
+    told: list[str] = []
+    a, b = PartitionQueue(stream, 1), PartitionQueue(stream, 1)
+    a.on_room, b.on_room = (lambda: told.append("a")), (lambda: told.append("b"))
+    b.put(chunk(0, 1))
+
+    stream.take(0)
+
+    assert told == ["b"]
+
+
+def test_the_callback_may_put_the_next_chunk(stream: StreamQueue) -> None:
+    queue = PartitionQueue(stream, 1)
+    queue.on_room = lambda: queue.put(chunk(1))
+    queue.put(chunk(0))
+
+    found = in_thread(lambda: [taken(stream).fetch_offset, taken(stream).fetch_offset]).result(5)
+
+    assert found == [0, 1]
+
+
+def test_bytes_are_those_that_wait(stream: StreamQueue) -> None:
+    queue = PartitionQueue(stream, 3)
+    queue.put(chunk(0, data=b"12345"))
+    queue.put(chunk(1, data=b"123"))
+    before = queue.nbytes
+    stream.take(0)
+
+    assert (before, queue.nbytes) == (8, 3)
+
+
+def test_partitions_take_turns_whatever_one_of_them_has(stream: StreamQueue) -> None:
+    queues = [PartitionQueue(stream, 4) for _ in range(3)]
+    for offset in range(4):
+        queues[0].put(chunk(offset, 0))
+    queues[1].put(chunk(0, 1))
+    for offset in range(2):
+        queues[2].put(chunk(offset, 2))
+
+    order = [(c.partition.partition, c.fetch_offset) for c in (taken(stream) for _ in range(7))]
+
+    assert order == [(0, 0), (1, 0), (2, 0), (0, 1), (2, 1), (0, 2), (0, 3)]
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=6))
+def test_a_partition_waits_for_at_most_one_chunk_of_each_other(sizes: list[int]) -> None:
+    stream = StreamQueue()
+    queues = [PartitionQueue(stream, 10) for _ in sizes]
+    for number, (queue, size) in enumerate(zip(queues, sizes, strict=True)):
+        for offset in range(size):
+            queue.put(chunk(offset, number))
+
+    waited = [0] * len(sizes)
+    left = list(sizes)
+    for _ in range(sum(sizes)):
+        number = taken(stream).partition.partition
+        left[number] -= 1
+        waited[number] = 0
+        for other, rest in enumerate(left):
+            if other != number and rest:
+                waited[other] += 1
+                assert waited[other] < len(sizes)
+
+    assert left == [0] * len(sizes)
+
+
+# ---- waiting ------------------------------------------------------------------------------------------------
+
+
+def test_taking_from_nothing_gives_up_after_the_timeout(stream: StreamQueue) -> None:
+    PartitionQueue(stream, 1)
+    started = time.monotonic()
+
+    assert stream.take(0.05) is None
+    assert time.monotonic() - started >= 0.05
+
+
+def test_taking_with_no_time_does_not_wait(stream: StreamQueue) -> None:
+    assert stream.take(0) is None
+
+
+def test_a_waiting_stream_gets_what_is_put(stream: StreamQueue) -> None:
+    queue = PartitionQueue(stream, 1)
+    waiting = in_thread(lambda: taken(stream, None).fetch_offset)
+
+    queue.put(chunk(7))
+
+    assert waiting.result() == 7
+
+
+# ---- close --------------------------------------------------------------------------------------------------
+
+
+def test_closing_a_partition_drops_what_is_queued_and_what_still_comes(stream: StreamQueue) -> None:
+    gone, kept = PartitionQueue(stream, 2), PartitionQueue(stream, 2)
+    gone.put(chunk(0, 0))
+    kept.put(chunk(0, 1))
+
+    gone.close()
+    gone.put(chunk(1, 0))
+
+    assert gone.is_closed
+    assert gone.nbytes == 0
+    assert taken(stream).partition.partition == 1
+    assert stream.take(0) is None
+
+
+def test_closing_an_empty_partition_and_closing_twice_are_fine(stream: StreamQueue) -> None:
+    queue = PartitionQueue(stream, 1)
+
+    queue.close()
+    queue.close()
+
+    assert queue.is_closed
+    assert stream.take(0) is None
+
+
+def test_a_renewed_queue_is_an_empty_one_of_the_same_stream(stream: StreamQueue) -> None:
+    queue = PartitionQueue(stream, 2)
+    queue.put(chunk(0))
+    queue.close()
+
+    renewed = queue.renewed()
+    for offset in (5, 6):
+        assert renewed.has_room
+        renewed.put(chunk(offset))
+
+    assert not renewed.has_room
+    assert [taken(stream).fetch_offset, taken(stream).fetch_offset] == [5, 6]
+
+
+def test_closing_the_stream_ends_a_waiting_take(stream: StreamQueue) -> None:
+    waiting = in_thread(lambda: stream.take(None))
+
+    stream.close()
+
+    assert waiting.result() is None
+    assert stream.is_closed
+
+
+def test_a_closed_stream_drops_what_is_queued_and_what_still_comes(stream: StreamQueue) -> None:
+    queue = PartitionQueue(stream, 2)
+    queue.put(chunk(0))
+
+    stream.close()
+    queue.put(chunk(1))
+    queue.close()
+
+    assert stream.take(None) is None
+    assert queue.nbytes == 0
+
+
+# ---- failures -----------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_raised_once_and_the_stream_goes_on(stream: StreamQueue) -> None:
+    queue = PartitionQueue(stream, 1)
+    queue.put(chunk(0))
+    stream.fail(RuntimeError("told once"))
+
+    with pytest.raises(RuntimeError, match="told once"):
+        stream.take(0)
+
+    assert taken(stream).fetch_offset == 0
+
+
+def test_a_failure_reaches_a_stream_that_waits(stream: StreamQueue) -> None:
+    waiting = in_thread(lambda: stream.take(None))
+
+    stream.fail(RuntimeError("now"))
+
+    with pytest.raises(RuntimeError, match="now"):
+        waiting.result()
+
+
+def test_of_several_failures_the_last_one_is_raised(stream: StreamQueue) -> None:
+    stream.fail(RuntimeError("first"))
+    stream.fail(RuntimeError("last"))
+
+    with pytest.raises(RuntimeError, match="last"):
+        stream.take(0)
+    assert stream.take(0) is None
+
+
+def test_a_failure_is_raised_before_the_end_of_a_closed_stream(stream: StreamQueue) -> None:
+    stream.fail(RuntimeError("why it ended"))
+    stream.close()
+
+    with pytest.raises(RuntimeError, match="why it ended"):
+        stream.take(None)
+    assert stream.take(None) is None
+
+
+# ---- any order of calls ---------------------------------------------------------------------------------------
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Against a model: lists of offsets per partition, and whose turn it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stream = StreamQueue()
+        self.queues: list[PartitionQueue] = []
+        self.waiting: list[list[int]] = []
+        self.turns: list[int] = []
+        self.next_offset = 0
+        self.told = 0
+
+    @initialize(count=st.integers(1, 4), capacity=st.integers(1, 3))
+    def begin(self, count: int, capacity: int) -> None:
+        self.capacity = capacity
+        for _ in range(count):
+            self._add(PartitionQueue(self.stream, capacity))
+
+    def _add(self, queue: PartitionQueue) -> None:
+        def told() -> None:
+            self.told += 1
+
+        queue.on_room = told
+        self.queues.append(queue)
+        self.waiting.append([])
+
+    def _pick(self, data: st.DataObject) -> int:
+        return data.draw(st.integers(0, len(self.queues) - 1))
+
+    @rule(data=st.data())
+    def put(self, data: st.DataObject) -> None:
+        number = self._pick(data)
+        self.queues[number].put(chunk(self.next_offset, number))
+        if not self.queues[number].is_closed:
+            if not self.waiting[number]:
+                self.turns.append(number)
+            self.waiting[number].append(self.next_offset)
+        self.next_offset += 1
+
+    @rule()
+    def take(self) -> None:
+        told = self.told
+        found = self.stream.take(0)
+        if not self.turns:
+            assert (found, self.told) == (None, told)
+            return
+        number = self.turns.pop(0)
+        assert found is not None
+        assert found[0] is self.queues[number]
+        assert (found[1].partition.partition, found[1].fetch_offset) == (number, self.waiting[number].pop(0))
+        assert self.told == told + 1
+        if self.waiting[number]:
+            self.turns.append(number)
+
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        number = self._pick(data)
+        self.queues[number].close()
+        self.waiting[number].clear()
+        if number in self.turns:
+            self.turns.remove(number)
+
+    @precondition(lambda self: any(queue.is_closed for queue in self.queues) and len(self.queues) < 8)
+    @rule()
+    def renew(self) -> None:
+        closed = next(queue for queue in self.queues if queue.is_closed)
+        self._add(closed.renewed())
+
+    @invariant()
+    def room_is_what_is_left_of_the_capacity(self) -> None:
+        for queue, waiting in zip(self.queues, self.waiting, strict=True):
+            assert queue.has_room == (len(waiting) < self.capacity)
+            assert queue.nbytes == 4 * len(waiting)
+
+
+TestAnyOrder = AnyOrder.TestCase
+
+
+# ---- threads ------------------------------------------------------------------------------------------------
+
+
+def fill(queue: PartitionQueue, partition: int, count: int) -> Callable[[], int]:
+    """Return a fetcher in small: it puts while there is room, else waits for it; tells the largest backlog."""
+    room = threading.Event()
+    queue.on_room = room.set
+
+    def run() -> int:
+        largest = 0
+        for offset in range(count):
+            while not queue.has_room:
+                assert room.wait(10)
+                room.clear()
+            queue.put(chunk(offset, partition))
+            largest = max(largest, queue.nbytes)
+        return largest
+
+    return run
+
+
+def test_with_many_fetchers_nothing_is_lost_doubled_or_out_of_order_and_bounds_hold(
+    stream: StreamQueue,
+) -> None:
+    count, partitions, capacity = 2000, 4, 2
+    fetchers = [in_thread(fill(PartitionQueue(stream, capacity), p, count)) for p in range(partitions)]
+    seen: dict[int, list[int]] = {p: [] for p in range(partitions)}
+    for _ in range(count * partitions):
+        found = taken(stream, 10)
+        seen[found.partition.partition].append(found.fetch_offset)
+
+    assert seen == {p: list(range(count)) for p in range(partitions)}
+    assert max(fetcher.result() for fetcher in fetchers) <= 4 * capacity
+    assert stream.take(0) is None
+
+
+def test_nothing_of_a_closed_partition_is_taken_while_another_thread_closes_it(stream: StreamQueue) -> None:
+    for _ in range(50):
+        queue = PartitionQueue(stream, 1_000_000)
+        stop = threading.Event()
+
+        def put(queue: PartitionQueue = queue, stop: threading.Event = stop) -> None:
+            offset = 0
+            while not stop.is_set():
+                queue.put(chunk(offset))
+                offset += 1
+
+        putting = in_thread(put)
+        wait_for(lambda queue=queue: queue.nbytes)
+        queue.close()
+        after_close = stream.take(0)
+        stop.set()
+        putting.result()
+
+        assert after_close is None
+        assert stream.take(0) is None

@@ -1,0 +1,366 @@
+"""Paths and JSON of the znodes, byte for byte as the JVM writes and reads them."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from zkconsumer import registry
+from zkconsumer.errors import RegistrationError, ZkConsumerError
+from zkconsumer.message import TopicPartition
+from zkconsumer.registry import GroupPaths, Registration, new_consumer_id, thread_ids
+
+PATH = "/consumers/g/ids/g_c"
+
+# ---- paths ------------------------------------------------------------------------------------------
+
+
+def test_paths_are_those_of_the_reference() -> None:
+    paths = GroupPaths("g")
+    partition = TopicPartition("orders", 10)
+
+    assert paths.root == "/consumers/g"
+    assert paths.ids == "/consumers/g/ids"
+    assert paths.registration("g_c") == "/consumers/g/ids/g_c"
+    assert paths.owners("orders") == "/consumers/g/owners/orders"
+    assert paths.owner(partition) == "/consumers/g/owners/orders/10"
+    assert paths.offset(partition) == "/consumers/g/offsets/orders/10"
+    assert registry.topic_path("orders") == "/brokers/topics/orders"
+
+
+# ---- ids --------------------------------------------------------------------------------------------
+
+
+def test_a_configured_consumer_id_follows_the_group() -> None:
+    assert new_consumer_id("group1", "consumer1") == "group1_consumer1"
+
+
+def test_a_made_consumer_id_has_host_milliseconds_and_hex_digits() -> None:
+    before = int(time.time() * 1000)
+    made = new_consumer_id("group1")
+
+    found = re.fullmatch(r"group1_(.+)-(\d{13})-([0-9a-f]{1,8})", made)
+    assert found is not None, made
+    assert found.group(1) == socket.gethostname()
+    assert before <= int(found.group(2)) <= time.time() * 1000
+
+
+def test_made_consumer_ids_differ() -> None:
+    assert len({new_consumer_id("g") for _ in range(200)}) == 200
+
+
+def test_thread_ids_count_from_zero_without_padding() -> None:
+    assert thread_ids("g_c", 12)[0] == "g_c-0"
+    assert thread_ids("g_c", 12)[11] == "g_c-11"
+    assert len(thread_ids("g_c", 12)) == 12
+
+
+def test_thread_ids_sort_as_text() -> None:
+    assert sorted(thread_ids("g_c", 12))[:5] == ["g_c-0", "g_c-1", "g_c-10", "g_c-11", "g_c-2"]
+
+
+@given(consumer_id=st.from_regex(r"g_[a-zA-Z0-9._-]{0,20}", fullmatch=True), number=st.integers(0, 99))
+def test_the_consumer_is_what_stands_before_the_last_hyphen_of_its_thread_id(consumer_id: str, number: int) -> None:
+    assert thread_ids(consumer_id, number + 1)[number].rpartition("-")[0] == consumer_id
+
+
+# ---- registrations: writing --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("registration", "written"),
+    [
+        (
+            Registration({"topic1": 2, "topic2": 1}),
+            b'{"version":1,"subscription":{"topic1":2,"topic2":1},"pattern":"static","timestamp":"1416324113226"}',
+        ),
+        (
+            Registration({"foo|bar.*": 1}, "white_list"),
+            b'{"version":1,"subscription":{"foo|bar.*":1},"pattern":"white_list","timestamp":"1416324113226"}',
+        ),
+        (
+            Registration({r"foo\.bar": 1}, "black_list"),
+            b'{"version":1,"subscription":{"foo\\\\.bar":1},"pattern":"black_list","timestamp":"1416324113226"}',
+        ),
+        (
+            Registration({}),
+            b'{"version":1,"subscription":{},"pattern":"static","timestamp":"1416324113226"}',
+        ),
+    ],
+)
+def test_a_registration_is_the_jvms_bytes(
+    registration: Registration, written: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry.time, "time", lambda: 1416324113.2269)
+
+    assert registration.to_json() == written
+
+
+def test_the_timestamp_is_a_string_because_old_members_throw_on_a_long_number() -> None:
+    assert isinstance(json.loads(Registration({"t": 1}).to_json())["timestamp"], str)
+
+
+topics = st.text(st.characters(min_codepoint=1, max_codepoint=0x2FFF), min_size=1, max_size=20)
+
+
+@given(subscription=st.dictionaries(topics, st.integers(1, 1000), max_size=5))
+def test_what_was_written_reads_back(subscription: dict[str, int]) -> None:
+    registration = Registration(subscription)
+
+    assert Registration.from_json(PATH, registration.to_json()) == registration
+
+
+# ---- registrations: reading --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "subscription", "pattern"),
+    [
+        # 0.8.0: blanks, and another order of keys.
+        (
+            b'{ "pattern":"static", "subscription":{ "t": 1 }, "timestamp":"1416324113226", "version":1 }',
+            {"t": 1},
+            "static",
+        ),
+        # Nothing but these two is needed; other keys are let be.
+        (b'{"subscription":{"t":1},"pattern":"static"}', {"t": 1}, "static"),
+        (b'{"subscription":{"t":1},"pattern":"static","extra":{"a":[1]},"version":9}', {"t": 1}, "static"),
+        # A pattern that is no filter's is static.
+        (b'{"subscription":{"t":1},"pattern":"whatever"}', {"t": 1}, "whatever"),
+        # 0.8.2 to 1.0.0, and 1.0.1 to 1.1.1, which escape twice: taken as it reads.
+        (rb'{"subscription":{"foo\\.bar":1},"pattern":"white_list"}', {r"foo\.bar": 1}, "white_list"),
+        (rb'{"subscription":{"foo\\\\.bar":1},"pattern":"white_list"}', {r"foo\\.bar": 1}, "white_list"),
+        (rb'{"subscription":{"a\/b":1},"pattern":"white_list"}', {"a/b": 1}, "white_list"),
+        ('{"subscription":{"é":3},"pattern":"black_list"}'.encode(), {"é": 3}, "black_list"),
+    ],
+)
+def test_registrations_of_every_release_are_read(data: bytes, subscription: dict[str, int], pattern: str) -> None:
+    assert Registration.from_json(PATH, data) == Registration(subscription, pattern)
+
+
+@pytest.mark.parametrize(
+    ("registration", "is_filter"),
+    [
+        (Registration({"a.*": 1}, "white_list"), True),
+        (Registration({"a.*": 1}, "black_list"), True),
+        (Registration({"a.*": 1}, "static"), False),
+        (Registration({"a.*": 1}, "wildcard"), False),
+        (Registration({}, "white_list"), False),
+    ],
+)
+def test_a_filter_is_one_of_two_words_and_a_subscription(registration: Registration, is_filter: bool) -> None:
+    assert registration.is_filter is is_filter
+
+
+FOREIGN = [
+    b"",
+    b"x",
+    b"null",
+    b"[]",
+    b"1",
+    b"{}",
+    b'"static"',
+    b'{"subscription":{"t":1}}',
+    b'{"pattern":"static"}',
+    b'{"subscription":["t"],"pattern":"static"}',
+    b'{"subscription":null,"pattern":"static"}',
+    b'{"subscription":{"t":"x"},"pattern":"static"}',
+    b'{"subscription":{"t":null},"pattern":"static"}',
+    b'{"subscription":{"t":0},"pattern":"static"}',
+    b'{"subscription":{"t":-1},"pattern":"static"}',
+    b'{"subscription":{"t":1},"pattern":"static"',
+    b"\xff\xfe{}",
+    b'{"subscription":{"foo\\.bar":1},"pattern":"white_list"}',  # 0.8.1 wrote backslashes raw
+]
+
+
+@pytest.mark.parametrize("data", FOREIGN)
+def test_a_foreign_registration_is_refused_with_its_path_and_content(data: bytes) -> None:
+    with pytest.raises(RegistrationError) as raised:
+        Registration.from_json(PATH, data)
+
+    assert PATH in str(raised.value)
+    assert repr(data) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"subscription":{"t":Infinity},"pattern":"static"}',
+        b'{"subscription":{"t":1e400},"pattern":"static"}',
+        b"[" * 100_000,
+    ],
+    ids=["infinity", "too large a number", "too deep"],
+)
+def test_a_registration_that_the_parser_stumbles_over_is_refused_too(data: bytes) -> None:
+    with pytest.raises(RegistrationError):
+        Registration.from_json(PATH, data)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(subscription=json_values, pattern=json_values)
+@example(subscription={"t": 1}, pattern="static")
+def test_any_json_is_a_registration_or_a_registration_error(subscription: object, pattern: object) -> None:
+    try:
+        found = Registration.from_json(PATH, json.dumps({"subscription": subscription, "pattern": pattern}).encode())
+    except RegistrationError:
+        return
+    assert isinstance(subscription, dict)
+    assert all(isinstance(count, int) and count >= 1 for count in found.subscription.values())
+
+
+@given(data=st.binary(max_size=60))
+def test_any_bytes_are_a_registration_or_a_registration_error(data: bytes) -> None:
+    with pytest.raises(RegistrationError):
+        Registration.from_json(PATH, data)
+
+
+# ---- topics -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "partitions"),
+    [
+        (b'{"version":1,"partitions":{"0":[1,2],"1":[2,1]}}', [0, 1]),
+        (b'{"version":1,"partitions":{"10":[1],"9":[1],"0":[1]}}', [0, 9, 10]),
+        (
+            b'{"removing_replicas":{},"partitions":{"0":[0]},"topic_id":"vGcMCkhSTJ-GqCtFvCpNYg","adding_replicas":{},'
+            b'"version":3}',
+            [0],
+        ),
+        (b'{"version":1,"partitions":{}}', []),
+    ],
+)
+def test_partitions_of_a_topic_are_read_in_numeric_order(data: bytes, partitions: list[int]) -> None:
+    assert registry.parse_partitions("t", data) == partitions
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b'{"partitions":{"a":[1]}}', b'{"partitions":null}'])
+def test_a_topic_without_partitions_is_refused_with_path_and_content(data: bytes) -> None:
+    with pytest.raises(ZkConsumerError) as raised:
+        registry.parse_partitions("t", data)
+
+    assert "/brokers/topics/t" in str(raised.value)
+    assert repr(data) in str(raised.value)
+
+
+# ---- brokers ------------------------------------------------------------------------------------------
+
+
+def broker(**content: object) -> bytes:
+    return json.dumps(content).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "endpoint"),
+    [
+        (broker(version=1, host="h1", port=9092, jmx_port=-1, timestamp="1416324113226"), ("h1", 9092)),
+        (
+            broker(version=2, host="h1", port=9092, jmx_port=-1, timestamp="1", endpoints=["PLAINTEXT://h2:9093"]),
+            ("h2", 9093),
+        ),
+        (
+            broker(version=3, host=None, port=-1, endpoints=["SSL://h1:9093", "PLAINTEXT://h1:9094"], rack="r1"),
+            ("h1", 9094),
+        ),
+        (
+            broker(
+                version=4,
+                host=None,
+                port=-1,
+                endpoints=["CLIENTS://h1:1", "INSIDE://h2:2"],
+                listener_security_protocol_map={"CLIENTS": "SASL_SSL", "INSIDE": "PLAINTEXT"},
+            ),
+            ("h2", 2),
+        ),
+        (
+            broker(
+                features={},
+                listener_security_protocol_map={"PLAINTEXT": "PLAINTEXT"},
+                endpoints=["PLAINTEXT://[::1]:9092"],
+                jmx_port=-1,
+                port=9092,
+                host="::1",
+                version=5,
+                timestamp="1416324113226",
+            ),
+            ("::1", 9092),
+        ),
+        (
+            broker(version=2, host="h1", port=9092, endpoints=["PLAINTEXT://h1:1", "PLAINTEXT://h1:2"]),
+            ("h1", 1),
+        ),
+        # A listener that is only called so, and is another thing.
+        (
+            broker(
+                version=4,
+                endpoints=["PLAINTEXT://h1:1", "OTHER://h1:2"],
+                listener_security_protocol_map={"PLAINTEXT": "SSL", "OTHER": "PLAINTEXT"},
+            ),
+            ("h1", 2),
+        ),
+    ],
+    ids=["v1", "v2", "v3", "v4", "v5", "first of two", "misleading name"],
+)
+def test_a_broker_of_every_version_is_read(data: bytes, endpoint: tuple[str, int]) -> None:
+    assert registry.parse_broker("1", data) == endpoint
+
+
+def test_a_broker_without_plaintext_is_refused_with_a_remedy() -> None:
+    data = broker(version=4, host=None, port=-1, endpoints=["SSL://h:1"], listener_security_protocol_map={"SSL": "SSL"})
+
+    with pytest.raises(ZkConsumerError) as raised:
+        registry.parse_broker("7", data)
+
+    assert "broker 7 has no PLAINTEXT listener" in str(raised.value)
+    assert "bootstrap.servers" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"null", b"[]", b"5", b'{"endpoints":5}', b'{"endpoints":[5]}', b'{"endpoints":["PLAINTEXT://h"]}'],
+)
+def test_what_is_no_broker_is_refused_with_path_and_content(data: bytes) -> None:
+    with pytest.raises(ZkConsumerError) as raised:
+        registry.parse_broker("7", data)
+
+    assert "/brokers/ids/7" in str(raised.value) or "broker 7" in str(raised.value)
+    assert repr(data) in str(raised.value)
+
+
+# ---- offsets ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "offset"),
+    [
+        (b"0", 0),
+        (b"42", 42),
+        (b"9223372036854775807", (1 << 63) - 1),
+        (b" 42\n", 42),
+        (b"-1", -1),
+        (b"-5", -1),
+        (b"", -1),
+        (None, -1),
+    ],
+)
+def test_an_offset_is_decimal_text_and_minus_one_where_there_is_none(data: bytes | None, offset: int) -> None:
+    assert registry.parse_offset(data) == offset
+
+
+@pytest.mark.parametrize("data", [b"x", b"1.5", b"1 2", b"\xff"])
+def test_an_offset_that_is_no_number_is_refused(data: bytes) -> None:
+    with pytest.raises(ZkConsumerError, match="not a whole number"):
+        registry.parse_offset(data)

@@ -1,0 +1,685 @@
+"""KafkaStream with queues that are filled by hand: what it hands out, and what it says was consumed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import batches
+import pytest
+from batches import GZIP, Record
+from hypothesis import given
+from hypothesis import strategies as st
+from support import Reader, in_thread, take, wait_for
+
+from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
+from zkconsumer import stream as stream_module
+from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
+from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.message import decoded_message_type, string_decoder
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def entry(offsets: Iterable[int], **options: Any) -> bytes:
+    """Return a batch whose values are its offsets."""
+    return batches.batch([Record(offset, value=b"%d" % offset) for offset in offsets], **options)
+
+
+@dataclass
+class Fed:
+    """A stream with what the connector around it would be told."""
+
+    timeout: float | None = 0.0
+    message_type: type[MessageAndMetadata] = MessageAndMetadata
+    check_crcs: bool = True
+    refetched: list[tuple[PartitionQueue, TopicPartition, int]] = field(default_factory=list)
+    resets: list[TopicPartition] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.queue = StreamQueue()
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
+        self.stream = KafkaStream(
+            "t",
+            "client",
+            self.queue,
+            message_type=self.message_type,
+            timeout=self.timeout,
+            check_crcs=self.check_crcs,
+            refetch=lambda *what: self.refetched.append(what),
+            on_reset=self.resets.append,
+        )
+
+    def acquire(self, partition: TopicPartition = P0, offset: int = 0) -> Fed:
+        self.stream.acquire(partition, offset)
+        self.queues[partition] = PartitionQueue(self.queue, 100)
+        return self
+
+    def put(
+        self,
+        data: bytes,
+        next_offset: int,
+        fetch_offset: int = 0,
+        partition: TopicPartition = P0,
+        aborted: Sequence[tuple[int, int]] = (),
+    ) -> Fed:
+        self.queues[partition].put(Chunk(partition, fetch_offset, next_offset, data, aborted))
+        return self
+
+    def release(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        """Do as the connector does: the queues are closed first."""
+        for partition in partitions:
+            self.queues.pop(partition).close()
+        return self.stream.release(set(partitions))
+
+    @property
+    def consumed(self) -> dict[int, int]:
+        return {p.partition: offset for p, offset in self.stream.positions(handed_out=False).items()}
+
+    @property
+    def handed_out(self) -> dict[int, int]:
+        return {p.partition: offset for p, offset in self.stream.positions(handed_out=True).items()}
+
+
+def offsets(messages: Iterable[MessageAndMetadata]) -> list[int]:
+    return [message.offset for message in messages]
+
+
+def all_that_is_there(stream: Iterable[Any]) -> list[Any]:
+    """Return items up to the timeout."""
+    found: list[Any] = []
+    with pytest.raises(ConsumerTimeoutError):
+        found.extend(iter(stream.__iter__().__next__, None))  # type: ignore[attr-defined]
+    return found
+
+
+# ---- what is handed out ---------------------------------------------------------------------------------
+
+
+def test_messages_have_all_their_fields() -> None:
+    record = Record(7, 1_600_000_000_123, b"key", b"value", (("h", b"1"), ("n", None)))
+    fed = Fed().acquire(offset=7).put(batches.batch([record]), 8, 7)
+
+    assert next(fed.stream) == MessageAndMetadata(
+        "t", 0, 7, b"key", b"value", 1_600_000_000_123, 0, (("h", b"1"), ("n", None))
+    )
+
+
+def test_null_and_empty_keys_and_values_differ() -> None:
+    records = [Record(0, key=None, value=b""), Record(1, key=b"", value=None)]
+    fed = Fed().acquire().put(batches.batch(records), 2)
+
+    assert [(m.key, m.value) for m in take(fed.stream, 2)] == [(None, b""), (b"", None)]
+
+
+def test_messages_of_several_batches_chunks_and_codecs_come_in_order() -> None:
+    fed = Fed().acquire()
+    fed.put(entry(range(3)) + entry(range(3, 5), codec=GZIP), 5)
+    fed.put(entry(range(5, 8)), 8, 5)
+
+    assert offsets(take(fed.stream, 8)) == list(range(8))
+
+
+def test_partitions_take_turns_by_chunk() -> None:
+    fed = Fed().acquire(P0).acquire(P1)
+    fed.put(entry([0]), 1).put(entry([1]), 2, 1)
+    fed.put(entry([0]), 1, partition=P1).put(entry([1]), 2, 1, partition=P1)
+
+    assert [(m.partition, m.offset) for m in take(fed.stream, 4)] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
+def test_messages_below_the_fetch_offset_are_not_handed_out() -> None:
+    """The original's ConsumerIteratorTest: a compressed set 0..9, of which 0..4 are consumed."""
+    inner = [Record(offset) for offset in range(10)]
+    fed = Fed().acquire(offset=5).put(batches.message_set(1, inner, GZIP), 10, 5)
+
+    assert offsets(take(fed.stream, 5)) == [5, 6, 7, 8, 9]
+    with pytest.raises(ConsumerTimeoutError):
+        next(fed.stream)
+    assert fed.consumed == {0: 10}
+
+
+def test_decoders_run_when_a_field_is_read_and_their_errors_do_not_stop_the_stream() -> None:
+    def always_fails(data: bytes | None) -> Any:
+        raise RuntimeError(f"cannot decode {data!r}")
+
+    fed = Fed(message_type=decoded_message_type(string_decoder, always_fails)).acquire().put(entry(range(3)), 3)
+
+    messages = take(fed.stream, 3)
+
+    assert offsets(messages) == [0, 1, 2]
+    assert [message.key for message in messages] == [None, None, None]
+    for message in messages:
+        with pytest.raises(RuntimeError, match=f"cannot decode b'{message.offset}'"):
+            _ = message.value
+
+
+def test_printing_a_stream_does_not_read_it() -> None:
+    fed = Fed().acquire().put(entry([0]), 1)
+
+    assert repr(fed.stream) == str(fed.stream) == "<KafkaStream client t>"
+    assert offsets([next(fed.stream)]) == [0]
+
+
+def test_a_stream_is_its_own_iterator() -> None:
+    stream = Fed().stream
+
+    assert iter(stream) is stream
+    assert iter(stream) is iter(stream)
+
+
+# ---- positions --------------------------------------------------------------------------------------------
+
+
+def test_positions_at_each_step_through_two_chunks() -> None:
+    fed = Fed().acquire(offset=10)
+    fed.put(entry([10, 11, 13]), 15, 10)  # 12 and 14 were compacted away
+    fed.put(entry([15]), 16, 15)
+    steps = [(fed.consumed[0], fed.handed_out[0])]
+
+    for _ in range(4):
+        next(fed.stream)
+        steps.append((fed.consumed[0], fed.handed_out[0]))
+    with pytest.raises(ConsumerTimeoutError):
+        next(fed.stream)
+    steps.append((fed.consumed[0], fed.handed_out[0]))
+
+    assert steps == [
+        (10, 10),  # nothing handed out
+        (10, 11),  # 10 in hand
+        (11, 13),  # 11 in hand, the next one is 13
+        (13, 14),  # 13 in hand
+        (15, 16),  # 15 in hand
+        (16, 16),  # asked for more
+    ]
+
+
+def test_positions_are_kept_for_each_partition() -> None:
+    fed = Fed().acquire(P0, 0).acquire(P1, 100)
+    fed.put(entry([0, 1]), 2).put(entry([100, 101]), 102, 100, P1)
+
+    take(fed.stream, 3)
+
+    assert (fed.consumed, fed.handed_out) == ({0: 2, 1: 100}, {0: 2, 1: 101})
+
+
+def test_the_position_moves_over_records_that_are_never_handed_out() -> None:
+    fed = Fed().acquire(offset=0)
+    fed.put(entry([0]) + batches.batch([], base_offset=1, last_offset=9), 10)
+    next(fed.stream)
+
+    with pytest.raises(ConsumerTimeoutError):
+        next(fed.stream)
+
+    assert (fed.consumed, fed.handed_out) == ({0: 10}, {0: 10})
+
+
+def test_aborted_transactions_and_markers_are_skipped_but_consumed() -> None:
+    data = (
+        entry([0, 1], producer_id=7, transactional=True)
+        + batches.control_batch(2, 7, commit=False)
+        + entry([3], producer_id=7, transactional=True)
+        + batches.control_batch(4, 7, commit=True)
+    )
+    fed = Fed().acquire().put(data, 5, aborted=[(7, 0)])
+
+    assert offsets(all_that_is_there(fed.stream)) == [3]
+    assert fed.consumed == {0: 5}
+
+
+def test_a_position_is_unknown_until_the_start_offset_was_looked_up() -> None:
+    fed = Fed().acquire(offset=-1)
+    before = fed.consumed
+    fed.put(b"", 40, 40)
+    with pytest.raises(ConsumerTimeoutError):
+        next(fed.stream)
+
+    assert (before, fed.consumed, fed.handed_out) == ({0: -1}, {0: 40}, {0: 40})
+    assert fed.resets == [P0]
+
+
+def test_a_reset_moves_the_position_back_when_what_was_queued_before_it_is_consumed() -> None:
+    fed = Fed().acquire(offset=100).put(entry([100]), 101, 100).put(b"", 5, 5).put(entry([5]), 6, 5)
+
+    next(fed.stream)
+    assert (fed.consumed, fed.resets) == ({0: 100}, [])
+    assert next(fed.stream).offset == 5
+    assert (fed.consumed, fed.handed_out, fed.resets) == ({0: 5}, {0: 6}, [P0])
+
+
+def test_a_chunk_is_read_in_pieces_and_positions_hold_across_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "_MESSAGES_AT_ONCE", 2)
+    fed = Fed().acquire().put(b"".join(entry([offset]) for offset in range(7)), 7)
+
+    steps = [(message.offset, fed.consumed[0], fed.handed_out[0]) for message in islice(fed.stream, 7)]
+
+    assert steps == [(offset, offset, offset + 1) for offset in range(7)]
+
+
+# ---- timeout and end ----------------------------------------------------------------------------------------
+
+
+def test_a_timeout_says_what_did_not_come_and_leaves_the_stream_usable() -> None:
+    fed = Fed(timeout=0.02).acquire()
+
+    for _ in range(2):
+        with pytest.raises(ConsumerTimeoutError) as raised:
+            next(fed.stream)
+        assert str(raised.value) == "no record of 't' came within consumer.timeout.ms = 20"
+    fed.put(entry([0]), 1)
+
+    assert next(fed.stream).offset == 0
+
+
+def test_a_stream_without_timeout_waits_for_the_first_message() -> None:
+    fed = Fed(timeout=None).acquire()
+    reading = in_thread(lambda: next(fed.stream).offset)
+
+    fed.put(entry([0]), 1)
+
+    assert reading.result() == 0
+
+
+def test_closing_ends_the_iteration_of_a_waiting_reader_and_for_good() -> None:
+    fed = Fed(timeout=None).acquire().put(entry([0, 1]), 2)
+    reader = Reader(fed.stream)
+    wait_for(lambda: len(reader.seen) == 2)
+
+    fed.stream.close()
+
+    reader.finish()
+    assert offsets(reader.seen) == [0, 1]
+    assert list(fed.stream) == []
+
+
+def test_closing_ends_the_iteration_in_the_middle_of_a_chunk() -> None:
+    fed = Fed().acquire().put(entry(range(10)), 10)
+    take(fed.stream, 3)
+
+    fed.stream.close()
+
+    assert list(fed.stream) == []
+    assert fed.consumed == {}
+
+
+def test_an_error_does_not_come_with_another_one_behind_it() -> None:
+    """A traceback is for the user: how the stream finds out that it has nothing at hand is not of interest."""
+    with pytest.raises(ConsumerTimeoutError) as raised:
+        next(Fed().stream)
+
+    assert raised.value.__context__ is None
+
+
+def test_a_failure_of_a_fetcher_is_raised_once_between_chunks() -> None:
+    fed = Fed().acquire().put(entry([0, 1]), 2)
+    next(fed.stream)
+    fed.queue.fail(ZkConsumerError("no broker"))
+
+    assert next(fed.stream).offset == 1
+    with pytest.raises(ZkConsumerError, match="no broker"):
+        next(fed.stream)
+    assert fed.consumed == {0: 2}
+    with pytest.raises(ConsumerTimeoutError):
+        next(fed.stream)
+
+
+# ---- corrupt records ------------------------------------------------------------------------------------------
+
+
+def damaged(data: bytes) -> bytes:
+    """Return a batch with one bit of its last byte turned."""
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def test_a_corrupt_batch_is_raised_once_and_fetched_again_from_its_offset() -> None:
+    fed = Fed().acquire().put(entry([0, 1]) + damaged(entry([2, 3])) + entry([4]), 5)
+    queue = fed.queues[P0]
+    take(fed.stream, 2)
+
+    with pytest.raises(CorruptRecordError) as raised:
+        next(fed.stream)
+
+    assert raised.value.offset == 2
+    assert "topic 't' partition 0 offset 2" in str(raised.value)
+    assert fed.refetched == [(queue, P0, 2)]
+    assert (fed.consumed, fed.handed_out) == ({0: 2}, {0: 2})
+    with pytest.raises(ConsumerTimeoutError):
+        next(fed.stream)
+    assert len(fed.refetched) == 1
+
+
+def test_nothing_behind_a_corrupt_batch_is_handed_out_before_it_was_fetched_again() -> None:
+    fed = Fed().acquire().put(damaged(entry([0])), 1).put(entry([1]), 2, 1)
+
+    with pytest.raises(CorruptRecordError):
+        next(fed.stream)
+    # What the connector's refetch does: the queue is closed and a new one is filled.
+    fed.queues[P0].close()
+    fed.queues[P0] = fed.queues[P0].renewed()
+    fed.put(entry([0]), 1)
+
+    assert offsets(all_that_is_there(fed.stream)) == [0]
+
+
+def test_a_corrupt_batch_of_one_partition_does_not_disturb_another() -> None:
+    fed = Fed().acquire(P0).acquire(P1)
+    fed.put(damaged(entry([0])), 1).put(entry([0, 1]), 2, partition=P1)
+
+    with pytest.raises(CorruptRecordError):
+        next(fed.stream)
+
+    assert [(m.partition, m.offset) for m in take(fed.stream, 2)] == [(1, 0), (1, 1)]
+    assert fed.consumed == {0: 0, 1: 1}
+
+
+def test_without_the_check_of_checksums_damage_to_a_value_passes() -> None:
+    record = batches.batch([Record(0, value=b"good")])
+    bad = record.replace(b"good", b"gold")
+    fed = Fed(check_crcs=False).acquire().put(bad, 1)
+
+    assert next(fed.stream).value == b"gold"
+
+
+def malformed(offset: int) -> bytes:
+    """Return a batch with a right checksum, whose second record claims a value beyond its end."""
+    records = [Record(offset), Record(offset + 1)]
+    good = batches.encoded_record(records[0], offset, records[0].timestamp)
+    return batches.batch(records, payload=good + batches.varint(6) + b"\x00\x00\x02\x01\x50x")
+
+
+def test_the_position_stays_known_when_a_malformed_record_ends_what_was_read() -> None:
+    fed = Fed().acquire().put(entry([0, 1]) + malformed(2), 4)
+
+    steps = [(message.offset, fed.consumed[0], fed.handed_out[0]) for message in islice(fed.stream, 2)]
+    with pytest.raises(CorruptRecordError) as raised:
+        next(fed.stream)
+
+    assert steps == [(0, 0, 1), (1, 1, 2)]
+    assert (raised.value.offset, fed.refetched[0][2]) == (2, 2)
+    assert (fed.consumed, fed.handed_out) == ({0: 2}, {0: 2})
+
+
+def test_a_header_that_is_not_utf_8_loses_no_record() -> None:
+    """Kafka does not check header keys; whatever is made of this one, its neighbours come too."""
+    odd = Record(1, value=b"1", headers=(("\udcff", b"x"),))
+    data = batches.batch([Record(0, value=b"0"), odd, Record(2, value=b"2")]) + entry([3])
+    fed = Fed().acquire().put(data, 4).put(entry([4]), 5, 4)
+
+    assert offsets(all_that_is_there(fed.stream)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()], ids=["Ctrl-C", "no memory"])
+def test_whatever_ends_the_decoding_of_a_chunk_loses_no_record(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a notebook a loop is interrupted and run again; the records behind must not be taken for consumed."""
+    decode = stream_module.read_messages
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        found = decode(*args, **options)
+        yield next(found)
+        raise error
+
+    monkeypatch.setattr(stream_module, "_MESSAGES_AT_ONCE", 2)
+    monkeypatch.setattr(stream_module, "read_messages", interrupted)
+    fed = Fed().acquire().put(entry([0, 1]) + entry([2, 3]), 4).put(entry([4]), 5, 4)
+    take(fed.stream, 2)
+    with pytest.raises(type(error)):
+        next(fed.stream)
+    monkeypatch.setattr(stream_module, "read_messages", decode)
+
+    for queue, partition, offset in fed.refetched:  # as the connector does
+        queue.close()
+        fed.queues[partition] = queue.renewed()
+        fed.put(entry(range(offset, 5)), 5, offset, partition)
+    assert offsets(all_that_is_there(fed.stream)) == [2, 3, 4]
+
+
+# ---- release -----------------------------------------------------------------------------------------------------
+
+
+def test_releasing_what_was_not_read_returns_where_it_began() -> None:
+    fed = Fed().acquire(offset=5).put(entry([5]), 6, 5)
+
+    assert fed.release(P0) == {P0: 5}
+    assert fed.consumed == {}
+    assert all_that_is_there(fed.stream) == []
+
+
+def test_releasing_in_the_middle_returns_the_message_in_hand_and_hands_out_nothing_more() -> None:
+    fed = Fed().acquire().put(entry(range(10)), 10).put(entry([10]), 11, 10)
+    take(fed.stream, 4)
+
+    assert fed.release(P0) == {P0: 3}
+    assert all_that_is_there(fed.stream) == []
+
+
+def test_releasing_after_all_was_read_and_more_was_asked_for_returns_the_end() -> None:
+    fed = Fed().acquire().put(entry(range(3)), 3)
+
+    assert len(all_that_is_there(fed.stream)) == 3
+    assert fed.release(P0) == {P0: 3}
+
+
+def test_releasing_one_partition_leaves_the_others() -> None:
+    fed = Fed().acquire(P0).acquire(P1)
+    fed.put(entry(range(4)), 4).put(entry(range(2)), 2, partition=P1)
+    take(fed.stream, 2)
+
+    assert fed.release(P0) == {P0: 1}
+    assert [(m.partition, m.offset) for m in all_that_is_there(fed.stream)] == [(1, 0), (1, 1)]
+    assert fed.consumed == {1: 2}
+
+
+def test_releasing_another_partition_does_not_touch_the_one_in_hand() -> None:
+    fed = Fed().acquire(P0).acquire(P1, 9).put(entry(range(4)), 4)
+    take(fed.stream, 2)
+
+    assert fed.release(P1) == {P1: 9}
+    assert offsets(take(fed.stream, 2)) == [2, 3]
+    assert fed.consumed == {0: 3}
+
+
+def test_releasing_what_is_not_held_returns_nothing() -> None:
+    assert Fed().stream.release({P0}) == {}
+
+
+def test_an_unknown_position_is_released_as_unknown() -> None:
+    assert Fed().acquire(offset=-1).release(P0) == {P0: -1}
+
+
+def test_a_partition_that_comes_back_begins_where_its_new_owner_is_told() -> None:
+    fed = Fed().acquire().put(entry(range(4)), 4)
+    take(fed.stream, 2)
+    fed.release(P0)
+    fed.acquire(P0, 1).put(entry(range(1, 4)), 4, 1)
+
+    assert offsets(all_that_is_there(fed.stream)) == [1, 2, 3]
+
+
+def test_a_reset_that_was_queued_before_a_release_changes_nothing_after_it() -> None:
+    fed = Fed().acquire(offset=50)
+    old = fed.queues[P0]
+    fed.stream.release({P0})
+    old.close()
+    old.put(Chunk(P0, 3, 3, b""))
+    fed.acquire(P0, 60)
+
+    all_that_is_there(fed.stream)
+
+    assert (fed.consumed, fed.resets) == ({0: 60}, [])
+
+
+def check_release_while_reading(arrow: bool) -> None:
+    """A reader at full speed; another thread releases at some moment."""
+    total = 6000
+    fed = Fed(timeout=None).acquire()
+    for first in range(0, total, 300):
+        fed.put(b"".join(entry(range(at, at + 10)) for at in range(first, first + 300, 10)), first + 300, first)
+    got: list[int] = []
+    begun = threading.Event()
+
+    def read() -> None:
+        for item in fed.stream.batches(10) if arrow else fed.stream:
+            got.extend(item.column("offset").to_pylist() if arrow else [item.offset])
+            begun.set()
+
+    reading = in_thread(read)
+    assert begun.wait(10)
+    released = fed.release(P0)[P0]
+    size_at_release = len(got)
+    fed.stream.close()
+    reading.result()
+
+    # The position is what was in hand or what came after it, and nothing came later than one item.
+    in_hand = 10 if arrow else 1
+    assert got == list(range(len(got)))
+    assert len(got) - in_hand <= released <= len(got)
+    assert len(got) <= size_at_release + in_hand
+
+
+@pytest.mark.parametrize("arrow", [False, True], ids=["messages", "batches"])
+def test_a_release_while_another_thread_reads_loses_and_doubles_nothing_but_the_item_in_hand(arrow: bool) -> None:
+    for _ in range(40):
+        check_release_while_reading(arrow)
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=4),
+    reads=st.integers(0, 40),
+    at_once=st.integers(1, 5),
+)
+def test_reading_on_from_the_released_position_repeats_one_message_at_most(
+    sizes: list[list[int]], reads: int, at_once: int
+) -> None:
+    chunks, at = [], 0
+    for chunk in sizes:
+        data, first = b"", at
+        for size in chunk:
+            data += entry(range(at, at + size))
+            at += size
+        chunks.append((data, at, first))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream_module, "_MESSAGES_AT_ONCE", at_once)
+        fed = Fed().acquire()
+        for data, next_offset, first in chunks:
+            fed.put(data, next_offset, first)
+        seen: list[int] = []
+        asked_too_often = False
+        for _ in range(reads):
+            try:
+                seen.append(next(fed.stream).offset)
+            except ConsumerTimeoutError:
+                asked_too_often = True
+        consumed, handed_out = fed.consumed[0], fed.handed_out[0]
+        released = fed.release(P0)[P0]
+
+    assert seen == list(range(min(reads, at)))
+    assert handed_out == len(seen)
+    assert consumed == released == (len(seen) if asked_too_often or not seen else len(seen) - 1)
+
+
+# ---- Arrow batches ---------------------------------------------------------------------------------------------
+
+
+def test_batches_hold_the_same_as_messages() -> None:
+    records = [
+        Record(0, 1_600_000_000_000, b"k", b"v", (("h", b"1"),)),
+        Record(1, 1_600_000_000_001, None, b""),
+        Record(3, 1_600_000_000_002, b"", None),
+    ]
+    data = batches.batch(records[:2]) + batches.batch(records[2:], GZIP)
+    messages = take(Fed().acquire().put(data, 4).stream, 3)
+
+    rows = [
+        row
+        for batch in all_that_is_there(Fed().acquire().put(data, 4).stream.batches(include_headers=True))
+        for row in batch.to_pylist()
+    ]
+
+    assert [
+        MessageAndMetadata(
+            row["topic"],
+            row["partition"],
+            row["offset"],
+            row["key"],
+            row["value"],
+            round(row["timestamp"].timestamp() * 1000),
+            row["timestampType"],
+            tuple((header["key"], header["value"]) for header in row["headers"] or ()),
+        )
+        for row in rows
+    ] == messages
+
+
+def test_headers_come_in_batches_only_where_they_are_asked_for() -> None:
+    fed = Fed().acquire().put(entry([0]), 1)
+
+    assert "headers" not in next(fed.stream.batches()).schema.names
+
+
+def test_batches_are_cut_at_the_rows_asked_for_between_entries() -> None:
+    fed = Fed().acquire().put(entry([0, 1]) + entry([2, 3]) + entry(range(4, 9)) + entry([9]), 10)
+
+    found = all_that_is_there(fed.stream.batches(max_rows=4))
+
+    assert [batch.column("offset").to_pylist() for batch in found] == [[0, 1, 2, 3], [4, 5, 6, 7, 8], [9]]
+
+
+def test_positions_at_each_step_of_batches() -> None:
+    fed = Fed().acquire(offset=0).put(entry([0, 1]) + entry([3, 4]), 6)
+    found, steps = fed.stream.batches(max_rows=2), [(fed.consumed[0], fed.handed_out[0])]
+
+    for _ in range(2):
+        next(found)
+        steps.append((fed.consumed[0], fed.handed_out[0]))
+    with pytest.raises(ConsumerTimeoutError):
+        next(found)
+    steps.append((fed.consumed[0], fed.handed_out[0]))
+
+    assert steps == [(0, 0), (0, 2), (3, 5), (6, 6)]
+
+
+def test_asking_for_batches_again_returns_the_same_iterator() -> None:
+    fed = Fed().acquire().put(entry([0]) + entry([1]), 2)
+    first = fed.stream.batches(1)
+
+    assert fed.stream.batches(1) is first
+    assert iter(first) is first
+    assert [next(first).num_rows, next(fed.stream.batches(1)).num_rows] == [1, 1]
+
+
+def test_batches_go_on_after_a_timeout_and_after_a_corrupt_batch() -> None:
+    fed = Fed().acquire(P0).acquire(P1)
+    found: Callable[[], Any] = fed.stream.batches().__next__
+    with pytest.raises(ConsumerTimeoutError):
+        found()
+    fed.put(damaged(entry([0])), 1).put(entry([5]), 6, partition=P1)
+
+    with pytest.raises(CorruptRecordError):
+        found()
+
+    assert fed.refetched == [(fed.queues[P0], P0, 0)]
+    assert found().column("offset").to_pylist() == [5]
+
+
+def test_closing_ends_batches() -> None:
+    fed = Fed().acquire().put(entry([0]) + entry([1]), 2)
+    found = fed.stream.batches(1)
+    next(found)
+
+    fed.stream.close()
+
+    assert list(found) == []
+
+
+def test_releasing_with_a_batch_in_hand_returns_its_first_offset() -> None:
+    fed = Fed().acquire().put(entry([0, 1]) + entry([2, 3]), 4)
+    found = fed.stream.batches(2)
+    take(found, 2)
+
+    assert fed.release(P0) == {P0: 2}
