@@ -1,4 +1,4 @@
-# make demo | test | bench | fuzz | interop | faults | docker-test | clean
+# make demo | test | bench | fuzz | interop | faults | clean
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready

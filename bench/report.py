@@ -44,9 +44,8 @@ def _grid(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def table(results: dict[str, Any]) -> str:
     """Return all medians as reStructuredText."""
     machine = results.get("machine", {})
-    parts = [
-        f"Measured {machine.get('time')} on {machine.get('cpu')}, {machine.get('cores')} cores shared with the brokers.\n"
-    ]
+    where = f"{machine.get('cpu')}, {machine.get('cores')} cores shared with the brokers"
+    parts = [f"Measured {machine.get('time')} on {where}.\n"]
     if "spark" in results:
         rows = []
         for row in results["spark"]:

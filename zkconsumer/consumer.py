@@ -5,6 +5,7 @@ Source: Kafka 1.1 kafka.consumer.ZookeeperConsumerConnector.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Set
 from types import TracebackType
 
@@ -40,7 +41,9 @@ class ZookeeperConsumerConnector:
         self.config = config
         self._log = get_logger("zkconsumer.consumer", group=config.group_id)
         self._parts: _Running | None = None
+        self._lock = threading.Lock()  # guards the next field
         self._closed = False
+        self._shut_down = threading.Event()
 
     def __enter__(self) -> ZookeeperConsumerConnector:
         return self
@@ -79,12 +82,13 @@ class ZookeeperConsumerConnector:
         if self._parts is not None:
             raise MessageStreamsExistError("create_message_streams can be called once per consumer")
         parts = _Running(self.config, topic_count, key_decoder, value_decoder)
+        self._parts = parts  # before it starts, so that shutdown() ends that
         try:
             parts.start()
         except BaseException:
+            self._parts = None
             parts.close()
             raise
-        self._parts = parts
         return parts.streams
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, int] | None = None) -> dict[TopicPartition, int]:
@@ -109,9 +113,16 @@ class ZookeeperConsumerConnector:
 
         Bounded, and idempotent. May be called from any thread.
         """
-        self._closed = True
-        if self._parts is not None:
-            self._parts.close()
+        with self._lock:
+            closing, self._closed = self._closed, True
+        if closing:  # another thread is at it
+            self._shut_down.wait()
+            return
+        try:
+            if self._parts is not None:
+                self._parts.close()
+        finally:
+            self._shut_down.set()
 
     @property
     def consumer_id(self) -> str | None:
@@ -203,7 +214,10 @@ class _Running:
     def commit(self, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
         if offsets is not None:
             return self.member.commit(offsets, may_go_back=True)
-        return self.member.commit(lambda: self._collect(handed_out=True))
+        stored = self.member.commit(lambda: self._collect(handed_out=True))
+        for stream in self._by_thread.values():
+            stream.committed(stored)
+        return stored
 
     def _collect(self, *, handed_out: bool) -> dict[TopicPartition, int]:
         """Return the positions of the streams, as far as they are known."""

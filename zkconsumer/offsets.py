@@ -30,10 +30,10 @@ class ZooKeeperOffsets:
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the next offset to consume of each partition, -1 where none is stored."""
         wanted = list(partitions)
-        nodes = self._session.get_many([self._paths.offset(partition) for partition in wanted])
+        paths = [self._paths.offset(partition) for partition in wanted]
         found = {}
-        for partition, node in zip(wanted, nodes, strict=True):
-            found[partition] = parse_offset(node.data if node else None)
+        for partition, path, node in zip(wanted, paths, self._session.get_many(paths), strict=True):
+            found[partition] = parse_offset(path, node.data if node else None)
             self._seen[partition] = (found[partition], node.version if node else -1)
         return found
 

@@ -6,17 +6,20 @@ Source: Kafka 1.1 kafka.utils.ZkUtils, ZKGroupDirs, kafka.consumer.TopicCount, k
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from zkconsumer.errors import RegistrationError, ZkConsumerError
+from zkconsumer.errors import ConfigurationError, RegistrationError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
 
 BROKER_IDS = "/brokers/ids"
 BROKER_TOPICS = "/brokers/topics"
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 _FILTERS = ("white_list", "black_list")
 
@@ -57,6 +60,14 @@ class GroupPaths:
 def topic_path(topic: str) -> str:
     """The znode that lists a topic's partitions."""
     return f"{BROKER_TOPICS}/{topic}"
+
+
+def check_topic(name: str) -> None:
+    """Refuse what no topic can be called. Source: Kafka 1.1 org.apache.kafka.common.internals.Topic.validate."""
+    if not isinstance(name, str) or name in (".", "..") or not _TOPIC.fullmatch(name):
+        raise ConfigurationError(
+            f"{name!r} cannot be a topic: 1 to 249 ASCII letters, digits, '.', '_' and '-' are expected"
+        )
 
 
 def new_consumer_id(group: str, configured: str | None = None) -> str:
@@ -153,11 +164,14 @@ def parse_broker(node: str, data: bytes) -> Endpoint:
     )
 
 
-def parse_offset(data: bytes | None) -> int:
-    """Return the offset in an offset znode; -1 where there is none, which is what -1 in it means too."""
+def parse_offset(path: str, data: bytes | None) -> int:
+    """Return the offset in the offset znode ``path``; -1 where there is none, which is what -1 in it means too."""
     if not data:
         return -1
     try:
         return max(-1, int(data))
     except ValueError:
-        raise ZkConsumerError(f"an offset znode holds {data[:50]!r}, not a whole number") from None
+        raise ZkConsumerError(
+            f"{path} holds {data[:50]!r}, not a whole number; write the next offset to consume, or delete it to have "
+            "auto.offset.reset applied"
+        ) from None

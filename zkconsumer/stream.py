@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,10 @@ class _Piece:
     size: int
     next_offset: int
     waiting: deque[Any]
+
+    def offset_after(self, items: int) -> int:
+        """Return the next offset to consume once so many items are consumed."""
+        return self.next_offset if items == self.size else self.starts(items)
 
 
 class KafkaStream:
@@ -74,6 +78,7 @@ class KafkaStream:
         self._on_reset = on_reset
         self._lock = threading.Lock()  # guards what follows, for a few assignments at a time
         self._positions: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
         self._piece: _Piece | None = None
         # The application's thread only.
         self._pop: Callable[[], Any] = deque[Any]().popleft
@@ -137,7 +142,8 @@ class KafkaStream:
                 if handed:
                     self._positions[piece.partition] = piece.starts(handed - 1)
                 self._piece = None
-            return {p: self._positions.pop(p) for p in partitions if p in self._positions}
+            released = {p: self._positions.pop(p) for p in partitions if p in self._positions}
+            return {p: max(offset, self._committed.pop(p, -1)) for p, offset in released.items()}
 
     def positions(self, *, handed_out: bool) -> dict[TopicPartition, int]:
         """Return the next offset to consume of each partition, -1 where it is not known yet.
@@ -150,11 +156,14 @@ class KafkaStream:
             piece = self._piece
             if piece is not None:
                 handed = piece.size - len(piece.waiting)
-                if handed == piece.size and handed_out:
-                    positions[piece.partition] = piece.next_offset
-                elif handed:
-                    positions[piece.partition] = piece.starts(handed if handed_out else handed - 1)
-            return positions
+                if handed:
+                    positions[piece.partition] = piece.offset_after(handed if handed_out else handed - 1)
+            return {p: max(offset, self._committed.get(p, -1)) for p, offset in positions.items()}
+
+    def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Count as consumed what the application has committed itself, the item in hand included."""
+        with self._lock:
+            self._committed.update({p: offset for p, offset in offsets.items() if p in self._positions})
 
     def close(self) -> None:
         """End the iteration."""
@@ -223,6 +232,7 @@ class KafkaStream:
                 return  # released meanwhile
             if not len(chunk.data):  # a start offset that was looked up, or looked up anew
                 self._positions[chunk.partition] = chunk.fetch_offset
+                self._committed.pop(chunk.partition, None)
         if not len(chunk.data):
             self._on_reset(chunk.partition)
         elif chunk.fetch_offset != position:

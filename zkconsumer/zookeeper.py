@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
-from zkconsumer.errors import ConfigurationError, OwnershipLostError, ZooKeeperUnavailableError
+from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableError, ZooKeeperUnavailableError
 
 #: Operations in one transaction: the request must fit into ZooKeeper's ``jute.maxbuffer`` of 1 MB.
 TRANSACTION_LIMIT = 1000
@@ -58,15 +58,15 @@ _CONNECTION_ERRORS = (
 )
 
 
-class NodeExists(Exception):
+class NodeExists(RetriableError):
     """The znode to be created is there."""
 
 
-class NodeMissing(Exception):
+class NodeMissing(RetriableError):
     """The znode, or its parent, is not there."""
 
 
-class BadVersion(Exception):
+class BadVersion(RetriableError):
     """The znode has been written since it was read."""
 
 
@@ -87,9 +87,10 @@ class ZooKeeperSession:
         self._events = events
         self._session_timeout = session_timeout
         self._timeout = connection_timeout
-        self._lock = threading.Lock()  # guards the two fields below; held for assignments only
+        self._lock = threading.Lock()  # guards the three fields below; held for assignments only
         self._suspended_at: float | None = None
         self._over = False
+        self._closing = False
         try:
             self._client = KazooClient(
                 hosts, timeout=session_timeout, logger=logging.getLogger("zkconsumer.zookeeper.kazoo")
@@ -124,10 +125,13 @@ class ZooKeeperSession:
             )
 
     def close(self) -> None:
-        """End the session: all ephemeral znodes vanish."""
-        self._client.remove_listener(self._on_state)
-        self._client.stop()
-        self._client.close()
+        """End the session: all ephemeral znodes vanish. May be called from any thread, and again."""
+        with self._lock:
+            closing, self._closing = self._closing, True
+        if not closing:
+            self._client.remove_listener(self._on_state)
+            self._client.stop()
+            self._client.close()
 
     @property
     def session_id(self) -> int:
@@ -172,11 +176,11 @@ class ZooKeeperSession:
         try:
             return result.get(timeout=self._timeout)
         except kazoo_errors.NodeExistsError as error:
-            raise NodeExists from error
+            raise NodeExists(str(error) or "a znode exists that was to be created") from error
         except kazoo_errors.NoNodeError as error:
-            raise NodeMissing from error
+            raise NodeMissing(str(error) or "a znode was deleted meanwhile") from error
         except kazoo_errors.BadVersionError as error:
-            raise BadVersion from error
+            raise BadVersion(str(error) or "a znode was written meanwhile") from error
         except kazoo_errors.SessionExpiredError as error:
             raise OwnershipLostError("the ZooKeeper session has ended; the member registers anew") from error
         except _CONNECTION_ERRORS as error:

@@ -17,7 +17,7 @@ from zkconsumer.devcluster import Admin, DevCluster
 from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import RetriableError
 
-from .faults import Load, Member, start_again
+from .faults import Load, Member
 
 #: Milliseconds after which ZooKeeper takes a silent member for dead; short, since tests wait for it.
 SESSION_TIMEOUT_MS = 2000
@@ -25,7 +25,7 @@ SESSION_TIMEOUT_MS = 2000
 
 @pytest.fixture(scope="package")
 def zkconsumer_cluster() -> Iterator[DevCluster]:
-    """ZooKeeper and two brokers whose deaths are noticed soon."""
+    """ZooKeeper and two brokers that stop at once."""
     with DevCluster(
         brokers=2, broker_config={"zookeeper.session.timeout.ms": 2000, "controlled.shutdown.enable": "false"}
     ) as cluster:
@@ -66,7 +66,7 @@ def member(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Memb
     started: list[Member] = []
 
     def start(topics: dict[str, int], **settings: object) -> Member:
-        started.append(Member(config(**settings), topics))
+        started.append(Member(config(**{"consumer_timeout_ms": -1} | settings), topics))
         return started[-1]
 
     yield start
@@ -93,13 +93,15 @@ def heal(cluster: DevCluster) -> None:
     servers = (cluster.zookeeper, *cluster.brokers)
     for server in servers:
         server.resume()
-    dead = [broker for broker in cluster.brokers if not broker.is_running]
     cluster.zookeeper.start()
     client = KazooClient(cluster.zookeeper.connect)
     client.start(timeout=PATIENCE)
     try:
-        for broker in dead:
-            start_again(broker, client)
+        for broker in cluster.brokers:
+            if not broker.is_running:
+                if client.exists(f"/brokers/ids/{broker.node}"):
+                    client.delete(f"/brokers/ids/{broker.node}")
+                broker.start()
         wait_for(lambda: len(client.get_children("/brokers/ids")) == len(cluster.brokers), what="all are registered")
     finally:
         client.stop()

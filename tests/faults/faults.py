@@ -268,10 +268,12 @@ def expire(cluster: DevCluster, member: Member) -> int:
     return int(identity[0])
 
 
-def start_again(broker: Broker, zk: KazooClient) -> None:
-    """Start a broker that was killed, once ZooKeeper has taken note of its end; before, it would not start."""
-    wait_for(lambda: zk.exists(f"/brokers/ids/{broker.node}") is None, what=f"{broker.name} is forgotten")
-    broker.start()
+def kill(broker: Broker, zk: KazooClient) -> None:
+    """Kill a broker and have ZooKeeper forget it now, not only when its session is over."""
+    broker.kill()
+    if json.loads(zk.get("/controller")[0])["brokerid"] == broker.node:
+        zk.delete("/controller")
+    zk.delete(f"/brokers/ids/{broker.node}")
 
 
 def end_offsets(cluster: DevCluster, topic: str, partitions: int) -> dict[int, int]:

@@ -9,7 +9,7 @@ from support import by_partition, numbers, produce, stored, wait_for
 
 from zkconsumer.devcluster import DevCluster
 
-from .faults import Load, Member, end_offsets, seconds, start_again, texts, wait_until_all_is_read
+from .faults import Load, Member, end_offsets, kill, seconds, texts, wait_until_all_is_read
 from .transaction_log import group_history
 
 Members = Callable[..., Member]
@@ -25,8 +25,8 @@ def test_a_broker_that_is_killed_and_restarted_is_read_on_without_a_gap_or_a_rep
     one = member({name: 2})
     one.wait_for_more(500)
     rebalances = one.core.rebalances
-    cluster.brokers[0].kill()
-    start_again(cluster.brokers[0], zk)
+    kill(cluster.brokers[0], zk)
+    cluster.brokers[0].start()
     one.wait_for_more(2000)
     writer.stop()
     assert wait_until_all_is_read(cluster, name, 4, [one]) == 0
@@ -92,10 +92,10 @@ def test_a_new_leader_is_found_when_the_preferred_one_dies(
     one.wait_for_more(500)
     writer.stop()
     wait_until_all_is_read(cluster, name, 4, [one])  # what is read is replicated
-    cluster.brokers[0].kill()
+    kill(cluster.brokers[0], zk)
     writer = load(name, 4)
     one.wait_for_more(500)
-    start_again(cluster.brokers[0], zk)
+    cluster.brokers[0].start()
     one.wait_for_more(500)
     writer.stop()
     assert wait_until_all_is_read(cluster, name, 4, [one]) == 0

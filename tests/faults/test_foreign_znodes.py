@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NotEmptyError
-from support import members, numbers, owners, produce, take, values, wait_for, wait_until_equal
+from support import members, numbers, owners, produce, stored, take, values, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -196,11 +196,24 @@ def test_a_group_that_somebody_deletes_is_made_again_and_nothing_is_lost(
         except NotEmptyError:
             pass  # the members are already making it again
         wait_until_equal(lambda: members(zk, group), sorted(one.core.consumer_id for one in both))
-        wait_until_equal(lambda: sorted(owners(zk, group, name)), [0, 1, 2, 3])
         for one in both:
             one.wait_for_more(50)
     writer.stop()
     wait_until_all_is_read(cluster, name, 4, both)
+
+
+def test_an_owner_znode_that_somebody_deletes_is_made_again_with_the_next_rebalance(
+    member: Members, load: Loads, topic: Topics, peer: Peer, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=4)
+    load(name, 4)
+    one = member({name: 1}, consumer_id="b")
+    for number in range(4):
+        zk.delete(f"/consumers/{group}/owners/{name}/{number}")
+    peer.register({name: 1})
+    wait_until_equal(lambda: sorted(owners(zk, group, name)), [2, 3])
+    assert one.owned == [2, 3]
+    one.wait_for_more(50)
 
 
 @pytest.fixture

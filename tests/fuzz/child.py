@@ -94,9 +94,7 @@ class Plain(tuple[Any, ...]):
 class Fuzzer:
     """One process's work."""
 
-    def __init__(
-        self, native: Any, twin: Any, corpus: tuple[list[bytes], list[Any]], seed: int, compared: int
-    ) -> None:
+    def __init__(self, native: Any, twin: Any, corpus: tuple[list[bytes], list[Any]], seed: int, compared: int) -> None:
         self.native, self.twin, self.seed, self.compared = native, twin, seed, compared
         self.entries, self.payloads = corpus
         self.heap = Heap()
@@ -119,9 +117,7 @@ class Fuzzer:
             self.content_of_an_entry()
         self.heap.release()
         if sys.getrefcount(self.topic) != references:
-            raise AssertionError(
-                f"{sys.getrefcount(self.topic) - references} references to the topic were left"
-            )
+            raise AssertionError(f"{sys.getrefcount(self.topic) - references} references to the topic were left")
 
     def entries_of_a_chunk(self) -> None:
         """Walk a chunk as ``ChunkReader`` does."""
@@ -170,9 +166,7 @@ class Fuzzer:
         self.wild_calls(view)
         if magic < 2:
             self.call("scan", view, 0, I64_MIN, I64_MAX, I64_MAX, I64_MAX, rng.randrange(2))
-        self.decode(
-            view, 0, len(view), (magic, attributes, base_offset, first, last, rows), rows, I64_MIN, I64_MAX
-        )
+        self.decode(view, 0, len(view), (magic, attributes, base_offset, first, last, rows), rows, I64_MIN, I64_MAX)
 
     # ---- calls ----
 
@@ -213,9 +207,7 @@ class Fuzzer:
             count,
         )
         if size <= 2000:
-            self.decode(
-                view, start, end, numbers, rng.randrange(20), rng.choice(CORNERS_64), rng.choice(CORNERS_64)
-            )
+            self.decode(view, start, end, numbers, rng.randrange(20), rng.choice(CORNERS_64), rng.choice(CORNERS_64))
 
     def decode(
         self, view: memoryview, start: int, end: int, numbers: tuple[int, ...], rows: int, low: int, high: int
@@ -281,9 +273,7 @@ class Fuzzer:
         expected = [failed, bytes(counters), *map(bytes, columns), *map(bytes, header_columns or ())]
         if result != expected:
             where = [i for i, (one, other) in enumerate(zip(result, expected, strict=True)) if one != other]
-            raise AssertionError(
-                f"decode{args}: {result[:2]}, but in Python {expected[:2]}; differs in {where}"
-            )
+            raise AssertionError(f"decode{args}: {result[:2]}, but in Python {expected[:2]}; differs in {where}")
 
     def messages(self, rows: int, columns: tuple[Any, Any], is_sound: bool) -> None:
         """Make messages of columns as they are, then of offsets that are wrong, and of too many rows."""
@@ -336,9 +326,7 @@ class Fuzzer:
             elif kind == 2:
                 data[at] = rng.randrange(256)
             elif kind == 3 and at + 4 <= len(data):
-                struct.pack_into(
-                    ">i", data, at, rng.choice((*CORNERS_32, len(data) - at, len(data) - at - 4))
-                )
+                struct.pack_into(">i", data, at, rng.choice((*CORNERS_32, len(data) - at, len(data) - at - 4)))
             elif kind == 4:
                 del data[at : at + rng.choice((1, 1, 2, 8, 40))]
             elif kind == 5:
@@ -369,9 +357,7 @@ class Fuzzer:
         }[fmt[1]]
         value = rng.choice((*corners, old - 1, old + 1, old ^ 1, old ^ 8))
         bits = 8 * struct.calcsize(fmt)
-        struct.pack_into(
-            fmt, data, at + position, (value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
-        )
+        struct.pack_into(fmt, data, at + position, (value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)))
 
     def put_checksums_right(self, data: bytearray) -> None:
         for at, end in bounds(data):
@@ -412,9 +398,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--runs", type=int)
     parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument(
-        "--compared", type=int, default=4, help="compare every so many executions, 0 for none"
-    )
+    parser.add_argument("--compared", type=int, default=4, help="compare every so many executions, 0 for none")
     options = parser.parse_args()
     corpus = pickle.loads(Path(options.corpus).read_bytes())
     native, twin = load("_decode", options.module), load("decode_py", options.twin)

@@ -27,8 +27,7 @@ def _random_records(rng: random.Random, start: int, count: int, size: int) -> li
     records, offset = [], start
     for _ in range(count):
         headers = tuple(
-            (rng.choice(["", "h", "name", "\u00fc\u20ac"]), _random_bytes(rng, 20))
-            for _ in range(rng.randrange(4))
+            (rng.choice(["", "h", "name", "\u00fc\u20ac"]), _random_bytes(rng, 20)) for _ in range(rng.randrange(4))
         )
         timestamp = rng.choice([1_600_000_000_000 + rng.randrange(-100_000, 100_000), -1, 0, 1 << 62])
         key, value = _random_bytes(rng, size), _random_bytes(rng, size)
@@ -47,9 +46,7 @@ def make_corpus(seed: int, path: Path) -> None:
             for log_append_time in (None, 1_700_000_000_000) if magic else (None,):
                 records = _random_records(rng, 100, rng.randrange(1, 12), 40)
                 entries.append(
-                    batches.entry(
-                        magic, records, codec, log_append_time=log_append_time, raw_snappy=rng.random() < 0.5
-                    )
+                    batches.entry(magic, records, codec, log_append_time=log_append_time, raw_snappy=rng.random() < 0.5)
                 )
         records = _random_records(rng, 0, rng.randrange(1, 20), 60)
         if magic == 2:

@@ -18,9 +18,7 @@ _SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 _PROBE = "int probe(const int *p) { return p[1] + 1; }\n"
 
 #: No leak check: the interpreter itself leaves memory behind.
-_ASAN_OPTIONS = (
-    "detect_leaks=0:abort_on_error=0:exitcode=99:allocator_may_return_null=1:quarantine_size_mb=32"
-)
+_ASAN_OPTIONS = "detect_leaks=0:abort_on_error=0:exitcode=99:allocator_may_return_null=1:quarantine_size_mb=32"
 _UBSAN_OPTIONS = "print_stacktrace=1:halt_on_error=1:exitcode=99"
 
 

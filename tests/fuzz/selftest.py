@@ -134,7 +134,5 @@ def run(folder: Path, seed: int, source: Path, wanted: list[str]) -> int:
         else:
             print(f"fuzz: without check {name}: SOMETHING ELSE in {took}: {what}", flush=True)
     if missed:
-        print(
-            f"fuzz: the fuzzer does not notice that a check is missing: {', '.join(missed)}", file=sys.stderr
-        )
+        print(f"fuzz: the fuzzer does not notice that a check is missing: {', '.join(missed)}", file=sys.stderr)
     return 1 if missed else 0

@@ -15,7 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 from support import Reader, in_thread, members, numbers, owners, produce, stored, take, wait_until_equal
 
-from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
+from zkconsumer import ConsumerConfig, KafkaStream, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ClosedError, ConfigurationError, MessageStreamsExistError, ZooKeeperUnavailableError
 
@@ -70,6 +70,23 @@ def test_shutdown_from_several_threads_at_once_is_fine(topic: Topic, consumer: C
 
     for call in [in_thread(connector.shutdown) for _ in range(4)]:
         call.result()
+
+
+def test_shutdown_within_a_shutdown_of_the_same_thread_does_not_wait_for_itself(
+    topic: Topic, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a second SIGTERM's handler shuts down a consumer that is leaving its with block."""
+    connector = consumer()
+    connector.create_message_streams({topic(): 1})
+    close = KafkaStream.close
+
+    def interrupted(stream: KafkaStream) -> None:
+        connector.shutdown()
+        close(stream)
+
+    monkeypatch.setattr(KafkaStream, "close", interrupted)
+
+    in_thread(connector.shutdown).result(10)
 
 
 def test_shutdown_in_the_reading_thread_ends_the_loop(admin: Any, topic: Topic, consumer: Consumer) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+
 from zkconsumer import TopicPartition
 from zkconsumer.rebalance.assignors import assign_range, threads_by_topic
 from zkconsumer.registry import GroupPaths, Registration, parse_partitions, topic_path

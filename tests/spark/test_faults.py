@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import psutil
 import pytest
@@ -12,7 +11,7 @@ from faults.conftest import heal
 from faults.faults import Load, Member, end_offsets, start_again
 from faults.test_corrupt_records import change_second_batch
 from kazoo.client import KazooClient
-from support import PATIENCE, in_thread, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from support import PATIENCE, in_thread, members, numbers, owners, produce, stored, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster

@@ -64,7 +64,7 @@ def test_a_query_on_a_quiet_topic_has_stored_its_last_batch_and_is_gone_at_once_
         produce(admin, name, 0, numbers(0, 30))
         produce(admin, name, 1, numbers(0, 10))
         one.wait_for_records(end // 30 * 40)
-        wait_until_equal(lambda: stored(zk, group, name), {0: str(end), 1: str(end // 3)}, 5)  # noqa: B023
+        wait_until_equal(lambda: stored(zk, group, name), {0: str(end), 1: str(end // 3)}, 5)
     [consumer_id] = members(zk, group)
     assert owners(zk, group, name) == {0: f"{consumer_id}-0", 1: f"{consumer_id}-0"}
     one.wait_for(lambda: one.state.get("lag") == 0)

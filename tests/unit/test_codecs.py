@@ -78,9 +78,7 @@ def test_xxh32_agrees_with_another_implementation(data: bytes) -> None:
 def test_content_written_by_kafka_is_the_same_in_every_codec() -> None:
     plain = batches.GOLDEN["2 none"][61:]
     packed = {codec: batches.GOLDEN[f"2 {CODEC_NAMES[codec]}"][61:] for codec in (GZIP, SNAPPY, LZ4, ZSTD)}
-    assert {codec: decompressed(codec, data) for codec, data in packed.items()} == dict.fromkeys(
-        packed, plain
-    )
+    assert {codec: decompressed(codec, data) for codec, data in packed.items()} == dict.fromkeys(packed, plain)
 
 
 def test_lz4_header_checksum_of_format_0_is_refused_in_later_formats() -> None:
@@ -230,9 +228,7 @@ def test_random_damage_gives_content_or_a_value_error(codec: int, data: st.DataO
 
 
 @pytest.mark.parametrize("size", [1 << 20, 1 << 28, (1 << 31) - 1, (1 << 32) - 1, (1 << 35) - 1])
-def test_snappy_block_that_claims_much_is_refused_before_memory_is_taken(
-    pool: pa.MemoryPool, size: int
-) -> None:
+def test_snappy_block_that_claims_much_is_refused_before_memory_is_taken(pool: pa.MemoryPool, size: int) -> None:
     block = bytearray()
     while size >= 0x80:
         block.append(size & 0x7F | 0x80)

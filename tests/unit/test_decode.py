@@ -71,9 +71,7 @@ def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
     return TWINS[request.param]
 
 
-def chunk_of(
-    data: Any, fetch_offset: int = 0, until: int = NO_LIMIT, aborted: Sequence[tuple[int, int]] = ()
-) -> Chunk:
+def chunk_of(data: Any, fetch_offset: int = 0, until: int = NO_LIMIT, aborted: Sequence[tuple[int, int]] = ()) -> Chunk:
     """Return a chunk as a fetcher makes it, or as it does of an entry too large to be fetched whole."""
     next_offset, complete = _decode.next_offset(data)
     return Chunk(PARTITION, fetch_offset, next_offset if complete else fetch_offset, data, aborted, until)
@@ -104,9 +102,7 @@ def read(chunk: Chunk | bytes, *, check_crcs: bool = True, max_rows: int = 1 << 
     return out
 
 
-def arrow_batches(
-    chunk: Chunk | bytes, **options: Any
-) -> tuple[list[tuple[Any, int]], CorruptRecordError | None]:
+def arrow_batches(chunk: Chunk | bytes, **options: Any) -> tuple[list[tuple[Any, int]], CorruptRecordError | None]:
     """Read Arrow batches, until the end or the error; each must be valid and have the schema."""
     chunk = chunk if isinstance(chunk, Chunk) else chunk_of(chunk)
     reader, out = ArrowReader(**options), []
@@ -150,9 +146,7 @@ def read_arrow(chunk: Chunk | bytes, *, headers: bool = True, **options: Any) ->
 def in_microseconds(rows: Sequence[Expected], headers: bool = True) -> list[Expected]:
     """Return the rows as Arrow batches have them."""
     return [
-        row._replace(
-            timestamp=max(I64_MIN, min(I64_MAX, 1000 * row.timestamp)), headers=row.headers if headers else ()
-        )
+        row._replace(timestamp=max(I64_MIN, min(I64_MAX, 1000 * row.timestamp)), headers=row.headers if headers else ())
         for row in rows
     ]
 
@@ -178,9 +172,7 @@ class Part(NamedTuple):
 
 
 timestamps = (
-    st.integers(-1, 1 << 45)
-    | st.sampled_from([I64_MIN, I64_MAX, I64_MAX // 1000, 0])
-    | st.integers(I64_MIN, I64_MAX)
+    st.integers(-1, 1 << 45) | st.sampled_from([I64_MIN, I64_MAX, I64_MAX // 1000, 0]) | st.integers(I64_MIN, I64_MAX)
 )
 contents = st.none() | st.binary(max_size=30) | st.binary(max_size=3).map(lambda piece: piece * 50)
 header_lists = st.lists(st.tuples(st.text(max_size=6), contents), max_size=3).map(tuple)
@@ -420,9 +412,7 @@ def test_reader_may_be_used_for_several_partitions() -> None:
         data = batches.batch([Record(at) for at in range(rows)])
         ((batch, after),) = reader.read(Chunk(partition, 0, rows, data))
         assert (len(batch), after) == (rows, rows)
-        assert set(zip(batch["topic"].to_pylist(), batch["partition"].to_pylist(), strict=True)) == {
-            partition
-        }
+        assert set(zip(batch["topic"].to_pylist(), batch["partition"].to_pylist(), strict=True)) == {partition}
 
 
 # ---- timestamps ------------------------------------------------------------------------------------
@@ -457,9 +447,7 @@ def test_timestamp_type_tells_who_set_the_time(magic: int, codec: int) -> None:
         (I64_MIN, I64_MIN),
     ],
 )
-def test_timestamps_become_microseconds_and_end_at_the_limits(
-    magic: int, milliseconds: int, microseconds: int
-) -> None:
+def test_timestamps_become_microseconds_and_end_at_the_limits(magic: int, milliseconds: int, microseconds: int) -> None:
     data = batches.entry(magic, [Record(0, 5), Record(1, milliseconds)])
     assert [row.timestamp for row in read(data).rows] == [5, milliseconds]
     assert [row.timestamp for row in read_arrow(data).rows] == [5000, microseconds]
@@ -546,9 +534,7 @@ def test_chunk_may_be_a_view_and_tells_its_size() -> None:
 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("garbage", [b"\xaa", b"\x7f", b"\xff"])
-def test_columns_do_not_show_what_was_in_their_memory_before(
-    monkeypatch: pytest.MonkeyPatch, garbage: bytes
-) -> None:
+def test_columns_do_not_show_what_was_in_their_memory_before(monkeypatch: pytest.MonkeyPatch, garbage: bytes) -> None:
     """Also where they are written elsewhere, by Spark's Arrow, which looks at more than pyarrow does."""
 
     def used_before(size: int) -> Any:
@@ -763,9 +749,7 @@ def test_crc_is_not_checked_where_that_was_not_asked_for(magic: int) -> None:
     assert read(data).error is not None
 
 
-@pytest.mark.parametrize(
-    "name", ["0 none", "0 lz4", "1 none append", "1 snappy", "2 none", "2 gzip", "2 ABORT"]
-)
+@pytest.mark.parametrize("name", ["0 none", "0 lz4", "1 none append", "1 snappy", "2 none", "2 gzip", "2 ABORT"])
 def test_every_flipped_bit_that_a_crc_covers_is_noticed(twin: Any, name: str) -> None:
     first = next(batches.entry_bounds(GOLDEN[name]))[1]
     entry = GOLDEN[name][:first]
@@ -856,9 +840,7 @@ _GOOD = _record(b"\x00\x00\x00\x01\x01\x00")
         pytest.param(_record(b"\x00\x00\x02\x03\x01\x00"), id="key length -2"),
         pytest.param(_record(b"\x00\x00\x02\x0c\x01\x00\x00"), id="key longer than the record"),
         pytest.param(_record(b"\x00\x00\x02\x01\x03\x00"), id="value length -2"),
-        pytest.param(
-            _record(b"\x00\x00\x02\x01\x04v\x00", 7)[:-1] + b"\x00", id="value takes the header count"
-        ),
+        pytest.param(_record(b"\x00\x00\x02\x01\x04v\x00", 7)[:-1] + b"\x00", id="value takes the header count"),
         pytest.param(_record(b"\x00\x00\x02\x01\x01\x01"), id="header count -1"),
         pytest.param(_record(b"\x00\x00\x02\x01\x01\x02"), id="header missing"),
         pytest.param(_record(b"\x00\x00\x02\x01\x01\xfe\xff\xff\xff\x0f"), id="many headers missing"),
@@ -985,11 +967,7 @@ def test_damaged_compression_is_a_corrupt_record(magic: int, codec: int, data: s
     """Behind a checksum that fits, as when the producer's memory was damaged."""
     records = [Record(at, value=b"the quick brown fox %d" % at) for at in range(20)]
     whole = batches.entry(magic, records, codec)
-    start = (
-        61
-        if magic == 2
-        else whole.index(batches.compress(codec, b"", magic)[:2] if codec != SNAPPY else b"\x82S")
-    )
+    start = 61 if magic == 2 else whole.index(batches.compress(codec, b"", magic)[:2] if codec != SNAPPY else b"\x82S")
     damaged = bytearray(whole)
     if data.draw(st.booleans()):
         for _ in range(data.draw(st.integers(1, 3))):
@@ -1112,11 +1090,7 @@ def transactions(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int, bool]], l
     running: dict[int, tuple[int, list[int]]] = {}
     aborted: list[tuple[int, int, int]] = []
     steps = [
-        *draw(
-            st.lists(
-                st.tuples(st.integers(1, 3), st.sampled_from(["write"] * 3 + ["plain", "end"])), max_size=14
-            )
-        ),
+        *draw(st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["write"] * 3 + ["plain", "end"])), max_size=14)),
         *((producer, "end") for producer in (1, 2, 3)),
     ]
     for producer, step in steps:
@@ -1303,9 +1277,7 @@ def caught(function: Any, *args: Any) -> Any:
 @given(data=mutants(), numbers=st.data())
 @settings(max_examples=300)
 def test_twins_scan_and_measure_mutated_entries_alike(data: bytes, numbers: st.DataObject) -> None:
-    start, end = sorted(
-        numbers.draw(st.tuples(*[st.integers(0, len(data)) | st.sampled_from([0, len(data)])] * 2))
-    )
+    start, end = sorted(numbers.draw(st.tuples(*[st.integers(0, len(data)) | st.sampled_from([0, len(data)])] * 2)))
     start = numbers.draw(st.sampled_from([start, 0, 0, -1, len(data) + 1]))
     from_offset, until = numbers.draw(offsets), numbers.draw(offsets)
     limits = numbers.draw(st.tuples(st.integers(-1, 10), st.integers(-1, 500)))

@@ -26,7 +26,6 @@ def script(path: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_decoder_survives_mutated_batches_for_half_a_minute() -> None:
     done = fuzz("--seconds", "30")

@@ -343,6 +343,9 @@ def test_what_is_no_broker_is_refused_with_path_and_content(data: bytes) -> None
 # ---- offsets ------------------------------------------------------------------------------------------
 
 
+OFFSET = "/consumers/g/offsets/t/0"
+
+
 @pytest.mark.parametrize(
     ("data", "offset"),
     [
@@ -357,10 +360,13 @@ def test_what_is_no_broker_is_refused_with_path_and_content(data: bytes) -> None
     ],
 )
 def test_an_offset_is_decimal_text_and_minus_one_where_there_is_none(data: bytes | None, offset: int) -> None:
-    assert registry.parse_offset(data) == offset
+    assert registry.parse_offset(OFFSET, data) == offset
 
 
 @pytest.mark.parametrize("data", [b"x", b"1.5", b"1 2", b"\xff"])
-def test_an_offset_that_is_no_number_is_refused(data: bytes) -> None:
-    with pytest.raises(ZkConsumerError, match="not a whole number"):
-        registry.parse_offset(data)
+def test_an_offset_that_is_no_number_is_refused_with_path_and_content(data: bytes) -> None:
+    with pytest.raises(ZkConsumerError, match="not a whole number") as raised:
+        registry.parse_offset(OFFSET, data)
+
+    assert OFFSET in str(raised.value)
+    assert repr(data) in str(raised.value)

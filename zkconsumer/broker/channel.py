@@ -132,7 +132,13 @@ class BrokerChannel:
         with self.exchange(request) as frame:
             reply = request.header.get_response_class()
             flexible = reply.flexible_version_q(request.API_VERSION) and request.API_KEY != 18
-            return reply.decode(memoryview(frame.read(frame.left))[1 if flexible else 0 :])
+            body = memoryview(frame.read(frame.left))[1 if flexible else 0 :]
+            try:
+                return reply.decode(body)
+            except Exception as error:  # the generated decoders fail in many ways on bytes that are not theirs
+                raise BrokerUnavailableError(
+                    f"broker {self.endpoint} sent an answer that is not one to {type(request).__name__}: {error!r}"
+                ) from error
 
     @contextlib.contextmanager
     def exchange(self, request: Any) -> Iterator[Frame]:

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from zkconsumer.errors import ZkConsumerError
 
-# $$ stays the shell's own process id after exec, so it is the server's.
-_WITH_LIFELINE = '( cat <&3 >/dev/null; kill -9 $$ 2>/dev/null ) & exec "$@" 3<&-'
+# The pipe comes as standard input, whatever its number here: dash knows descriptors up to 9 only. $$ stays the
+# shell's own process id after exec, so it is the server's.
+_WITH_LIFELINE = 'exec 3<&0 </dev/null; ( cat <&3 >/dev/null; kill -9 $$ 2>/dev/null ) & exec "$@" 3<&-'
 
 
 class ServerFailedError(ZkConsumerError):
@@ -82,12 +83,11 @@ class ServerProcess:
         try:
             with self.log.with_suffix(".out").open("ab") as out:
                 self._process = subprocess.Popen(
-                    ["/bin/sh", "-c", f"exec 3<&{reading}; {_WITH_LIFELINE}", "sh", *self._command],
+                    ["/bin/sh", "-c", _WITH_LIFELINE, "sh", *self._command],
                     cwd=self._folder,
-                    stdin=subprocess.DEVNULL,
+                    stdin=reading,
                     stdout=out,
                     stderr=out,
-                    pass_fds=(reading,),
                     start_new_session=True,  # Ctrl-C in a terminal is for the parent, which stops us in order
                 )
         finally:

@@ -141,7 +141,7 @@ class Broker(ServerProcess):
         return True
 
 
-_COMMON: dict[str, object] = {
+BROKER_PROPERTIES: dict[str, object] = {
     "num.network.threads": 2,
     "num.io.threads": 4,
     "num.partitions": 1,
@@ -168,7 +168,7 @@ def zookeeper_brokers(
     for node in range(count):
         port = free_port()
         properties = {
-            **_COMMON,
+            **BROKER_PROPERTIES,
             "broker.id": node,
             "listeners": f"PLAINTEXT://127.0.0.1:{port}",
             "zookeeper.connect": zookeeper_connect,
@@ -188,7 +188,7 @@ def kraft_brokers(count: int, folder: Path, version: str, extra: Mapping[str, ob
     for node in range(count):
         port = free_port()
         properties = {
-            **_COMMON,
+            **BROKER_PROPERTIES,
             "node.id": node,
             "process.roles": "broker,controller" if node == 0 else "broker",
             "listeners": f"PLAINTEXT://127.0.0.1:{port}"

@@ -588,7 +588,9 @@ static PyObject *decode(PyObject *self, PyObject *args) {
     }
     const State *s = &c.at;
     if (s->row < 0 || s->key_bytes < 0 || s->value_bytes < 0 || s->headers < 0 || s->header_key_bytes < 0 ||
-        s->header_value_bytes < 0 || (size_t)s->key_bytes > c.key.room || (size_t)s->value_bytes > c.value.room ||
+        s->header_value_bytes < 0 || s->key_nulls < 0 || s->key_nulls > s->row || s->value_nulls < 0 ||
+        s->value_nulls > s->row || s->header_lists_null < 0 || s->header_lists_null > s->row ||
+        (size_t)s->key_bytes > c.key.room || (size_t)s->value_bytes > c.value.room ||
         (has_headers && ((size_t)s->header_key_bytes > c.header_key.room ||
                          (size_t)s->header_value_bytes > c.header_value.room))) {
         PyErr_SetString(PyExc_IndexError, "state lies outside of the columns");

@@ -157,7 +157,10 @@ class ChunkReader:
                 yield from self._decoded(parts, timestamp_scale)
                 parts, rows, size = [], 0, 0
             if damage is not None:
-                raise damage
+                try:
+                    raise damage
+                finally:
+                    damage = None  # else it and its frames, with the chunk, keep each other alive
             if part is None:
                 return
             parts.append(part)
@@ -277,7 +280,10 @@ class ChunkReader:
         if counts["rows"]:
             yield Decoded(chunk.partition, counts["rows"], next_offset, buffers.columns, buffers.headers, counts)
         if damage is not None:
-            raise damage
+            try:
+                raise damage
+            finally:
+                damage = None
 
     def _malformed(self, part: _Part, failed: int) -> tuple[CorruptRecordError, int]:
         """Return the error for a part that could not be decoded from byte ``failed`` on, and where that is."""

@@ -115,14 +115,19 @@ class ConsumerFetcherManager:
 
         The partition gets a new queue, so that an answer that is under way ends in the closed one.
         """
+        fresh = queue.renewed()
         with self._lock:
             info = self._infos.get(partition)
-        if info is None or info.queue is not queue:
-            return  # released meanwhile
-        self.remove_partitions([partition])
+            if info is None or info.queue is not queue:
+                return  # released meanwhile
+            renewed = PartitionTopicInfo(partition, fresh, offset, info.until, info.reset)
+            self._infos[partition] = renewed
+            fetchers = list(self._fetchers.values())
+        self._leader_finder.remove_no_leader_partitions([partition])
+        for fetcher in fetchers:
+            fetcher.remove_partitions([partition])
         queue.close()
-        renewed = PartitionTopicInfo(partition, queue.renewed(), offset, info.until, info.reset)
-        self.add_partitions([renewed])
+        self._leader_finder.add_no_leader_partitions([renewed])
 
     @property
     def infos(self) -> list[PartitionTopicInfo]:
@@ -151,7 +156,7 @@ class ConsumerFetcherManager:
                     grouped.setdefault(key, (endpoint, []))[1].append(info)
             for (node, number), (endpoint, infos) in grouped.items():
                 fetcher = self._fetchers.get((node, number))
-                if fetcher is not None and fetcher.endpoint != endpoint:  # the broker moved
+                if fetcher is not None and (fetcher.endpoint != endpoint or fetcher.has_ended):  # the broker moved
                     replaced.append(fetcher)
                     fetcher = None
                 if fetcher is None:

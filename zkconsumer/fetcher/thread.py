@@ -104,6 +104,7 @@ class ConsumerFetcherThread:
         self._partition_map: dict[TopicPartition, PartitionTopicInfo] = {}
         self._wakeup = threading.Event()
         self._stopping = False
+        self.has_ended = False
         self._wait_ms = settings.max_wait_ms
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -148,10 +149,13 @@ class ConsumerFetcherThread:
             while not self._stopping:
                 self._do_work()
         except BaseException as error:  # a thread that ends in silence would starve its partitions (KAFKA-4384)
+            self.has_ended = True
             if not self._stopping:
                 self._log.error("fetcher_failed", exc_info=True)
-                for info in self.infos:
+                infos = self.infos
+                for info in infos:
                     self._on_failure(info, ZkConsumerError(f"fetching from broker {self.endpoint} failed: {error!r}"))
+                self.handle_partitions_with_errors(infos)
         finally:
             self._channel.close()
 
@@ -237,8 +241,8 @@ class ConsumerFetcherThread:
         if not complete:
             return self._nothing_complete(info, data)
         chunk = Chunk(info.partition, info.fetch_offset, next_offset, data.records, data.aborted, info.until)
-        info.fetch_offset = next_offset
         info.queue.put(chunk)
+        info.fetch_offset = next_offset
         with self._lock:
             if self._partition_map.pop(info.partition, None) is info:
                 self._partition_map[info.partition] = info  # to the end

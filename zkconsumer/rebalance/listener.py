@@ -145,12 +145,16 @@ class ZKRebalancerListener:
                 in which znodes of crashed members vanish.
         """
         self._first_deadline = time.monotonic() + self._config.zookeeper_session_timeout_ms / 1000
+        if self._stopping:
+            raise ClosedError("the consumer was shut down")
         self._thread.start()
         self._first.result()
 
     def close(self, timeout: float) -> bool:
         """Release and commit everything, unregister, end the thread; False where that took too long."""
         self._events.put(_STOP)
+        if not self._thread.is_alive():
+            self._stopping = True
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout)
         return not self._thread.is_alive()

@@ -18,7 +18,7 @@ from zkconsumer.errors import ConfigurationError, ZooKeeperUnavailableError
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets import ZooKeeperOffsets
 from zkconsumer.rebalance.listener import PartitionHandler, ZKRebalancerListener
-from zkconsumer.registry import Registration, new_consumer_id
+from zkconsumer.registry import Registration, check_topic, new_consumer_id
 from zkconsumer.zookeeper import ZooKeeperSession
 
 #: Seconds that leaving a group may take once nothing is waited for any more.
@@ -38,6 +38,7 @@ class GroupMember:
         self, config: ConsumerConfig, topics: Mapping[str, int], handler: PartitionHandler, *, auto_commit: bool
     ) -> None:
         for topic, count in topics.items():
+            check_topic(topic)
             if not isinstance(count, int) or count < 1:
                 raise ConfigurationError(f"topic {topic!r}: {count!r} streams are asked for; at least 1 is expected")
         self.config = config

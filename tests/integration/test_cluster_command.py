@@ -1,0 +1,243 @@
+"""The command ``zkconsumer cluster``: a cluster in the background and in the foreground, and how each ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support import wait_for
+
+from zkconsumer.devcluster import ExistingCluster
+from zkconsumer.devcluster.java import cache_folder, java_home
+
+TOOL = (sys.executable, "-m", "zkconsumer", "cluster")
+
+pytestmark = pytest.mark.timeout(120)
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A user's who has never started a cluster, but has the jars."""
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    return {
+        **os.environ,
+        "HOME": str(tmp_path / "home"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "XDG_CACHE_HOME": str(cache_folder().parent),
+        "TMPDIR": str(scratch),
+        "JAVA_HOME": str(java_home()),
+    }
+
+
+@pytest.fixture
+def run(environment: dict[str, str]) -> Iterator[Run]:
+    """Run the tool to its end; in the end no cluster is left in the background."""
+
+    def call(*arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+        command = [*TOOL, *arguments]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=timeout, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    yield call
+    call("down")
+
+
+@pytest.fixture
+def foreground(environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start ``cluster up`` in the foreground and return when it has printed what it has to say."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        command = [*TOOL, "up", *arguments]
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def state(environment: dict[str, str]) -> dict[str, Any]:
+    """Return what the supervisor of the cluster in the background has written down."""
+    return dict(json.loads(Path(environment["XDG_STATE_HOME"], "zkconsumer", "cluster.json").read_text()))
+
+
+def servers_of(supervisor: int) -> list[psutil.Process]:
+    """Return the processes that a supervisor has started."""
+    return psutil.Process(supervisor).children(recursive=True)
+
+
+def wait_until_ended(processes: Sequence[psutil.Process]) -> None:
+    """Wait for processes that may be nobody's children by now."""
+
+    def alive() -> list[psutil.Process]:
+        return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+    wait_for(lambda: not alive(), what=f"{processes} have ended")
+
+
+def left(environment: dict[str, str]) -> list[str]:
+    """Return what is left of clusters in the folder for temporary files."""
+    return [path.name for path in Path(environment["TMPDIR"]).iterdir() if path.name.startswith("zkconsumer-")]
+
+
+# ---- in the background --------------------------------------------------------------------------------------
+
+
+def test_a_cluster_in_the_background_is_told_of_used_and_stopped(run: Run, environment: dict[str, str]) -> None:
+    up = run("up", "--detach", "--brokers", "1", "--chroot", "/kafka")
+
+    assert (up.returncode, up.stderr) == (0, "")
+    supervisor = state(environment)["supervisor"]
+    servers = servers_of(supervisor)
+    first, *rest = up.stdout.splitlines()
+    assert first == f"Kafka 3.9.2, supervised by process {supervisor}"
+    told = dict(line.split("=") for line in rest)
+    assert told["zookeeper.connect"].endswith("/kafka")
+    assert Path(told["logs"]).is_dir()
+    with ExistingCluster(told["zookeeper.connect"], told["bootstrap.servers"]) as cluster:
+        cluster.create_topic("t", 2)
+        assert cluster.admin.offsets("t", 2) == {0: 0, 1: 0}
+
+    status = run("status")
+    assert (status.returncode, status.stdout, status.stderr) == (0, up.stdout, "")
+    again = run("up", "--detach")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert f"a cluster is running already, supervised by process {supervisor}" in again.stderr
+
+    down = run("down")
+    assert (down.returncode, down.stdout, down.stderr) == (0, "stopped\n", "")
+    wait_until_ended([psutil.Process(supervisor), *servers] if psutil.pid_exists(supervisor) else servers)
+    assert left(environment) == []
+    status = run("status")
+    assert (status.returncode, status.stdout, status.stderr) == (1, "no cluster is running\n", "")
+    down = run("down")
+    assert (down.returncode, down.stdout, down.stderr) == (0, "no cluster is running\n", "")
+
+
+def test_servers_die_with_a_supervisor_that_is_killed_and_status_says_so(run: Run, environment: dict[str, str]) -> None:
+    run("up", "--detach", "--brokers", "1").check_returncode()
+    supervisor = state(environment)["supervisor"]
+    servers = servers_of(supervisor)
+    assert len([server for server in servers if server.name() == "java"]) == 2
+
+    os.kill(supervisor, signal.SIGKILL)
+
+    wait_until_ended(servers)
+    status = run("status")
+    assert (status.returncode, status.stdout) == (1, "no cluster is running\n")
+    assert left(environment) == []
+
+
+def test_of_two_that_are_started_at_once_one_is_refused(
+    run: Run, environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]]
+) -> None:
+    both = [foreground("--detach", "--brokers", "1") for _ in range(2)]
+
+    errors = {process.returncode: said for process, (_, said) in [(p, p.communicate(timeout=60)) for p in both]}
+
+    assert sorted(errors) == [0, 1]
+    assert "a cluster is running, or being started, already" in errors[1]
+    assert len(left(environment)) == 1
+    servers = servers_of(state(environment)["supervisor"])
+    assert run("down").stdout == "stopped\n"
+    wait_until_ended(servers)
+    assert run("status").returncode == 1
+
+
+def test_ctrl_c_while_it_is_started_leaves_nothing(
+    run: Run, environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = foreground("--detach", "--brokers", "1")
+    servers = wait_for(
+        lambda: [p for p in servers_of(process.pid) if p.name() == "java"], what="the first server is started"
+    )
+
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(30) == 130
+    wait_until_ended(servers)
+    assert left(environment) == []
+    assert run("status").returncode == 1
+
+
+# ---- in the foreground --------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_stops_a_cluster_in_the_foreground_and_leaves_nothing(
+    environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]], run: Run
+) -> None:
+    process = foreground("--brokers", "1")
+    assert process.stdout is not None
+    said = [process.stdout.readline() for _ in range(5)]
+    assert said[0] == f"Kafka 3.9.2, supervised by process {process.pid}\n"
+    assert said[4] == "Ctrl-C stops it.\n"
+    servers = servers_of(process.pid)
+    assert run("status").returncode == 1, "status is for the background"
+
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=20)
+
+    assert (process.returncode, out, errors) == (0, "stopping\n", "")
+    wait_until_ended(servers)
+    assert left(environment) == []
+
+
+def test_a_server_that_ends_by_itself_ends_the_cluster(
+    environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = foreground("--brokers", "1")
+    assert process.stdout is not None
+    while "Ctrl-C" not in process.stdout.readline():
+        assert process.poll() is None
+    servers = servers_of(process.pid)
+    [broker] = [server for server in servers if "kafka.Kafka" in server.cmdline() and server.name() == "java"]
+
+    broker.kill()
+    _, errors = process.communicate(timeout=20)
+
+    assert process.returncode == 1
+    assert errors.startswith("zkconsumer cluster: broker-0 has ended; the end of ")
+    wait_until_ended(servers)
+    assert left(environment) == []
+
+
+# ---- wrong usage --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "the following arguments are required: ACTION"),
+        (["start"], "invalid choice: 'start'"),
+        (["up", "--brokers", "none"], "argument --brokers: "),
+        (["up", "--brokers", "0"], "argument --brokers: '0' is not a whole number from 1 on"),
+        (["up", "--kafka", "latest"], "argument --kafka: 'latest' is not a version like 3.9.2"),
+        (["up", "--chroot", "kafka"], "argument --chroot: 'kafka' is not a path like /kafka"),
+    ],
+)
+def test_wrong_usage_is_said_and_nothing_is_started(
+    arguments: list[str], said: str, run: Run, environment: dict[str, str]
+) -> None:
+    done = run(*arguments, timeout=30)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert left(environment) == []
