@@ -191,16 +191,21 @@ class Peer:
 
 
 class Cable:
-    """Passes bytes to a port of this machine and back, until it is cut: then nothing passes, nothing closes."""
+    """Passes bytes to a port of this machine and back, until it is cut: then nothing passes, nothing closes.
 
-    def __init__(self, port: int) -> None:
+    Args:
+        garble: changes what comes back on the way.
+    """
+
+    def __init__(self, port: int, garble: Callable[[bytes], bytes] | None = None) -> None:
+        self.garble = garble
         self._target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._whole = threading.Event()
         self._whole.set()
-        self._closing = False
         self._sockets: list[socket.socket] = []
+        self._far: set[socket.socket] = set()
         self._threads = [threading.Thread(target=self._accept, name="test-cable", daemon=True)]
         self._threads[0].start()
 
@@ -208,7 +213,6 @@ class Cable:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
-        self._closing = True
         self._whole.set()
         for sock in (self._listener, *self._sockets):
             _shut(sock)
@@ -227,12 +231,15 @@ class Cable:
         while True:
             try:
                 near, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
                 far = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
-                if self._closing:
-                    return
+                _shut(near)
                 continue
             self._sockets += near, far
+            self._far.add(far)
             for source, target in ((near, far), (far, near)):
                 pump = threading.Thread(target=self._pump, args=(source, target), name="test-cable", daemon=True)
                 self._threads.append(pump)
@@ -242,7 +249,7 @@ class Cable:
         try:
             while data := source.recv(65536):
                 self._whole.wait()
-                target.sendall(data)
+                target.sendall(self.garble(data) if self.garble and source in self._far else data)
         except OSError:
             pass
         _shut(source)

@@ -6,9 +6,11 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import READ_ACL_UNSAFE
 from support import PATIENCE, members, numbers, produce, stored, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
@@ -139,6 +141,37 @@ def test_a_missing_chroot_is_told_and_not_created(cluster: DevCluster, config: C
     with pytest.raises(ConfigurationError, match=r"zookeeper\.connect.*chroot '/no/such' does not exist"):
         one.create_message_streams({"topic": 1})
     assert not zk.exists("/no")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250])
+def test_a_topic_name_that_cannot_be_is_told_before_anything_is_started(config: Configs, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="topic"):
+        create_consumer(config()).create_message_streams({name: 1})
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, "1", None])
+def test_a_number_of_streams_that_cannot_be_is_told_before_anything_is_started(config: Configs, count: Any) -> None:
+    with pytest.raises(ConfigurationError, match="'some-topic'.*streams"):
+        create_consumer(config()).create_message_streams({"some-topic": count})
+
+
+@pytest.mark.parametrize("offset", [-1, 1 << 63, 1.5])
+def test_an_offset_that_cannot_be_is_refused_and_not_stored(
+    consumer: Consumers, topic: Topics, group: str, zk: KazooClient, offset: Any
+) -> None:
+    name = topic()
+    one = consumer()
+    one.create_message_streams({name: 1})
+    with pytest.raises(ConfigurationError, match=f"{name}-0"):
+        one.commit_offsets({TopicPartition(name, 0): offset})
+    assert stored(zk, group, name) == {}
+
+
+def test_a_group_that_may_not_be_written_is_told(config: Configs, topic: Topics, group: str, zk: KazooClient) -> None:
+    zk.create(f"/consumers/{group}", acl=READ_ACL_UNSAFE, makepath=True)
+    one = create_consumer(config(rebalance_max_retries=1, zookeeper_session_timeout_ms=1000))
+    with pytest.raises(ConsumerRebalanceFailedError, match="NoAuth"):
+        one.create_message_streams({topic(): 1})
 
 
 def test_a_topic_that_is_missing_is_consumed_as_soon_as_it_exists(

@@ -12,7 +12,7 @@ from support import in_thread, members, numbers, owners, produce, stored, wait_f
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster
-from zkconsumer.errors import ConsumerRebalanceFailedError
+from zkconsumer.errors import ClosedError, ConsumerRebalanceFailedError
 
 from .conftest import SESSION_TIMEOUT_MS
 from .faults import Cable, ChildMember, Load, Member, Peer, expire, wait_until_all_is_read
@@ -124,6 +124,32 @@ def test_a_first_rebalance_that_fails_leaves_nothing_behind(
     one.shutdown()
 
 
+def test_shutdown_ends_a_join_that_waits_in_another_thread_and_leaves_nothing_behind(
+    topic: Topics, config: Configs, group: str, peer: Peer, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    peer.own(name, 0)
+    one = create_consumer(config(rebalance_max_retries=1000, zookeeper_session_timeout_ms=30_000))
+    joining = in_thread(lambda: one.create_message_streams({name: 1}))
+    wait_for(lambda: members(zk, group), what="it is registered")
+    one.shutdown()
+    with pytest.raises(ClosedError):
+        joining.result(5)
+    assert members(zk, group) == []
+
+
+def test_shutdown_by_several_threads_at_once_is_one_shutdown(
+    topic: Topics, config: Configs, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    for _ in range(5):
+        one = create_consumer(config())
+        one.create_message_streams({name: 1})
+        for call in [in_thread(one.shutdown) for _ in range(4)]:
+            call.result()
+        assert members(zk, group) == []
+
+
 def test_partitions_of_a_killed_member_are_taken_over_within_a_session_timeout(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, child: Callable[..., ChildMember]
 ) -> None:
@@ -193,7 +219,7 @@ def churn(
     until = time.monotonic() + duration
     while time.monotonic() < until:
         guests = [member({name: 1 + number % 2}, consumer_id=f"{len(left)}-{number}") for number in range(2)]
-        wait_for(lambda: all(g.owned for g in guests), what="the guests own something")  # noqa: B023
+        wait_for(lambda: all(g.owned for g in guests), what="the guests own something")
         guests[0].wait_for_more(20)
         for guest in guests:
             guest.leave()

@@ -52,7 +52,8 @@ def run(environment: dict[str, str]) -> Iterator[Run]:
         )  # fmt: skip
 
     yield call
-    call("down")
+    if Path(environment["XDG_STATE_HOME"]).exists():
+        call("down")
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.faults import Load, Member
 from kazoo.client import KazooClient
 from support import wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
+from .neighbours import Load, Plain
 from .queries import Batch, Gate, Query, runners
 from .session import start_spark, stop_spark
 
@@ -125,7 +125,7 @@ def load(zkconsumer_cluster: Cluster) -> Iterator[Callable[..., Load]]:
     """Write into topics all the time: ``load(topic, partitions=4)``."""
     started: list[Load] = []
 
-    def start(topic: str, partitions: int, **settings: float) -> Load:
+    def start(topic: str, partitions: int, **settings: int) -> Load:
         started.append(Load(zkconsumer_cluster, topic, partitions, **settings))
         return started[-1]
 
@@ -135,12 +135,12 @@ def load(zkconsumer_cluster: Cluster) -> Iterator[Callable[..., Load]]:
 
 
 @pytest.fixture
-def member(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Member]]:
-    """Start plain consumers that read in threads of their own: ``member({topic: 1})``."""
-    started: list[Member] = []
+def plain(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Plain]]:
+    """Start plain consumers of the test's group: ``plain("topic", auto_commit_interval_ms=100)``."""
+    started: list[Plain] = []
 
-    def start(topics: dict[str, int], **settings: object) -> Member:
-        started.append(Member(config(**settings), topics))
+    def start(topic: str, **settings: object) -> Plain:
+        started.append(Plain(config(**settings), {topic: 1}))
         return started[-1]
 
     yield start

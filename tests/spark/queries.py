@@ -6,6 +6,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -175,7 +176,7 @@ def check_union(spans: Iterable[Spans], expected: Mapping[tuple[str, int], tuple
     joined = {}
     for partition, pieces in by_partition.items():
         pieces.sort()
-        for (_, end), (start, _) in zip(pieces, pieces[1:], strict=False):
+        for (_, end), (start, _) in pairwise(pieces):
             assert end == start, f"{partition}: {pieces}"
         joined[partition] = (pieces[0][0], pieces[-1][1])
     assert joined == dict(expected)

@@ -7,24 +7,23 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from faults.conftest import heal
-from faults.faults import Load, Member, end_offsets, start_again
-from faults.test_corrupt_records import change_second_batch
 from kazoo.client import KazooClient
 from support import PATIENCE, in_thread, members, numbers, owners, produce, stored, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
+from zkconsumer.devcluster.servers import Broker
 from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, from_offset
 
-from .queries import Batch, Gate, Query, check_union, repetitions
+from .neighbours import Load, Plain, end_offsets, start_again
+from .queries import Gate, Query, repetitions
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
 Queries = Callable[..., Query]
-Members = Callable[..., Member]
+Plains = Callable[..., Plain]
 Loads = Callable[..., Load]
 Topics = Callable[..., str]
 
@@ -42,7 +41,19 @@ def zkconsumer_cluster() -> Iterator[DevCluster]:
 def cluster(zkconsumer_cluster: DevCluster) -> Iterator[DevCluster]:
     """The cluster, with all its servers alive after the test."""
     yield zkconsumer_cluster
-    heal(zkconsumer_cluster)
+    for server in (zkconsumer_cluster.zookeeper, *zkconsumer_cluster.brokers):
+        server.resume()
+    zkconsumer_cluster.zookeeper.start()
+    client = KazooClient(zkconsumer_cluster.zookeeper_connect)
+    client.start(timeout=PATIENCE)
+    try:
+        for broker in zkconsumer_cluster.brokers:
+            if not broker.is_running:
+                start_again(broker, client)
+        wait_until_equal(lambda: sorted(client.get_children("/brokers/ids")), ["0", "1"])
+    finally:
+        client.stop()
+        client.close()
 
 
 @pytest.fixture
@@ -67,6 +78,19 @@ def check_the_end(
     query.wait_for(lambda: len(query.offsets) >= sum(ends.values()), 60, what=f"all of {ends}")
     assert repetitions([query.offsets], ends) == again
     wait_until_equal(lambda: stored(zk, group, topic), {p: str(end) for p, end in ends.items()})
+
+
+def a_task_reads_from(broker: Broker) -> bool:
+    """Whether one of Spark's workers is connected with the broker."""
+    for process in psutil.Process(os.getpid()).children(recursive=True):
+        try:
+            if process.cmdline()[-1:] == ["pyspark.worker"] and any(
+                c.raddr and c.raddr.port == broker.endpoint.port for c in process.net_connections("tcp")
+            ):
+                return True
+        except psutil.Error:
+            continue
+    return False
 
 
 def test_a_query_does_not_notice_a_restart_of_zookeeper(
@@ -162,19 +186,7 @@ def test_a_broker_that_is_killed_and_restarted_in_the_middle_of_a_task_costs_not
             admin.produce(TopicPartition(name, partition), numbered_batch(number, 1, size=16))
     victim = cluster.brokers[0]
     one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1)
-
-    def a_task_reads_from_it() -> bool:
-        for process in psutil.Process(os.getpid()).children(recursive=True):
-            try:
-                if process.cmdline()[-1:] == ["pyspark.worker"] and any(
-                    c.raddr and c.raddr.port == victim.endpoint.port for c in process.net_connections("tcp")
-                ):
-                    return True
-            except psutil.Error:
-                continue
-        return False
-
-    one.wait_for(a_task_reads_from_it, 60)
+    one.wait_for(lambda: a_task_reads_from(victim), 60)
     victim.kill()
     assert one.begun == []
     start_again(victim, zk)
@@ -191,19 +203,27 @@ def test_a_task_whose_broker_stays_away_fails_the_query_with_the_place(
     name, admin = topic(partitions=1), cluster.admin
     for number in range(1500):
         admin.produce(TopicPartition(name, 0), numbered_batch(number, 1, size=16))
-    leaders = Planner.__module__ and admin._leaders[TopicPartition(name, 0)]
-    [victim] = [broker for broker in cluster.brokers if broker.endpoint == leaders]
-
-    def plan_and_kill(_batch: Batch) -> None:
-        victim.kill()
-
-    produce(admin, name, 0, numbers(0, 1))
-    one = query(name, on_batch=plan_and_kill, unavailable_timeout_ms=3000)
-    one.wait_for(lambda: not victim.is_running, 60)
-    with pytest.raises(
-        Exception, match=r"the brokers have been out of reach for 3 s \(option unavailable.timeout.ms\)"
-    ):
+    [victim] = [broker for broker in cluster.brokers if broker.endpoint == admin._leaders[TopicPartition(name, 0)]]
+    one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1, unavailable_timeout_ms=3000)
+    one.wait_for(lambda: a_task_reads_from(victim), 60)
+    victim.kill()
+    with pytest.raises(Exception, match=r"no records came for 3 s \(option unavailable.timeout.ms\)") as failure:
         one.finish()
+    assert f"topic {name!r} partition 0 has to be read up to offset 1500" in str(failure.value)
+
+
+def test_brokers_that_stay_away_fail_an_idle_query_with_the_option_that_says_when(
+    cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    produce(cluster.admin, name, 0, numbers(0, 10))
+    one = query(name, unavailable_timeout_ms=3000)
+    one.wait_for_records(10)
+    for broker in cluster.brokers:
+        broker.kill()
+    with pytest.raises(Exception, match=r"the brokers have been out of reach for 3 s \(option unavailable.timeout"):
+        one.finish()
+    assert stored(zk, group, name) == {0: "10", 1: "0"}
 
 
 def test_available_now_waits_for_brokers_that_are_away_for_a_moment(
@@ -243,28 +263,6 @@ def test_available_now_stores_its_last_batch_although_zookeeper_was_away_when_it
     wait_until_equal(lambda: stored(zk, group, name), {0: "10", 1: "10"})
 
 
-def test_a_damaged_batch_fails_the_query_with_the_place_and_nothing_of_it_is_stored(
-    cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
-) -> None:
-    name, admin = topic(partitions=2), cluster.admin
-    for number in range(2):
-        for first in range(0, 300, 100):
-            produce(admin, name, number, numbers(1000 + first, 1100 + first))
-    for broker in cluster.brokers:
-        file = cluster.folder / f"broker-{broker.node}-data" / f"{name}-1" / "00000000000000000000.log"
-        if file.exists():
-            broker.stop()  # in order: after a crash the broker would cut the log where it is damaged
-            change_second_batch(file, 500)
-            broker.start()
-    admin.wait_for_leaders(name, 2)
-    one = query(name)
-    with pytest.raises(Exception, match="CorruptRecordError") as failure:
-        one.finish()
-    assert f"topic {name!r} partition 1 offset 100" in str(failure.value)
-    assert stored(zk, group, name) == {0: "0", 1: "0"}
-    assert one.batches == []
-
-
 def test_a_group_whose_owner_died_is_joined_once_its_session_has_ended(
     cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
@@ -275,7 +273,6 @@ def test_a_group_whose_owner_died_is_joined_once_its_session_has_ended(
     dead.start(timeout=PATIENCE)
     dead.create(path, b"someone-else-0", ephemeral=True, makepath=True)
     one = query(name, zookeeper_session_timeout_ms=10_000)
-    dead._connection.writer_stopped  # noqa: B018
     one.wait_for(lambda: len(members(zk, group)) == 1, 60)
     assert owners(zk, group, name) == {0: "someone-else-0"}
     dead.stop()
@@ -284,12 +281,12 @@ def test_a_group_whose_owner_died_is_joined_once_its_session_has_ended(
 
 
 def test_two_servers_at_once_and_a_plain_consumer_beside_the_query(
-    cluster: DevCluster, query: Queries, member: Members, load: Loads, topic: Topics, group: str, zk: KazooClient
+    cluster: DevCluster, query: Queries, plain: Plains, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=4)
     writer = load(name, 4)
     one = query(name, zookeeper_session_timeout_ms=SESSION)
-    other = member({name: 1}, zookeeper_session_timeout_ms=SESSION)
+    other = plain({name: 1}, zookeeper_session_timeout_ms=SESSION)
     one.wait_for_records(200)
     other.wait_for_more(200)
     cluster.brokers[1].kill()
@@ -302,15 +299,7 @@ def test_two_servers_at_once_and_a_plain_consumer_beside_the_query(
 
     def missing() -> int:
         read = one.offsets
-        read.update((message.partition, message.offset) for message in other.seen)
+        read.update(other.offsets)
         return sum(ends.values()) - len(read)
 
     one.wait_for(lambda: missing() == 0, 60, what="all is read")
-
-
-def test_checks_of_the_union_see_gaps_and_overlaps() -> None:
-    key = ("t", 0)
-    check_union([{key: (0, 5, 5)}, {key: (5, 7, 2)}], {key: (0, 7)})
-    for wrong in ([{key: (0, 5, 5)}, {key: (6, 7, 1)}], [{key: (0, 5, 5)}, {key: (4, 7, 3)}], [{key: (0, 7, 6)}]):
-        with pytest.raises(AssertionError):
-            check_union(wrong, {key: (0, 7)})  # type: ignore[arg-type]

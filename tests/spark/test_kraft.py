@@ -1,8 +1,9 @@
-"""A query whose brokers run without ZooKeeper, while its group stays there."""
+"""A query whose broker runs without ZooKeeper, while its group stays there; and what lies damaged on its disk."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -48,3 +49,37 @@ def test_a_query_reads_from_kraft_brokers_and_keeps_its_offsets_in_zookeeper(
     assert owners(zk, group, name) == {0: f"{consumer_id}-0", 1: f"{consumer_id}-0"}
     one.stop()
     wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 2)
+
+
+def test_a_damaged_batch_fails_the_query_with_the_place_and_nothing_of_it_is_stored(
+    zkconsumer_cluster: DevCluster, query: Callable[..., Query], topic: Callable[..., str], group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        for first in range(0, 300, 100):
+            produce(admin, name, number, [b"%060d" % n for n in range(first, first + 100)])
+    [segment] = zkconsumer_cluster.folder.glob(f"broker-*-data/{name}-1/00000000000000000000.log")
+    second = 12 + int.from_bytes(segment.read_bytes()[8:12])
+    flip(segment, second + 500)
+    try:
+        one = query(name)
+        with pytest.raises(Exception, match="CorruptRecordError") as failure:
+            one.finish()
+    finally:
+        flip(segment, second + 500)
+    assert f"topic {name!r} partition 1 offset 100" in str(failure.value)
+    assert stored(zk, group, name) == {0: "0", 1: "0"}
+    # Once the disk is mended, the same batch goes through.
+    again = query(name)
+    again.wait_for_records(600)
+    assert [batch.spans for batch in again.batches] == [{(name, 0): (0, 300, 300), (name, 1): (0, 300, 300)}]
+    wait_until_equal(lambda: stored(zk, group, name), {0: "300", 1: "300"})
+
+
+def flip(file: Path, position: int) -> None:
+    """Change one bit of a file in place, as a disk does that rots; the broker goes on running."""
+    with file.open("r+b") as opened:
+        opened.seek(position)
+        [byte] = opened.read(1)
+        opened.seek(position)
+        opened.write(bytes([byte ^ 0x80]))

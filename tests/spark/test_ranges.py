@@ -14,6 +14,8 @@ from zkconsumer.broker.channel import Endpoint
 from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, group_ranges, to_offset, total
 
+from .queries import check_union
+
 pytestmark = pytest.mark.timeout(60)
 
 topics = st.text(st.sampled_from("abcXYZ019._-"), min_size=1, max_size=12)
@@ -111,3 +113,11 @@ def test_empty_ranges_make_no_task() -> None:
     ranges = {TopicPartition("t", 0): (5, 5), TopicPartition("t", 1): (5, 6), TopicPartition("t", 2): (7, 6)}
     assert group_ranges(ranges, {}, num_fetchers=1, at_least=4) == [{TopicPartition("t", 1): (5, 6)}]
     assert group_ranges({}, {}, num_fetchers=1, at_least=4) == []
+
+
+def test_checks_of_the_union_see_gaps_and_overlaps() -> None:
+    key = ("t", 0)
+    check_union([{key: (0, 5, 5)}, {key: (5, 7, 2)}], {key: (0, 7)})
+    for wrong in ([{key: (0, 5, 5)}, {key: (6, 7, 1)}], [{key: (0, 5, 5)}, {key: (4, 7, 3)}], [{key: (0, 7, 6)}]):
+        with pytest.raises(AssertionError):
+            check_union(wrong, {key: (0, 7)})  # type: ignore[arg-type]

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -18,6 +17,7 @@ from support import PATIENCE, members, numbers, owners, produce, stored, wait_fo
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
+from .neighbours import Plain
 from .queries import START, Batch, Query, Spans, check_union, planned, runners
 
 pytestmark = pytest.mark.timeout(180)
@@ -231,7 +231,7 @@ def test_when_the_drivers_python_alone_is_killed_the_rest_leaves_the_group_in_or
 
 
 def test_a_batch_that_failed_is_the_same_again_although_another_member_has_its_partitions_now(
-    zkconsumer_cluster: Cluster, query: Queries, member: Callable[..., Any], topic: Topics, group: str, zk: KazooClient
+    zkconsumer_cluster: Cluster, query: Queries, plain: Callable[..., Plain], topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for number in range(2):
@@ -246,8 +246,8 @@ def test_a_batch_that_failed_is_the_same_again_although_another_member_has_its_p
     [batch] = failed.begun
     assert batch.spans == {(name, 0): (0, 100, 100), (name, 1): (0, 100, 100)}
     assert stored(zk, group, name) == {0: "0", 1: "0"}
-    other = member({name: 1}, auto_commit_interval_ms=100)
-    other.wait_for_more(200)
+    other = plain(name, auto_commit_interval_ms=100)
+    other.wait_for_messages(200)
     again = query(name, handover_timeout_ms=1000)
     again.wait_for_records(200)
     assert spans(again.batches) == {0: batch.spans}

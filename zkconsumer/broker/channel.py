@@ -183,12 +183,12 @@ class BrokerChannel:
             reply = self.request(request)
             if reply.error_code == 0:
                 return BrokerVersionData(
-                    api_versions={key.api_key: (key.min_version, key.max_version) for key in reply.api_keys}
+                    api_versions={key.api_key: (key.min_version, key.max_version) for key in reply.api_keys or ()}
                 )
             if reply.error_code != _UNSUPPORTED_VERSION:
                 break
             # A refusal has the layout of version 0 and names the newest version that the broker has.
-            version = next((key.max_version for key in reply.api_keys if key.api_key == 18), 0)
+            version = next((key.max_version for key in reply.api_keys or () if key.api_key == 18), 0)
         self._shut()
         raise UnsupportedBrokerError(f"broker {self.endpoint} refused ApiVersions with error {reply.error_code}")
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from zkconsumer.fetcher.codecs import header_checksum
 from zkconsumer.fetcher.decode import native
 
 CODECS = {"none": 0, "gzip": 1, "lz4": 3, "zstd": 4}
@@ -71,7 +72,9 @@ def numbered_batch(
 def _with_header(records: bytes, count: int, timestamp_ms: int | None, codec: str) -> bytes:
     now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
     number = CODECS[codec]
-    if number:
+    if codec == "lz4":
+        records = _lz4_frame(records)
+    elif number:
         sink = pa.BufferOutputStream()
         with pa.CompressedOutputStream(sink, codec) as stream:
             stream.write(records)
@@ -79,3 +82,18 @@ def _with_header(records: bytes, count: int, timestamp_ms: int | None, codec: st
     after_crc = struct.pack(">hiqqqhii", number, count - 1, now, now, -1, -1, -1, count) + records
     header = struct.pack(">qiibI", 0, 9 + len(after_crc), -1, 2, native.crc32c(after_crc))
     return header + after_crc
+
+
+def _lz4_frame(data: bytes) -> bytes:
+    """Return an LZ4 frame of independent 64 KiB blocks, the only kind that the JVM's decoder reads."""
+    descriptor = b"\x60\x40"  # version 1, independent blocks; 64 KiB
+    parts = [b"\x04\x22\x4d\x18", descriptor, bytes([header_checksum(descriptor)])]
+    raw = pa.Codec("lz4_raw")
+    for start in range(0, len(data), 1 << 16):
+        block = data[start : start + (1 << 16)]
+        packed = raw.compress(block, asbytes=True)
+        if len(packed) < len(block):
+            parts += [struct.pack("<I", len(packed)), packed]
+        else:
+            parts += [struct.pack("<I", len(block) | 1 << 31), block]
+    return b"".join([*parts, bytes(4)])

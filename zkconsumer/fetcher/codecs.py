@@ -19,7 +19,8 @@ LIMIT = (1 << 31) - 1
 
 _XERIAL = b"\x82SNAPPY\x00"
 _STREAMED = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
-_PIECE = 1 << 20
+#: Bytes that are read at least; small, since each read allocates them, the one that finds the end too.
+_PIECE = 1 << 16
 
 
 def decompress(codec: int, data: memoryview, magic: int) -> Any:
@@ -46,18 +47,14 @@ def decompress(codec: int, data: memoryview, magic: int) -> Any:
 
 def _streamed(name: str, data: memoryview) -> Any:
     with pa.input_stream(pa.py_buffer(data), compression=name) as stream:
-        content = stream.read_buffer(max(_PIECE, 8 * len(data)))
-        more = stream.read_buffer(_PIECE)
-        if not len(more):
-            return content
-        pieces, size = [content], content.size
-        while len(more):
-            size += more.size
+        pieces, size, wanted = [], 0, max(_PIECE, 16 * len(data))
+        while len(piece := stream.read_buffer(wanted)):
+            size += piece.size
             if size > LIMIT:
                 raise ValueError(f"{name} content is larger than {LIMIT} bytes")
-            pieces.append(more)
-            more = stream.read_buffer(_PIECE)
-        return pa.py_buffer(b"".join(pieces))
+            pieces.append(piece)
+            wanted = max(_PIECE, min(size, 16 * _PIECE))
+    return pieces[0] if len(pieces) == 1 else pa.py_buffer(b"".join(pieces))
 
 
 def _snappy(data: memoryview) -> Any:
@@ -108,8 +105,13 @@ def _with_header_checksum(frame: memoryview) -> bytes:
     end = 6 + (8 if fixed[4] & 0x08 else 0)
     if len(fixed) <= end:
         raise ValueError("an LZ4 frame is cut off")
-    fixed[end] = (_xxh32(bytes(fixed[4:end])) >> 8) & 0xFF
+    fixed[end] = header_checksum(bytes(fixed[4:end]))
     return bytes(fixed)
+
+
+def header_checksum(descriptor: bytes) -> int:
+    """Return the checksum of the descriptor of an LZ4 frame."""
+    return (_xxh32(descriptor) >> 8) & 0xFF
 
 
 def _xxh32(data: bytes) -> int:

@@ -1,0 +1,49 @@
+"""A partition that nobody reads, or that cannot be fetched, does not hold up the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from support import Reader, wait_for
+
+from zkconsumer import TopicPartition, ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.devcluster.load import numbered_batch
+
+PARTITIONS, BATCHES, BATCH, SIZE = 8, 30, 500, 200
+
+#: Bytes that a fetch may bring of one partition: some twenty fetches for each.
+FETCH = 200_000
+
+
+def fill(cluster: DevCluster, name: str) -> int:
+    """Write the same into all partitions; returns the records of each."""
+    for number in range(BATCHES):
+        content = numbered_batch(number * BATCH, BATCH, size=SIZE)
+        for partition in range(PARTITIONS):
+            cluster.admin.produce(TopicPartition(name, partition), content)
+    return BATCHES * BATCH
+
+
+def test_a_stream_that_is_never_read_holds_up_no_other_and_keeps_little_in_memory(
+    cluster: DevCluster, consumer: Callable[..., ZookeeperConsumerConnector], topic: Callable[..., str]
+) -> None:
+    name = topic(partitions=PARTITIONS)
+    records = fill(cluster, name)
+    took = {}
+    for unread in (0, 1):
+        one = consumer(group_id=f"{name}-{unread}", fetch_message_max_bytes=FETCH, consumer_timeout_ms=-1)
+        started = time.monotonic()
+        streams = one.create_message_streams({name: PARTITIONS})[name]
+        readers = [Reader(stream) for stream in streams[unread:]]
+        wait_for(lambda: sum(len(r.seen) for r in readers) == records * len(readers))
+        took[unread] = time.monotonic() - started
+        waiting = {info.partition.partition: info.queue.nbytes for info in one._parts.fetchers.infos}
+        one.shutdown()
+        for reader in readers:
+            reader.finish()
+            assert [m.offset for m in reader.seen] == list(range(records))
+    assert waiting.pop(0) <= 3 * (FETCH + BATCH * 2 * SIZE)
+    assert set(waiting.values()) == {0}
+    assert took[1] < 2 * took[0] + 1, took

@@ -1,0 +1,116 @@
+"""What is around a query: plain consumers of its group, a load, and brokers that come back."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+
+from kazoo.client import KazooClient
+from support import PATIENCE, Reader, wait_for
+
+from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster.load import numbered_batch
+from zkconsumer.devcluster.servers import Broker
+from zkconsumer.errors import ZkConsumerError
+
+Cluster = DevCluster | ExistingCluster
+
+
+class Plain:
+    """A plain consumer whose streams are each read by a thread, until it leaves."""
+
+    def __init__(self, config: ConsumerConfig, topics: Mapping[str, int]) -> None:
+        self._connector = create_consumer(config)
+        streams = self._connector.create_message_streams(topics)
+        self._readers = [Reader(stream) for of_topic in streams.values() for stream in of_topic]
+
+    @property
+    def owned(self) -> list[int]:
+        """Numbers of the partitions that are owned, of all topics."""
+        return sorted(partition for _, partition in self._connector.assignment)
+
+    @property
+    def offsets(self) -> Counter[tuple[int, int]]:
+        """How often each (partition, offset) was read."""
+        return Counter((m.partition, m.offset) for reader in self._readers for m in list(reader.seen))
+
+    @property
+    def count(self) -> int:
+        """How many messages were read so far."""
+        return sum(len(reader.seen) for reader in self._readers)
+
+    def wait_for_messages(self, count: int) -> None:
+        """Wait until ``count`` messages were read."""
+        wait_for(lambda: self.count >= count, what=f"{count} messages")
+
+    def wait_for_more(self, count: int) -> None:
+        """Wait for ``count`` messages more."""
+        self.wait_for_messages(self.count + count)
+
+    def leave(self) -> None:
+        """Shut down; raises what a stream raised."""
+        self._connector.shutdown()
+        for reader in self._readers:
+            reader.finish()
+
+
+class Load:
+    """Writes batches into all partitions of a topic in turn, in a thread, until it is stopped."""
+
+    def __init__(self, cluster: Cluster, topic: str, partitions: int, *, per_second: int = 2000) -> None:
+        self._admin = cluster.new_admin()
+        self._topic, self._partitions = topic, partitions
+        self._batch, self._pause = 20, 20 / per_second
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self.written = 0
+        self._thread = threading.Thread(target=self._run, name="test-load", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        try:
+            while not self._stop.wait(self._pause):
+                partition = TopicPartition(self._topic, number % self._partitions)
+                self._admin.produce(partition, numbered_batch(number * self._batch, self._batch, size=16))
+                self.written += self._batch
+                number += 1
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._admin.close()
+
+    def wait_for_more(self, count: int) -> None:
+        """Wait until ``count`` further records were written."""
+        least = self.written + count
+        wait_for(lambda: self.written >= least, what=f"{count} more records are written")
+
+    def stop(self) -> None:
+        """Stop writing, and raise what went wrong with it."""
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "the load does not stop"
+        if self._error is not None:
+            raise self._error
+
+
+def end_offsets(cluster: Cluster, topic: str, partitions: int) -> dict[int, int]:
+    """Return the end of each partition's log, from whoever leads it now."""
+
+    def ask() -> dict[int, int]:
+        with cluster.new_admin() as admin:
+            try:
+                admin.wait_for_leaders(topic, partitions)
+                return admin.offsets(topic, partitions)
+            except ZkConsumerError:
+                return {}
+
+    return wait_for(ask, what="all partitions tell their end")
+
+
+def start_again(broker: Broker, zk: KazooClient) -> None:
+    """Start a broker that was killed, once ZooKeeper has taken note of its end; before, it would not start."""
+    wait_for(lambda: zk.exists(f"/brokers/ids/{broker.node}") is None, PATIENCE, what=f"{broker.name} is forgotten")
+    broker.start()
