@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from kazoo.client import KazooClient
-from support import properties, remaining_threads
+from support import in_thread, properties, remaining_threads
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -124,4 +124,4 @@ def consumer(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Zo
 
     yield make
     for connector in created:
-        connector.shutdown()
+        in_thread(connector.shutdown).result(30)  # once a test has failed, pytest-timeout does not watch any more

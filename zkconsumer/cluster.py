@@ -17,8 +17,10 @@ from zkconsumer.errors import (
     ConfigurationError,
     NotLeaderError,
     RetriableError,
+    ZkConsumerError,
     ZooKeeperUnavailableError,
 )
+from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.zookeeper import ZooKeeperSession
 
@@ -45,6 +47,7 @@ class ZooKeeperCluster:
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session
         self._known: list[Endpoint] = []
+        self._log = get_logger("zkconsumer.cluster")
 
     def brokers(self) -> list[Endpoint]:
         """Return where each registered broker listens; while ZooKeeper is away, where they did before."""
@@ -55,17 +58,28 @@ class ZooKeeperCluster:
             if not self._known:
                 raise
             return self._known
-        self._known = [registry.parse_broker(i, n.data) for i, n in zip(ids, nodes, strict=True) if n is not None]
-        return self._known
+        known, unusable = [], []
+        for node, content in zip(ids, nodes, strict=True):
+            try:
+                known += [registry.parse_broker(node, content.data)] if content is not None else []
+            except ZkConsumerError as error:
+                unusable.append(error)
+        if unusable:
+            self._log.warning("brokers_left_out", errors=[str(error) for error in unusable])
+        if unusable and not known:
+            raise unusable[0]
+        self._known = known
+        return known
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return partitions; each topic's znode, or its appearance, is watched."""
         paths = [registry.topic_path(topic) for topic in topics]
         found = {}
         for topic, path, node in zip(topics, paths, self._session.get_many(paths, watch=True), strict=True):
-            if node is None:
-                self._session.exists(path, watch=True)
-            else:
+            # A topic may come between the look at it and the watch for its coming.
+            while node is None and self._session.exists(path, watch=True):
+                node = self._session.get(path, watch=True)
+            if node is not None:
                 found[topic] = registry.parse_partitions(topic, node.data)
         return found
 

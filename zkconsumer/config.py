@@ -35,6 +35,12 @@ def _name(key: str, value: str) -> str:
     return value
 
 
+def _group(key: str, value: str) -> str:
+    if not value.strip("."):
+        raise ConfigurationError(f"{key} = {value!r} cannot be the name of a znode")
+    return _name(key, value)
+
+
 def _boolean(key: str, value: str) -> bool:
     if value not in ("true", "false"):
         raise ConfigurationError(f"{key} = {value!r}: exactly 'true' or 'false' is expected")
@@ -43,7 +49,7 @@ def _boolean(key: str, value: str) -> bool:
 
 def _integer(least: int) -> Callable[[str, str], int]:
     def parse(key: str, value: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]+", value) or not least <= int(value) <= _INT_MAX:
+        if not re.fullmatch(r"[+-]?[0-9]{1,10}", value) or not least <= int(value) <= _INT_MAX:
             raise ConfigurationError(f"{key} = {value!r}: a whole number from {least} to {_INT_MAX} is expected")
         return int(value)
 
@@ -95,7 +101,7 @@ class ConsumerConfig:
     """
 
     # Who, and where.
-    group_id: str = _property(_name)
+    group_id: str = _property(_group)
     zookeeper_connect: str = _property(_text)
     #: Where the cluster keeps no brokers in ZooKeeper (KRaft): ``host:port`` with commas.
     bootstrap_servers: str = _property(_text, "")

@@ -10,7 +10,13 @@ from collections.abc import Mapping, Set
 from types import TracebackType
 
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import ClosedError, MessageStreamsExistError, OwnershipLostError, ZkConsumerError
+from zkconsumer.errors import (
+    ClosedError,
+    ConfigurationError,
+    MessageStreamsExistError,
+    OwnershipLostError,
+    ZkConsumerError,
+)
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import FetchSettings, PartitionTopicInfo
@@ -18,7 +24,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.registry import thread_ids
+from zkconsumer.registry import OFFSET_MAX, thread_ids
 from zkconsumer.stream import KafkaStream
 
 
@@ -41,9 +47,7 @@ class ZookeeperConsumerConnector:
         self.config = config
         self._log = get_logger("zkconsumer.consumer", group=config.group_id)
         self._parts: _Running | None = None
-        self._lock = threading.Lock()  # guards the next field
         self._closed = False
-        self._shut_down = threading.Event()
 
     def __enter__(self) -> ZookeeperConsumerConnector:
         return self
@@ -113,16 +117,10 @@ class ZookeeperConsumerConnector:
 
         Bounded, and idempotent. May be called from any thread.
         """
-        with self._lock:
-            closing, self._closed = self._closed, True
-        if closing:  # another thread is at it
-            self._shut_down.wait()
-            return
-        try:
-            if self._parts is not None:
-                self._parts.close()
-        finally:
-            self._shut_down.set()
+        self._closed = True
+        parts = self._parts
+        if parts is not None:
+            parts.close()
 
     @property
     def consumer_id(self) -> str | None:
@@ -200,19 +198,30 @@ class _Running:
                 self._by_thread[topic, thread] = stream
                 self.streams[topic].append(stream)
         self._threads: dict[TopicPartition, str] = {}
+        self._closing = threading.RLock()
+        self._closed = False
 
     def start(self) -> None:
         self.fetchers.start_connections()
         self.member.start()
 
     def close(self) -> None:
-        self.member.close()
-        self.fetchers.stop_connections()
-        for stream in self._by_thread.values():
-            stream.close()
+        with self._closing:  # a second caller waits for the first; one that interrupts it in its own thread does not
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self.member.close()
+            finally:
+                self.fetchers.stop_connections()
+                for stream in self._by_thread.values():
+                    stream.close()
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
         if offsets is not None:
+            for partition, offset in offsets.items():
+                if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
+                    raise ConfigurationError(f"{partition}: {offset!r} is not an offset")
             return self.member.commit(offsets, may_go_back=True)
         stored = self.member.commit(lambda: self._collect(handed_out=True))
         for stream in self._by_thread.values():
@@ -259,10 +268,8 @@ class _Running:
 
     def _stop(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
         """Stop fetching and delivering; returns what was consumed."""
-        queues = {info.partition: info.queue for info in self.fetchers.infos if info.partition in partitions}
-        self.fetchers.remove_partitions(partitions)
-        for queue in queues.values():
-            queue.close()
+        for info in self.fetchers.remove_partitions(partitions):
+            info.queue.close()
         positions: dict[TopicPartition, int] = {}
         for partition in partitions:
             thread = self._threads.pop(partition, None)

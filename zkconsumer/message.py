@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ class Endpoint(NamedTuple):
     def parse(cls, text: str) -> Endpoint:
         """Read ``host:port``, with brackets around an IPv6 address."""
         host, colon, port = text.strip().rpartition(":")
-        if not colon or not host or not port.isdigit():
+        if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
             raise ValueError(f"{text!r} is not host:port")
         return cls(host.strip("[]"), int(port))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.registry import GroupPaths, parse_offset
@@ -28,12 +29,25 @@ class ZooKeeperOffsets:
         self._log = get_logger("zkconsumer.offsets", group=group)
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the next offset to consume of each partition, -1 where none is stored."""
+        """Return the next offset to consume of each partition, -1 where none is stored.
+
+        Raises:
+            ZkConsumerError: a znode holds something else; names its path.
+        """
+        return self._fetch(partitions, overwrite=False)
+
+    def _fetch(self, partitions: Iterable[TopicPartition], *, overwrite: bool) -> dict[TopicPartition, int]:
         wanted = list(partitions)
         paths = [self._paths.offset(partition) for partition in wanted]
         found = {}
         for partition, path, node in zip(wanted, paths, self._session.get_many(paths), strict=True):
-            found[partition] = parse_offset(path, node.data if node else None)
+            try:
+                found[partition] = parse_offset(path, node.data if node else None)
+            except ZkConsumerError as error:
+                if not overwrite:
+                    raise
+                self._log.warning("offset_overwritten", error=str(error))  # the owner knows better
+                found[partition] = -1
             self._seen[partition] = (found[partition], node.version if node else -1)
         return found
 
@@ -48,11 +62,11 @@ class ZooKeeperOffsets:
         """
         unknown = [partition for partition in offsets if partition not in self._seen]
         if unknown:
-            self.fetch(unknown)
+            self._fetch(unknown, overwrite=True)
         pending = dict(offsets)
         while pending:
             pending = self._write(pending, may_go_back)
-            self.fetch(pending)
+            self._fetch(pending, overwrite=True)
         self._may_go_back -= offsets.keys()
         return {partition: self._seen[partition][0] for partition in offsets}
 

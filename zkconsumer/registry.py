@@ -22,6 +22,7 @@ BROKER_TOPICS = "/brokers/topics"
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 _FILTERS = ("white_list", "black_list")
+OFFSET_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +170,12 @@ def parse_offset(path: str, data: bytes | None) -> int:
     if not data:
         return -1
     try:
-        return max(-1, int(data))
+        offset = int(data)
     except ValueError:
+        offset = OFFSET_MAX + 1
+    if offset > OFFSET_MAX:
         raise ZkConsumerError(
             f"{path} holds {data[:50]!r}, not a whole number; write the next offset to consume, or delete it to have "
             "auto.offset.reset applied"
-        ) from None
+        )
+    return max(-1, offset)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import socket
 import threading
 import time
 import warnings
@@ -25,6 +26,9 @@ from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableE
 
 #: Operations in one transaction: the request must fit into ZooKeeper's ``jute.maxbuffer`` of 1 MB.
 TRANSACTION_LIMIT = 1000
+
+#: Seconds that the server may take to end a session.
+_CLOSE_TIMEOUT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +91,17 @@ class ZooKeeperSession:
         self._events = events
         self._session_timeout = session_timeout
         self._timeout = connection_timeout
-        self._lock = threading.Lock()  # guards the three fields below; held for assignments only
-        self._suspended_at: float | None = None
+        self._lock = threading.Lock()  # guards the four fields below; held for assignments only
+        self._suspended = False
+        self._heard_at = time.monotonic()
         self._over = False
         self._closing = False
         try:
             self._client = KazooClient(
-                hosts, timeout=session_timeout, logger=logging.getLogger("zkconsumer.zookeeper.kazoo")
+                hosts,
+                timeout=session_timeout,
+                connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},  # kazoo's is 60 s
+                logger=logging.getLogger("zkconsumer.zookeeper.kazoo"),
             )
         except ValueError as error:
             raise ConfigurationError(f"zookeeper.connect = {hosts!r}: {error}") from error
@@ -128,10 +136,27 @@ class ZooKeeperSession:
         """End the session: all ephemeral znodes vanish. May be called from any thread, and again."""
         with self._lock:
             closing, self._closing = self._closing, True
-        if not closing:
-            self._client.remove_listener(self._on_state)
+        if closing:
+            return
+        self._client.remove_listener(self._on_state)
+        # kazoo waits for a server that is silent until the session would have ended.
+        hurry = threading.Timer(_CLOSE_TIMEOUT, self._hang_up)
+        hurry.daemon = True
+        hurry.start()
+        try:
             self._client.stop()
-            self._client.close()
+        finally:
+            hurry.cancel()
+            hurry.join()
+        self._client.close()
+
+    def _hang_up(self) -> None:
+        connection = self._client._connection._socket
+        if connection is not None:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
     @property
     def session_id(self) -> int:
@@ -146,22 +171,43 @@ class ZooKeeperSession:
 
     @property
     def lapses_in(self) -> float | None:
-        """Seconds until the session may have ended on the server; None while connected."""
+        """Seconds until the session may have ended on the server; None while connected.
+
+        The server counts from when it heard of us last, which may be long before the connection is seen to be lost.
+        """
         with self._lock:
             if self._over:
                 return 0.0
-            if self._suspended_at is None:
+            if not self._suspended:
                 return None
-            return max(0.0, self._suspended_at + self._session_timeout - time.monotonic())
+            return max(0.0, self._heard_at + self._session_timeout - time.monotonic())
+
+    @property
+    def renewal_interval(self) -> float:
+        """Seconds between calls of ``renew``."""
+        return self._session_timeout / 6
+
+    def renew(self) -> None:
+        """Learn that the server hears us: what it answers now, it was asked after this moment."""
+        if not self.is_connected:
+            return
+        asked_at = time.monotonic()
+
+        def note(result: Any) -> None:  # in kazoo's callback thread
+            if result.successful():
+                with self._lock:
+                    self._heard_at = max(self._heard_at, asked_at)
+
+        self._client.exists_async("/").rawlink(note)
 
     def _on_state(self, state: str) -> None:  # in kazoo's connection thread
         with self._lock:
             if state == KazooState.SUSPENDED:
-                self._suspended_at = time.monotonic()
+                self._suspended = True
             elif state == KazooState.LOST:
                 self._over = True
             else:
-                self._suspended_at, self._over = None, False
+                self._suspended, self._over, self._heard_at = False, False, time.monotonic()
         self._events.put(Event(state.lower()))
 
     def _on_change(self, event: Any) -> None:  # in kazoo's callback thread

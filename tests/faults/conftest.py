@@ -65,8 +65,8 @@ def member(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Memb
     """Start members that read in threads of their own: ``member({topic: 1}, consumer_id="a")``."""
     started: list[Member] = []
 
-    def start(topics: dict[str, int], **settings: object) -> Member:
-        started.append(Member(config(**{"consumer_timeout_ms": -1} | settings), topics))
+    def start(topics: dict[str, int], pause: float = 0.0, **settings: object) -> Member:
+        started.append(Member(config(**{"consumer_timeout_ms": -1} | settings), topics, pause))
         return started[-1]
 
     yield start

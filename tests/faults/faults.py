@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol
@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from kazoo.client import KazooClient
 from support import PATIENCE, Reader, wait_for
 
-from zkconsumer import ConsumerConfig, MessageAndMetadata, TopicPartition, create_consumer
+from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.devcluster.servers import Broker
@@ -27,12 +27,23 @@ from zkconsumer.registry import GroupPaths, Registration
 
 
 class Member:
-    """A member of a group whose streams are each read by a thread, until it leaves."""
+    """A member of a group whose streams are each read by a thread, until it leaves.
 
-    def __init__(self, config: ConsumerConfig, topics: Mapping[str, int]) -> None:
+    Args:
+        pause: seconds that the application takes for each message.
+    """
+
+    def __init__(self, config: ConsumerConfig, topics: Mapping[str, int], pause: float = 0.0) -> None:
+        self.pause = pause
         self.connector = create_consumer(config)
         streams = self.connector.create_message_streams(topics)
-        self.readers = [Reader(stream) for of_topic in streams.values() for stream in of_topic]
+        self.readers = [Reader(self._paced(stream)) for of_topic in streams.values() for stream in of_topic]
+
+    def _paced(self, stream: KafkaStream) -> Iterator[MessageAndMetadata]:
+        for message in stream:
+            yield message
+            if self.pause:
+                time.sleep(self.pause)  # what a slow application does
 
     @property
     def core(self) -> GroupMember:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -12,7 +15,7 @@ from support import in_thread, members, numbers, owners, produce, stored, wait_f
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster
-from zkconsumer.errors import ClosedError, ConsumerRebalanceFailedError
+from zkconsumer.errors import ClosedError, ConsumerRebalanceFailedError, OwnershipLostError, ZooKeeperUnavailableError
 
 from .conftest import SESSION_TIMEOUT_MS
 from .faults import Cable, ChildMember, Load, Member, Peer, expire, wait_until_all_is_read
@@ -150,6 +153,21 @@ def test_shutdown_by_several_threads_at_once_is_one_shutdown(
         assert members(zk, group) == []
 
 
+def test_shutdown_that_races_with_a_join_leaves_nothing_behind(
+    topic: Topics, config: Configs, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=2)
+    for number in range(20):
+        one = create_consumer(config())
+        joining = in_thread(lambda: one.create_message_streams({name: 1}))
+        wait_for(lambda: one._parts is not None or not joining.is_alive())
+        time.sleep(number * 0.002)  # the moment is what is tried
+        one.shutdown()
+        with contextlib.suppress(ClosedError):
+            joining.result(5)
+        wait_until_equal(lambda: members(zk, group), [], 5)
+
+
 def test_partitions_of_a_killed_member_are_taken_over_within_a_session_timeout(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, child: Callable[..., ChildMember]
 ) -> None:
@@ -211,15 +229,13 @@ def test_what_was_owned_before_zookeeper_was_away_is_left_to_a_member_that_came_
             wait_until_equal(lambda: sorted(owners(zk, group, name)), [2, 3], 5)
 
 
-def churn(
-    cluster: DevCluster, member: Members, name: str, partitions: int, stable: list[Member], duration: float
-) -> list[Member]:
-    """Let members join and leave beside stable ones; returns those that have left."""
+def churn(member: Members, name: str, duration: float) -> list[Member]:
+    """Let members join and leave, two at a time; returns those that have left."""
     left: list[Member] = []
     until = time.monotonic() + duration
     while time.monotonic() < until:
-        guests = [member({name: 1 + number % 2}, consumer_id=f"{len(left)}-{number}") for number in range(2)]
-        wait_for(lambda: all(g.owned for g in guests), what="the guests own something")
+        guests = [member({name: 1 + number}, consumer_id=f"{time.monotonic_ns()}") for number in range(2)]
+        wait_for(lambda: all(guest.owned for guest in guests), what="the guests own something")
         guests[0].wait_for_more(20)
         for guest in guests:
             guest.leave()
@@ -242,12 +258,15 @@ def test_members_that_join_and_leave_for_a_minute_lose_nothing(
 
 
 def join_and_leave(cluster: DevCluster, member: Members, load: Loads, name: str, group: str, duration: float) -> None:
-    writer = load(name, 6)
-    stable = [member({name: count}, consumer_id=f"stable-{count}") for count in (1, 2)]
-    left = churn(cluster, member, name, 6, stable, duration)
+    writer = load(name, 6, per_second=6000, batch=100)
+    # The slow one always has decoded messages in hand when its partitions go.
+    slow = member({name: 1}, consumer_id="slow", pause=0.001)
+    quick = member({name: 2}, consumer_id="quick")
+    left = churn(member, name, duration)
     writer.stop()
-    repeated = wait_until_all_is_read(cluster, name, 6, [*stable, *left])
-    for one in stable:
+    slow.pause = 0.0
+    repeated = wait_until_all_is_read(cluster, name, 6, [slow, quick, *left])
+    for one in (slow, quick):
         one.leave()
     history = group_history(cluster.folder, group)
     assert history.violations == []
@@ -268,9 +287,36 @@ def test_sessions_that_expire_while_members_join_and_leave_lose_nothing(
     for _ in range(15):
         for one in stable:
             expire(cluster, one)
-        left += churn(cluster, member, name, 6, stable, 0.5)
+        left += churn(member, name, 0.5)
     writer.stop()
     wait_until_all_is_read(cluster, name, 6, [*stable, *left])
     for one in stable:
         one.leave()
+    assert group_history(cluster.folder, group).violations == []
+
+
+def test_commits_of_several_threads_while_sessions_expire_are_made_by_the_owner_alone(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
+) -> None:
+    name = topic(partitions=4)
+    load(name, 4)
+    both = [member({name: 1}, consumer_id=i, auto_commit_interval_ms=1) for i in "ab"]
+    stop = threading.Event()
+
+    def commit(one: Member) -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OwnershipLostError, ZooKeeperUnavailableError):
+                one.connector.commit_offsets()
+
+    committing = [in_thread(functools.partial(commit, one)) for one in both * 2]
+    try:
+        for number in range(10):
+            one = both[number % 2]
+            before = one.core.rebalances
+            expire(cluster, one)
+            wait_for(lambda: one.core.rebalances > before and one.owned, what="it is back")
+    finally:
+        stop.set()
+    for call in committing:
+        call.result()
     assert group_history(cluster.folder, group).violations == []

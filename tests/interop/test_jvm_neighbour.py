@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import pytest
@@ -13,8 +13,10 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 from support import numbers, produce, wait_for, wait_until_equal
 
-from zkconsumer import ZookeeperConsumerConnector
+from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.rebalance.listener import Claim
+from zkconsumer.rebalance.member import GroupMember
 
 from .conftest import COMMIT_INTERVAL_MS
 from .group import Group
@@ -53,7 +55,6 @@ def test_three_rounds_of_joins_and_kills_lose_nothing_and_repeat_no_more_than_a_
         step(f"{turn}: the JVM was killed")
 
     group.wait_until_read(group.load.stop())
-    print(repeated)
     assert [(what, count) for what, count in repeated if count > most] == []
     assert group.failures == []
 
@@ -164,6 +165,50 @@ def test_a_minute_of_members_that_come_and_go_at_any_moment_loses_nothing(
     group.wait_until_balanced()
     group.wait_until_read(group.load.stop(), timeout=60)
     assert group.failures == []
+
+
+class AtWork:
+    """What has partitions, as a Spark query does, and never finishes what it is at."""
+
+    release_timeout = 5.0
+
+    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        pass
+
+    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
+        return dict.fromkeys(partitions, 0) if final else None
+
+    def lose(self) -> None:
+        pass
+
+    def consumed(self) -> Mapping[TopicPartition, int]:
+        return {}
+
+    def fail(self, error: BaseException) -> None:
+        raise error
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_two_that_join_while_one_of_us_is_at_work_wait_for_one_handover_and_not_for_two(
+    child: Child, topic: Topic, group: str, config: Callable[..., ConsumerConfig], zk: KazooClient
+) -> None:
+    """The second one shifts what the JVM is due; its four tries must last until that is free, too."""
+    name = topic(8)
+    znodes = Group(zk, group, name)
+    ours = GroupMember(config(consumer_id="c-at-work"), {name: 1}, AtWork(), auto_commit=False)
+    ours.start()
+    try:
+        jvm = child(jvm_consumer, "b-jvm", name, zookeeper_session_timeout_ms=10_000)
+        wait_for(lambda: "end rebalancing consumer" in jvm.log.read_text(), what="the JVM has tried once")
+        child(our_consumer, "a-ours", name, zookeeper_session_timeout_ms=10_000)
+        wanted = {znodes.consumer_id(one) for one in ("a-ours", "b-jvm", "c-at-work")}
+        wait_for(lambda: znodes.is_balanced(wanted) or not jvm.is_running)
+
+        assert jvm.failures == []
+        assert [len(partitions) for _, partitions in sorted(znodes.shares().items())] == [3, 3, 2]
+    finally:
+        ours.close(timeout=0.1)
 
 
 @pytest.mark.timeout(60)

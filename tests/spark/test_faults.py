@@ -286,7 +286,7 @@ def test_two_servers_at_once_and_a_plain_consumer_beside_the_query(
     name = topic(partitions=4)
     writer = load(name, 4)
     one = query(name, zookeeper_session_timeout_ms=SESSION)
-    other = plain({name: 1}, zookeeper_session_timeout_ms=SESSION)
+    other = plain(name, zookeeper_session_timeout_ms=SESSION)
     one.wait_for_records(200)
     other.wait_for_more(200)
     cluster.brokers[1].kill()

@@ -181,9 +181,9 @@ class BrokerChannel:
                 version=version, client_software_name="zkconsumer", client_software_version=__version__
             )
             reply = self.request(request)
-            if reply.error_code == 0:
+            if reply.error_code == 0 and reply.api_keys:
                 return BrokerVersionData(
-                    api_versions={key.api_key: (key.min_version, key.max_version) for key in reply.api_keys or ()}
+                    api_versions={key.api_key: (key.min_version, key.max_version) for key in reply.api_keys}
                 )
             if reply.error_code != _UNSUPPORTED_VERSION:
                 break

@@ -99,35 +99,33 @@ class ConsumerFetcherManager:
         self._add_fetchers({info: known[info.partition] for info in wanted if info.partition in known})
         self._leader_finder.add_no_leader_partitions([info for info in wanted if info.partition not in known])
 
-    def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch these partitions no more."""
+    def remove_partitions(self, partitions: Iterable[TopicPartition]) -> list[PartitionTopicInfo]:
+        """Fetch these partitions no more; returns those that were fetched."""
         gone = set(partitions)
         with self._lock:
-            for partition in gone:
-                self._infos.pop(partition, None)
+            infos = [self._infos.pop(partition) for partition in gone if partition in self._infos]
             fetchers = list(self._fetchers.values())
         self._leader_finder.remove_no_leader_partitions(gone)
         for fetcher in fetchers:
             fetcher.remove_partitions(gone)
+        return infos
 
     def refetch(self, queue: PartitionQueue, partition: TopicPartition, offset: int) -> None:
         """Drop what is queued of a partition and fetch it again from ``offset``.
 
         The partition gets a new queue, so that an answer that is under way ends in the closed one.
         """
-        fresh = queue.renewed()
         with self._lock:
             info = self._infos.get(partition)
             if info is None or info.queue is not queue:
                 return  # released meanwhile
-            renewed = PartitionTopicInfo(partition, fresh, offset, info.until, info.reset)
+            renewed = PartitionTopicInfo(partition, queue.renewed(), offset, info.until, info.reset)
             self._infos[partition] = renewed
             fetchers = list(self._fetchers.values())
-        self._leader_finder.remove_no_leader_partitions([partition])
-        for fetcher in fetchers:
-            fetcher.remove_partitions([partition])
+            self._leader_finder.add_no_leader_partitions([renewed])
         queue.close()
-        self._leader_finder.add_no_leader_partitions([renewed])
+        for fetcher in fetchers:
+            fetcher.remove_infos([info])
 
     @property
     def infos(self) -> list[PartitionTopicInfo]:
@@ -164,15 +162,21 @@ class ConsumerFetcherManager:
                         f"ConsumerFetcherThread-{self._name}-{number}-{node}",
                         endpoint,
                         self._settings,
-                        self._leader_finder.add_no_leader_partitions,
+                        self._find_leaders,
                         self._on_failure,
                     )
                     self._fetchers[node, number] = fetcher
                     fetcher.start()
                 fetcher.add_partitions(infos)
         for fetcher in replaced:
-            self._leader_finder.add_no_leader_partitions(fetcher.infos)
+            self._find_leaders(fetcher.infos)
             fetcher.close()
+
+    def _find_leaders(self, infos: Iterable[PartitionTopicInfo]) -> None:
+        """Have the leaders of partitions looked for that are still to be fetched; called by the fetchers."""
+        with self._lock:
+            current = [info for info in infos if self._infos.get(info.partition) is info]
+            self._leader_finder.add_no_leader_partitions(current)
 
     def _retire_idle(self) -> None:
         """Stop fetchers that have no partition left; called by the leader finder."""

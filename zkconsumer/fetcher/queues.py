@@ -15,6 +15,9 @@ from collections.abc import Callable
 
 from zkconsumer.fetcher.decode import Chunk
 
+#: Errors that are kept for a stream that is not read; older ones are forgotten.
+_ERRORS = 100
+
 
 class StreamQueue:
     """What the queues of one stream have in common: the lock, and which of them have something.
@@ -27,7 +30,7 @@ class StreamQueue:
         self._changed = threading.Condition(self._lock)
         self._ready: deque[PartitionQueue] = deque()
         self._closed = False
-        self._error: BaseException | None = None
+        self._errors: deque[BaseException] = deque(maxlen=_ERRORS)
 
     def take(self, timeout: float | None) -> tuple[PartitionQueue, Chunk] | None:
         """Wait for the next chunk, or None when ``timeout`` seconds passed or the stream is closed.
@@ -38,9 +41,8 @@ class StreamQueue:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             while True:
-                if self._error is not None:
-                    error, self._error = self._error, None
-                    raise error
+                if self._errors:
+                    raise self._errors.popleft()
                 if self._closed:
                     return None
                 if self._ready:
@@ -71,9 +73,9 @@ class StreamQueue:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Have the next ``take`` raise; of several errors the last one."""
+        """Have a ``take`` raise it, after those before it."""
         with self._lock:
-            self._error = error
+            self._errors.append(error)
             self._changed.notify_all()
 
 

@@ -18,6 +18,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel, Throttle
 from zkconsumer.errors import (
     ClosedError,
+    CorruptRecordError,
     MessageSizeTooLargeError,
     OffsetOutOfRangeError,
     RetriableError,
@@ -136,6 +137,13 @@ class ConsumerFetcherThread:
             for partition in partitions:
                 self._partition_map.pop(partition, None)
 
+    def remove_infos(self, infos: Iterable[PartitionTopicInfo]) -> None:
+        """The same, but only for these very objects."""
+        with self._lock:
+            for info in infos:
+                if self._partition_map.get(info.partition) is info:
+                    del self._partition_map[info.partition]
+
     @property
     def infos(self) -> list[PartitionTopicInfo]:
         """The partitions that are fetched now."""
@@ -231,6 +239,16 @@ class ConsumerFetcherThread:
             return True  # it was taken away meanwhile
         if data.error_code == protocol.OFFSET_OUT_OF_RANGE:
             return self._out_of_range(info)
+        if data.error_code == protocol.CORRUPT_MESSAGE:
+            topic, partition = info.partition
+            error = CorruptRecordError(
+                f"topic {topic!r} partition {partition} offset {info.fetch_offset}: broker {self.endpoint} cannot read "
+                "its log there. It will be fetched again; if it stays, restore the partition from a replica or commit "
+                "an offset behind the damaged batch",
+                info.fetch_offset,
+            )
+            self._on_failure(info, error)
+            return False
         if data.error_code:
             self._log.info("partition_error", partition=str(info.partition), code=data.error_code)
             return False

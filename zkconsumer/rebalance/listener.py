@@ -26,6 +26,7 @@ from zkconsumer.errors import (
     ConsumerRebalanceFailedError,
     OwnershipLostError,
     RegistrationError,
+    RetriableError,
     ZkConsumerError,
     ZooKeeperUnavailableError,
 )
@@ -123,11 +124,15 @@ class ZKRebalancerListener:
         self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer=consumer_id)
         #: Given up by the handler, but not yet in ZooKeeper, with the offsets to commit.
         self._given_up: dict[TopicPartition, int] = {}
+        #: Owner znodes that this session may hold beside those of ``assignment``: a claim that was not followed by
+        #: an acquisition, or whose answer was lost, and what was given up for fear of an expiry that did not come.
+        self._leftover: set[TopicPartition] = set()
         self._registered_session = 0
         self._stopping = False
         self._rebalance_at: float | None = 0.0
         self._commit_at = time.monotonic() + commit_interval if commit_interval else None
         self._poll_at: float | None = None
+        self._renew_at = 0.0
         self._attempt = 0
         self._first: Future[None] = Future()
         self._first_deadline = 0.0
@@ -183,9 +188,18 @@ class ZKRebalancerListener:
                 f"partition {foreign[0]} is not owned by {self._consumer_id} (any more); its offset "
                 f"{offsets[foreign[0]]} is not committed, and its next owner starts from the last committed one"
             )
+        self._check_session()
         return self._offsets.commit(offsets, may_go_back=may_go_back)
 
     # ---- the thread ----
+
+    def _check_session(self) -> None:
+        """Refuse to store anything in another session than the one that holds the owner znodes.
+
+        kazoo may have begun it already while the event of the old one's end still waits in the queue.
+        """
+        if self.assignment and self._session.session_id != self._registered_session:
+            raise OwnershipLostError("the ZooKeeper session has ended; nothing is stored before the member is back")
 
     def _run(self) -> None:
         try:
@@ -197,6 +211,7 @@ class ZKRebalancerListener:
             self._log.error("member_failed", exc_info=True)
             self._handler.lose()
             self.assignment = {}
+            self._session.close()  # a member that nobody attends to must not hold anything
             self._handler.fail(error)
             if not self._first.done():
                 self._first.set_exception(error)
@@ -217,7 +232,7 @@ class ZKRebalancerListener:
 
     def _sleep(self) -> float | None:
         now = time.monotonic()
-        times = [at for at in (self._rebalance_at, self._commit_at, self._poll_at) if at is not None]
+        times = [at for at in (self._rebalance_at, self._commit_at, self._poll_at, self._renew_at) if at is not None]
         lapses = self._session.lapses_in
         if lapses is not None and self.assignment:
             times.append(now + lapses)
@@ -246,6 +261,7 @@ class ZKRebalancerListener:
             self._log.debug("zookeeper_event", kind=item.kind, path=item.path)
             if item.kind == "lost":
                 self._lose("session_expired")
+                self._leftover.clear()
             if item.kind != "suspended":
                 self._rebalance_at = time.monotonic()
 
@@ -255,6 +271,9 @@ class ZKRebalancerListener:
         now = time.monotonic()
         if self.assignment and self._session.lapses_in == 0.0:
             self._lose("session_may_have_expired")
+        if now >= self._renew_at:
+            self._renew_at = now + self._session.renewal_interval
+            self._session.renew()
         if self._poll_at is not None and now >= self._poll_at:
             self._poll_at, self._rebalance_at = None, now
         if self._rebalance_at is not None and now >= self._rebalance_at:
@@ -270,6 +289,7 @@ class ZKRebalancerListener:
         self._log.warning(reason, owned=len(self.assignment), session=f"{self._registered_session:#x}")
         self._handler.lose()
         self._offsets.forget(self.assignment)
+        self._leftover |= self.assignment.keys()
         self.assignment = {}
         self._given_up = {}
         self._registered_session = 0
@@ -278,6 +298,7 @@ class ZKRebalancerListener:
         consumed = self._handler.consumed()
         offsets = {partition: offset for partition, offset in consumed.items() if partition in self.assignment}
         try:
+            self._check_session()
             self._offsets.commit(offsets)
         except ZkConsumerError as error:
             # Nothing is lost: the next one stores more.
@@ -329,6 +350,12 @@ class ZKRebalancerListener:
             raise ZooKeeperUnavailableError(f"ZooKeeper at {self._session.hosts!r} is not connected")
         if not self._register():
             return self._ownership.registration_path
+        if unheld := self._ownership.missing(self.assignment):
+            self._log.warning("owner_znodes_deleted", partitions=[str(p) for p in sorted(unheld)])
+            self._handler.release(unheld, True)
+            self._offsets.forget(unheld)
+            self.assignment = {p: thread for p, thread in self.assignment.items() if p not in unheld}
+            self._given_up = {p: offset for p, offset in self._given_up.items() if p not in unheld}
         while not self._stopping:
             wanted = self._wanted()
             gone = {partition for partition, thread in self.assignment.items() if wanted.get(partition) != thread}
@@ -336,14 +363,19 @@ class ZKRebalancerListener:
             if gone:
                 self._release(gone)
                 continue  # that may have taken a while: look again
+            if unwanted := self._leftover - wanted.keys():
+                self._ownership.release(unwanted)
+                self._leftover -= unwanted
             gained = {partition: thread for partition, thread in wanted.items() if partition not in self.assignment}
             if gained:
+                self._leftover |= gained.keys()
                 blocker = self._ownership.claim(gained)
                 if blocker is not None:
                     if not self._session.exists(blocker, watch=True):
                         continue
                     return blocker
                 self._acquire(gained)
+                self._leftover -= gained.keys()
             return None
         return None
 
@@ -392,6 +424,8 @@ class ZKRebalancerListener:
                 self._session.get(path, watch=True)  # a new content is a new chance
                 raise
             members[consumer_id] = registration
+        if self._consumer_id not in members:
+            raise RetriableError(f"{self._ownership.registration_path} was deleted by somebody; it is made again")
         return members
 
     def _acquire(self, gained: Assignment) -> None:
@@ -414,6 +448,7 @@ class ZKRebalancerListener:
                 self._lose("session_may_have_expired")
             if not gone <= self.assignment.keys():
                 return  # the session ended while we waited
+        self._check_session()
         self._offsets.commit(
             {partition: self._given_up[partition] for partition in gone if self._given_up[partition] >= 0}
         )

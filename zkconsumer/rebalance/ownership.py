@@ -82,6 +82,13 @@ class Ownership:
             raise
         return None
 
+    def missing(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return those partitions whose owner znode is not there or not ours: somebody has deleted it."""
+        asked = list(partitions)
+        nodes = self._session.get_many([self._paths.owner(partition) for partition in asked])
+        session = self._session.session_id
+        return {p for p, node in zip(asked, nodes, strict=True) if node is None or node.owner_session != session}
+
     def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Delete the owner znodes that are ours."""
         self._delete_ours([self._paths.owner(partition) for partition in partitions])

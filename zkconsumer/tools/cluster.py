@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,9 +26,13 @@ def add_to(tools: Any) -> None:
     parser = tools.add_parser("cluster", help="start and stop a development cluster", description=__doc__)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     up = actions.add_parser("up", help="start ZooKeeper and brokers; Ctrl-C stops them")
-    up.add_argument("--brokers", type=int, default=2, metavar="N", help="how many brokers (2)")
-    up.add_argument("--kafka", default="3.9.2", metavar="VERSION", help="3.9.2 (default), or 4.x for KRaft mode")
-    up.add_argument("--chroot", default="", metavar="/PATH", help="part of the ZooKeeper tree for Kafka and groups")
+    up.add_argument("--brokers", type=_count, default=2, metavar="N", help="how many brokers (2)")
+    up.add_argument(
+        "--kafka", type=_version, default="3.9.2", metavar="VERSION", help="3.9.2 (default), or 4.x for KRaft mode"
+    )
+    up.add_argument(
+        "--chroot", type=_chroot, default="", metavar="/PATH", help="part of the ZooKeeper tree for Kafka and groups"
+    )
     up.add_argument("--detach", action="store_true", help="leave it running in the background")
     up.set_defaults(run=run_up)
     down = actions.add_parser("down", help="stop the cluster that was started with up --detach")
@@ -36,13 +41,34 @@ def add_to(tools: Any) -> None:
     status.set_defaults(run=run_status)
 
 
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def _version(text: str) -> str:
+    if not re.fullmatch(r"\d+(\.\d+)+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a version like 3.9.2")
+    return text
+
+
+def _chroot(text: str) -> str:
+    if text and not re.fullmatch(r"(/[^/]+)+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a path like /kafka")
+    return text
+
+
 def run_up(options: argparse.Namespace) -> int:
     """Start a cluster."""
     if options.detach:
         return _detach(options)
     raise_on_sigterm()
     state_file = os.environ.get("ZKCONSUMER_CLUSTER_STATE")  # set for the supervisor by _detach
-    with DevCluster(options.brokers, kafka=options.kafka, chroot=options.chroot) as cluster:
+    with contextlib.ExitStack() as stack:
+        if state_file:
+            stack.enter_context(_supervising(Path(state_file)))
+        cluster = stack.enter_context(DevCluster(options.brokers, kafka=options.kafka, chroot=options.chroot))
         state = {
             "supervisor": os.getpid(),
             "kafka": options.kafka,
@@ -53,9 +79,11 @@ def run_up(options: argparse.Namespace) -> int:
         }
         _print(state)
         if state_file:
-            with _supervising(Path(state_file)):
-                Path(state_file).write_text(json.dumps(state))
-                _watch(cluster)
+            os.dup2(1, 2)  # whoever started it waits for the end of what may be a pipe
+            fresh = Path(state_file).with_suffix(".new")
+            fresh.write_text(json.dumps(state))
+            fresh.replace(state_file)
+            _watch(cluster)
         else:
             print("Ctrl-C stops it.", flush=True)
             _watch(cluster)
@@ -145,7 +173,10 @@ def _state_file() -> Path:
 def _supervising(path: Path) -> Iterator[None]:
     """Hold the lock that tells others that the supervisor lives: it ends with this process, however that ends."""
     with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ZkConsumerError("a cluster is running, or being started, already") from None
         try:
             yield
         finally:

@@ -46,6 +46,9 @@ def _positive(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Consume until told to stop; returns the exit code."""
+    if sys.stdout is None:  # closed by the shell; its number may be a socket's by now
+        print("Unable to write to standard out, closing consumer.", file=sys.stderr)
+        return 1
     properties = read_properties(options.consumer_config) if options.consumer_config else {}
     properties["zookeeper.connect"] = options.zookeeper
     group_is_ours = "group.id" not in properties
@@ -94,7 +97,7 @@ class _Printer:
                     return
         except ConsumerTimeoutError:
             return  # as asked for, by consumer.timeout.ms
-        except BrokenPipeError:
+        except OSError:  # a closed pipe, a full disk
             print("Unable to write to standard out, closing consumer.", file=sys.stderr)
 
 

@@ -1,0 +1,144 @@
+"""Topics that come, grow, or hold what is not for everybody's eyes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from kafka import KafkaProducer
+from kazoo.client import KazooClient
+from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+
+from .queries import Batch, Query
+
+pytestmark = pytest.mark.timeout(120)
+
+Cluster = DevCluster | ExistingCluster
+Queries = Callable[..., Query]
+Topics = Callable[..., str]
+
+NOW = {"availableNow": True}
+
+
+def test_a_topic_that_is_created_and_widened_under_a_query_is_read_from_its_beginning(
+    zkconsumer_cluster: Cluster,
+    query: Queries,
+    topic: Topics,
+    unique: Callable[[str], str],
+    group: str,
+    zk: KazooClient,
+) -> None:
+    present, coming, admin = topic(), unique("t"), zkconsumer_cluster.admin
+    produce(admin, present, 0, numbers(0, 10))
+    one = query(f"{present}, {coming}")
+    one.wait_for_records(10)
+    admin.create_topic(coming, 1)
+    produce(admin, coming, 0, numbers(0, 20))
+    one.wait_for_records(30)
+    admin.create_partitions(coming, 3)
+    for number in range(3):
+        produce(admin, coming, number, numbers(20, 30))
+    one.wait_for_records(60)
+    assert one.batches[-1].spans.keys() <= {(coming, number) for number in range(3)}
+    wait_until_equal(lambda: stored(zk, group, coming), {0: "30", 1: "10", 2: "10"})
+    assert stored(zk, group, present) == {0: "10"}
+    admin.delete_topic(coming)
+
+
+def test_a_batch_is_replayed_although_its_topic_is_not_subscribed_any_more(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    old, new, admin = topic(), topic(), zkconsumer_cluster.admin
+    produce(admin, old, 0, numbers(0, 10))
+    produce(admin, new, 0, numbers(0, 20))
+
+    def refuse(_batch: Batch) -> None:
+        raise OSError("the sink is full")
+
+    with pytest.raises(Exception, match="the sink is full"):
+        query(old, on_batch=refuse).finish()
+    one = query(new)
+    one.wait_for_records(30)
+    assert [batch.spans for batch in one.batches] == [{(old, 0): (0, 10, 10)}, {(new, 0): (0, 20, 20)}]
+    wait_until_equal(lambda: stored(zk, group, new), {0: "20"})
+    assert stored(zk, group, old) == {0: "0"}  # it is another member's to move
+    assert owners(zk, group, old) == {}
+
+
+def test_topics_of_a_query_are_shared_by_the_groups_members_that_want_them(
+    zkconsumer_cluster: Cluster,
+    query: Queries,
+    plain: Callable[..., object],
+    topic: Topics,
+    group: str,
+    zk: KazooClient,
+) -> None:
+    shared, own = topic(partitions=2), topic(partitions=2)
+    for name in (shared, own):
+        for number in range(2):
+            produce(zkconsumer_cluster.admin, name, number, numbers(0, 10))
+    one = query(f"{shared},{own}")
+    one.wait_for_records(40)
+    [mine] = members(zk, group)
+    plain(shared)
+    wait_for(lambda: len(set(owners(zk, group, shared).values())) == 2)
+    assert owners(zk, group, own) == {0: f"{mine}-0", 1: f"{mine}-0"}
+
+
+@pytest.fixture
+def transactional(zkconsumer_cluster: Cluster, unique: Callable[[str], str]) -> Iterator[KafkaProducer]:
+    """A producer with transactions."""
+    made = KafkaProducer(
+        bootstrap_servers=zkconsumer_cluster.bootstrap_servers, transactional_id=unique("tx"), linger_ms=0
+    )
+    made.init_transactions()
+    yield made
+    made.close(5)
+
+
+def in_transaction(producer: KafkaProducer, topic: str, values: list[bytes], *, commit: bool) -> None:
+    producer.begin_transaction()
+    for value in values:
+        producer.send(topic, value, partition=0)
+    producer.flush()
+    if commit:
+        producer.commit_transaction()
+    else:
+        producer.abort_transaction()
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_transactions_are_seen_as_the_isolation_level_says_and_their_markers_never(
+    zkconsumer_cluster: Cluster,
+    query: Queries,
+    topic: Topics,
+    transactional: KafkaProducer,
+    group: str,
+    zk: KazooClient,
+    level: str,
+) -> None:
+    name = topic()
+    in_transaction(transactional, name, numbers(0, 10), commit=True)  # offsets 0 to 9, and a marker
+    in_transaction(transactional, name, numbers(10, 20), commit=False)  # 11 to 20, and a marker
+    seen = numbers(0, 10) if level == "read_committed" else numbers(0, 20)
+    first = query(name, trigger=NOW, isolation_level=level)
+    first.finish()
+    assert [batch.column("value") for batch in first.batches] == [seen]
+    wait_until_equal(lambda: stored(zk, group, name), {0: "22"})
+    # A batch of nothing to see: aborted records, or where those are seen, none.
+    in_transaction(transactional, name, numbers(20, 22), commit=False)  # 22, 23, and a marker
+    transactional.begin_transaction()
+    transactional.send(name, b"open", partition=0).get(10)
+    second = query(name, trigger=NOW, isolation_level=level)
+    second.finish()
+    values = [value for batch in second.batches for value in batch.column("value")]
+    assert values == ([] if level == "read_committed" else [*numbers(20, 22), b"open"])
+    assert stored(zk, group, name) == {0: "25" if level == "read_committed" else "26"}
+    transactional.commit_transaction()
+    third = query(name, trigger=NOW, isolation_level=level)
+    third.finish()
+    values = [value for batch in third.batches for value in batch.column("value")]
+    assert values == ([b"open"] if level == "read_committed" else [])
+    assert stored(zk, group, name) == {0: "27"}
