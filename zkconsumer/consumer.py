@@ -223,10 +223,11 @@ class _Running:
                 if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
                     raise ConfigurationError(f"{partition}: {offset!r} is not an offset")
             return self.member.commit(offsets, may_go_back=True)
-        stored = self.member.commit(lambda: self._collect(handed_out=True))
+        return self.member.commit(lambda: self._collect(handed_out=True), then=self._committed)
+
+    def _committed(self, stored: Mapping[TopicPartition, int]) -> None:  # in the member's thread
         for stream in self._by_thread.values():
             stream.committed(stored)
-        return stored
 
     def _collect(self, *, handed_out: bool) -> dict[TopicPartition, int]:
         """Return the positions of the streams, as far as they are known."""

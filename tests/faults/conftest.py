@@ -15,7 +15,7 @@ from zkconsumer import ConsumerConfig
 from zkconsumer.broker import protocol
 from zkconsumer.devcluster import Admin, DevCluster
 from zkconsumer.devcluster.servers import Broker
-from zkconsumer.errors import RetriableError
+from zkconsumer.errors import RetriableError, ZkConsumerError
 
 from .faults import Load, Member
 
@@ -65,8 +65,15 @@ def member(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Memb
     """Start members that read in threads of their own: ``member({topic: 1}, consumer_id="a")``."""
     started: list[Member] = []
 
-    def start(topics: dict[str, int], pause: float = 0.0, **settings: object) -> Member:
-        started.append(Member(config(**{"consumer_timeout_ms": -1} | settings), topics, pause))
+    def start(
+        topics: dict[str, int],
+        *,
+        pause: float = 0.0,
+        forgives: tuple[type[ZkConsumerError], ...] = (),
+        **settings: object,
+    ) -> Member:
+        of = config(**{"consumer_timeout_ms": -1} | settings)
+        started.append(Member(of, topics, pause=pause, forgives=forgives))
         return started[-1]
 
     yield start

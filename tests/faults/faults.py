@@ -31,16 +31,31 @@ class Member:
 
     Args:
         pause: seconds that the application takes for each message.
+        forgives: errors after which the application reads on.
     """
 
-    def __init__(self, config: ConsumerConfig, topics: Mapping[str, int], pause: float = 0.0) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        topics: Mapping[str, int],
+        *,
+        pause: float = 0.0,
+        forgives: tuple[type[ZkConsumerError], ...] = (),
+    ) -> None:
         self.pause = pause
+        self._forgives = forgives
         self.connector = create_consumer(config)
         streams = self.connector.create_message_streams(topics)
-        self.readers = [Reader(self._paced(stream)) for of_topic in streams.values() for stream in of_topic]
+        self.readers = [Reader(self._read(stream)) for of_topic in streams.values() for stream in of_topic]
 
-    def _paced(self, stream: KafkaStream) -> Iterator[MessageAndMetadata]:
-        for message in stream:
+    def _read(self, stream: KafkaStream) -> Iterator[MessageAndMetadata]:
+        while True:
+            try:
+                message = next(stream)
+            except StopIteration:
+                return
+            except self._forgives:
+                continue
             yield message
             if self.pause:
                 time.sleep(self.pause)  # what a slow application does
@@ -204,12 +219,12 @@ class Peer:
 class Cable:
     """Passes bytes to a port of this machine and back, until it is cut: then nothing passes, nothing closes.
 
-    Args:
-        garble: changes what comes back on the way.
+    ``on_request`` is shown what goes to the port before it gets there, ``garble`` changes what comes back.
     """
 
-    def __init__(self, port: int, garble: Callable[[bytes], bytes] | None = None) -> None:
-        self.garble = garble
+    def __init__(self, port: int) -> None:
+        self.on_request: Callable[[bytes], object] = lambda _data: None
+        self.garble: Callable[[bytes], bytes] = lambda data: data
         self._target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -260,7 +275,11 @@ class Cable:
         try:
             while data := source.recv(65536):
                 self._whole.wait()
-                target.sendall(self.garble(data) if self.garble and source in self._far else data)
+                if source in self._far:
+                    data = self.garble(data)
+                else:
+                    self.on_request(data)
+                target.sendall(data)
         except OSError:
             pass
         _shut(source)

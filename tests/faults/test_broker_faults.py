@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import random
 import time
 from collections import Counter
@@ -187,7 +188,7 @@ def test_answers_that_are_garbled_on_the_way_do_not_stop_a_member() -> None:
                 [stream] = consumer.create_message_streams({"garbled": 1})["garbled"]
                 seen, errors = read_for(10, cluster, cable, garble, stream)
                 print(f"{len(seen)} read, {errors}")
-                cable.garble = None
+                cable.garble = lambda data: data
                 for number in range(2):
                     produce(cluster.admin, "garbled", number, [b"the end"])
                 ends: set[int] = set()
@@ -216,3 +217,33 @@ def read_for(
         except ZkConsumerError as error:
             errors[type(error).__name__] += 1
     return seen, errors
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_leaders_that_die_again_and_again_are_read_on_without_a_gap_or_a_repetition(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, zk: KazooClient
+) -> None:
+    name = topic(partitions=4, replication=2)
+    one = member({name: 2})
+    for number in range(8):
+        broker = cluster.brokers[number % 2]
+        writer = load(name, 4)
+        one.wait_for_more(500)
+        writer.stop()
+        wait_until_all_is_read(cluster, name, 4, [one])  # what is read is replicated
+        kill(broker, zk)
+        writer = load(name, 4)
+        one.wait_for_more(500)
+        broker.start()
+        one.wait_for_more(500)
+        writer.stop()
+        assert wait_until_all_is_read(cluster, name, 4, [one]) == 0
+        wait_for(lambda: in_sync(zk, name) == {0: 2, 1: 2, 2: 2, 3: 2}, 60, what="both have all")
+    assert all(offsets == sorted(offsets) for offsets in by_partition(one.seen).values())
+
+
+def in_sync(zk: KazooClient, topic: str) -> dict[int, int]:
+    """Return how many replicas of each partition have all of it."""
+    path = f"/brokers/topics/{topic}/partitions"
+    return {int(n): len(json.loads(zk.get(f"{path}/{n}/state")[0])["isr"]) for n in zk.get_children(path)}

@@ -14,6 +14,9 @@ from zkconsumer import KafkaStream, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError
 
+from .faults import Member
+from .transaction_log import group_history
+
 Consumers = Callable[..., ZookeeperConsumerConnector]
 Topics = Callable[..., str]
 
@@ -128,6 +131,39 @@ def test_other_partitions_of_the_stream_flow_on_beside_a_damaged_one(
     assert sorted((m.partition, m.offset) for m in read) == [
         (partition, offset) for partition, end in ((0, 1), (1, 3), (2, 3)) for offset in range(end * BATCH)
     ]
+
+
+def test_members_that_join_and_leave_beside_a_damaged_batch_lose_nothing_else(
+    damaged: Callable[..., str],
+    cluster: DevCluster,
+    member: Callable[..., Member],
+    group: str,
+    zk: KazooClient,
+) -> None:
+    # Each error has the partition fetched anew, also in the moment in which it goes to another member.
+    name = damaged(partitions=3)
+    stable = member({name: 1}, consumer_id="b", forgives=(CorruptRecordError,), refresh_leader_backoff_ms=0)
+    left = []
+    for number in range(15):
+        guest = member({name: 1}, consumer_id="ac"[number % 2], forgives=(CorruptRecordError,))
+        wait_for(lambda: guest.owned, what="the guest owns something")
+        guest.leave()
+        left.append(guest)
+    for number in (1, 2):
+        produce(cluster.admin, name, number, content(3 * BATCH))
+
+    def read() -> dict[int, set[int]]:
+        found: dict[int, set[int]] = {}
+        for message in [message for one in (stable, *left) for message in one.seen]:
+            found.setdefault(message.partition, set()).add(message.offset)
+        return found
+
+    expected = {0: set(range(BATCH)), 1: set(range(4 * BATCH)), 2: set(range(4 * BATCH))}
+    wait_until_equal(read, expected)
+    assert stable.connector.commit_offsets() == {
+        TopicPartition(name, number): max(offsets) + 1 for number, offsets in expected.items()
+    }
+    assert group_history(cluster.folder, group).violations == []
 
 
 def test_the_remedy_in_the_error_gets_past_a_damaged_batch(damaged: Callable[..., str], consumer: Consumers) -> None:

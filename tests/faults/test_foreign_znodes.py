@@ -15,7 +15,7 @@ from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnecto
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ConsumerRebalanceFailedError
 
-from .faults import Load, Member, Peer, wait_until_all_is_read
+from .faults import Cable, Load, Member, Peer, wait_until_all_is_read
 
 Configs = Callable[..., ConsumerConfig]
 Consumers = Callable[..., ZookeeperConsumerConnector]
@@ -291,3 +291,26 @@ def test_a_topic_znode_that_cannot_be_read_is_named_and_what_is_owned_is_kept(
     zk.set(aside + path, good)
     wait_for(lambda: one.core.unbalanced_since is None, what="the health is green again")
     assert one.connector.commit_offsets()[TopicPartition(name, 0)] == 10
+
+
+def test_a_topic_that_appears_just_after_a_member_looked_for_it_is_not_overlooked(
+    cluster: DevCluster, consumer: Consumers, topic: Topics, zk: KazooClient, aside: str
+) -> None:
+    name = topic(partitions=1)
+    produce(cluster.admin, name, 0, numbers(0, 10))
+    path = f"{aside}/brokers/topics/{name}"
+    looks = []
+
+    def appear(request: bytes) -> None:
+        # The member's first question of that path finds nothing; the znode comes before its second one.
+        if path.encode() in request:
+            looks.append(request)
+            if len(looks) == 2:
+                copy_topic(zk, aside, name)
+
+    with Cable(cluster.zookeeper.port) as cable:
+        cable.on_request = appear
+        one = consumer(zookeeper_connect=f"127.0.0.1:{cable.port}{aside}", consumer_timeout_ms=3000)
+        [stream] = one.create_message_streams({name: 1})[name]
+        assert values(take(stream, 10)) == numbers(0, 10)
+        one.shutdown()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -154,18 +155,28 @@ def test_shutdown_by_several_threads_at_once_is_one_shutdown(
 
 
 def test_shutdown_that_races_with_a_join_leaves_nothing_behind(
-    topic: Topics, config: Configs, group: str, zk: KazooClient
+    topic: Topics, config: Configs, group: str, zk: KazooClient, quick_switches: None
 ) -> None:
     name = topic(partitions=2)
-    for number in range(20):
+    for number in range(60):
         one = create_consumer(config())
-        joining = in_thread(lambda: one.create_message_streams({name: 1}))
-        wait_for(lambda: one._parts is not None or not joining.is_alive())
-        time.sleep(number * 0.002)  # the moment is what is tried
+        joining = in_thread(functools.partial(one.create_message_streams, {name: 1}))
+        while one._parts is None and joining.is_alive():
+            time.sleep(0)
+        time.sleep(number * 0.0002)  # it is the moment that is tried
         one.shutdown()
         with contextlib.suppress(ClosedError):
             joining.result(5)
-        wait_until_equal(lambda: members(zk, group), [], 5)
+    wait_until_equal(lambda: members(zk, group), [], 5)
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    """Have Python go from thread to thread more often, to meet more of the orders that they may run in."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
 
 
 def test_partitions_of_a_killed_member_are_taken_over_within_a_session_timeout(

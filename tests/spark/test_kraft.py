@@ -39,7 +39,7 @@ def test_a_query_reads_from_kraft_brokers_and_keeps_its_offsets_in_zookeeper(
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     assert zk.exists("/brokers") is None
     produce(admin, name, 0, numbers(0, 100), codec="zstd")
-    one = query(name)
+    one = query(name, zookeeper_session_timeout_ms=60_000)
     one.wait_for_records(100)
     produce(admin, name, 1, numbers(0, 50))
     one.wait_for_records(150)
@@ -48,7 +48,7 @@ def test_a_query_reads_from_kraft_brokers_and_keeps_its_offsets_in_zookeeper(
     [consumer_id] = members(zk, group)
     assert owners(zk, group, name) == {0: f"{consumer_id}-0", 1: f"{consumer_id}-0"}
     one.stop()
-    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 2)
+    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
 
 
 def test_a_damaged_batch_fails_the_query_with_the_place_and_nothing_of_it_is_stored(

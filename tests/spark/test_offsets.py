@@ -26,6 +26,9 @@ Topics = Callable[..., str]
 
 NOW = {"availableNow": True}
 
+#: Milliseconds that ephemeral znodes would stay if nobody deleted them; longer than tests wait for their end.
+LONG = 60_000
+
 
 def test_available_now_takes_exactly_what_is_there_and_stores_its_offsets_before_it_ends(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
@@ -38,12 +41,12 @@ def test_available_now_takes_exactly_what_is_there_and_stores_its_offsets_before
         produce(admin, name, 0, numbers(500, 510))
         produce(admin, name, 2, numbers(500, 510))
 
-    first = query(name, trigger=NOW, on_batch=write_more)
+    first = query(name, trigger=NOW, on_batch=write_more, zookeeper_session_timeout_ms=LONG)
     first.finish()
     assert stored(zk, group, name) == {0: "100", 1: "50", 2: "0"}
     assert [batch.spans for batch in first.batches] == [{(name, 0): (0, 100, 100), (name, 1): (0, 50, 50)}]
     assert sorted(first.batches[0].column("value")) == sorted(numbers(0, 150))
-    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 2)
+    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
 
     second = query(name, trigger=NOW)
     second.finish()
@@ -52,25 +55,25 @@ def test_available_now_takes_exactly_what_is_there_and_stores_its_offsets_before
     third = query(name, trigger=NOW)
     third.finish()
     assert third.batches == []
-    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 2)
+    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
 
 
 def test_a_query_on_a_quiet_topic_has_stored_its_last_batch_and_is_gone_at_once_when_it_is_stopped(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
-    one = query(name)
+    one = query(name, zookeeper_session_timeout_ms=LONG)
     for end in (30, 60):
         produce(admin, name, 0, numbers(0, 30))
         produce(admin, name, 1, numbers(0, 10))
         one.wait_for_records(end // 30 * 40)
-        wait_until_equal(lambda: stored(zk, group, name), {0: str(end), 1: str(end // 3)}, 5)
+        wait_until_equal(lambda: stored(zk, group, name), {0: str(end), 1: str(end // 3)})
     [consumer_id] = members(zk, group)
     assert owners(zk, group, name) == {0: f"{consumer_id}-0", 1: f"{consumer_id}-0"}
     one.wait_for(lambda: one.state.get("lag") == 0)
     assert one.state["latest"] == {name: {"0": 60, "1": 20}}
     one.stop()
-    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 2)
+    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
     assert stored(zk, group, name) == {0: "60", 1: "20"}
 
 

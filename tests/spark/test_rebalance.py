@@ -197,6 +197,7 @@ def test_two_queries_of_one_group_share_its_topic(
     one.wait_for_records(50)
     two.wait_for_records(50)
     assert repetitions([one.offsets, two.offsets], dict.fromkeys(range(4), 25)) == 0
+    wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(4), "25"))
     two.stop()
     wait_for_shares(zk, group, name, [4])
     for number in range(4):

@@ -259,13 +259,30 @@ def test_a_failure_reaches_a_stream_that_waits(stream: StreamQueue) -> None:
         waiting.result()
 
 
-def test_of_several_failures_the_last_one_is_raised(stream: StreamQueue) -> None:
-    stream.fail(RuntimeError("first"))
-    stream.fail(RuntimeError("last"))
+def test_several_failures_are_raised_one_after_the_other(stream: StreamQueue) -> None:
+    for text in ("first", "second"):
+        stream.fail(RuntimeError(text))
 
-    with pytest.raises(RuntimeError, match="last"):
-        stream.take(0)
+    for text in ("first", "second"):
+        with pytest.raises(RuntimeError, match=text):
+            stream.take(0)
     assert stream.take(0) is None
+
+
+def test_a_stream_that_is_never_read_keeps_only_the_latest_failures(stream: StreamQueue) -> None:
+    for number in range(1000):
+        stream.fail(RuntimeError(f"failure {number}"))
+
+    found = []
+    while True:
+        try:
+            assert stream.take(0) is None
+            break
+        except RuntimeError as error:
+            found.append(str(error))
+
+    assert found == [f"failure {number}" for number in range(1000 - len(found), 1000)]
+    assert 1 <= len(found) <= 100
 
 
 def test_a_failure_is_raised_before_the_end_of_a_closed_stream(stream: StreamQueue) -> None:

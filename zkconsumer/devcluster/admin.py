@@ -82,6 +82,18 @@ class Admin:
         )
         self._on_controller(request, lambda reply: reply.responses)
 
+    def wait_for_brokers(self, timeout: float = 30.0) -> None:
+        """Wait until every broker knows the controller and all the others; they take connections before that."""
+        deadline = time.monotonic() + timeout
+        for broker in self._bootstrap:
+            while True:
+                reply = self._channel(broker).request(protocol.metadata_request([]))
+                if len(reply.brokers) >= len(self._bootstrap) and reply.controller_id >= 0:
+                    break
+                if time.monotonic() > deadline:
+                    raise ZkConsumerError(f"broker {broker} knows {len(reply.brokers)} brokers after {timeout} s")
+                time.sleep(0.05)
+
     def wait_for_leaders(self, topic: str, partitions: int, timeout: float = 30.0) -> None:
         """Wait until every broker names a leader for each partition."""
         deadline = time.monotonic() + timeout

@@ -150,6 +150,7 @@ class DevCluster(_Client):
                 broker.start(wait=False)
             for broker in self.brokers:
                 broker.wait_until_ready()
+            self.admin.wait_for_brokers()
         except BaseException:
             self.stop()
             raise

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from kazoo.client import KazooClient
 
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.devcluster.jars import classpath, resolve, spark_jars
@@ -126,7 +129,22 @@ class Broker(ServerProcess):
             str(settings),
             log=folder / f"broker-{node}.log",
         )
+        self._zookeeper = str(properties.get("zookeeper.connect", ""))
         super().__init__(f"broker-{node}", command, folder, self._is_ready)
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start; one that was killed waits for the end of its ZooKeeper session first, else it would end at once."""
+        if self.log.exists() and self._zookeeper and not self.is_running:
+            client = KazooClient(self._zookeeper)
+            client.start(timeout=10)
+            try:
+                deadline = time.monotonic() + 30
+                while client.exists(f"/brokers/ids/{self.node}") and time.monotonic() < deadline:
+                    time.sleep(0.05)
+            finally:
+                client.stop()
+                client.close()
+        super().start(wait=wait)
 
     def _is_ready(self) -> bool:
         if not is_listening(self.endpoint.port):

@@ -147,9 +147,10 @@ class ZKRebalancerListener:
 
         Raises:
             ConsumerRebalanceFailedError: ``rebalance.max.retries`` tries failed, and a session timeout has passed
-                in which znodes of crashed members vanish.
+                in which znodes of crashed members vanish, and all the time that a JVM member would try for.
         """
-        self._first_deadline = time.monotonic() + self._config.zookeeper_session_timeout_ms / 1000
+        retrying = self._config.rebalance_max_retries * self._config.rebalance_backoff
+        self._first_deadline = time.monotonic() + max(self._config.zookeeper_session_timeout_ms / 1000, retrying)
         if self._stopping:
             raise ClosedError("the consumer was shut down")
         self._thread.start()
@@ -356,12 +357,14 @@ class ZKRebalancerListener:
             self._offsets.forget(unheld)
             self.assignment = {p: thread for p, thread in self.assignment.items() if p not in unheld}
             self._given_up = {p: offset for p, offset in self._given_up.items() if p not in unheld}
+        # One for the whole rebalance: JVM members, which may wait for several releases, do not try for ever.
+        deadline = time.monotonic() + self._handler.release_timeout
         while not self._stopping:
             wanted = self._wanted()
             gone = {partition for partition, thread in self.assignment.items() if wanted.get(partition) != thread}
             gone |= self._given_up.keys()
             if gone:
-                self._release(gone)
+                self._release(gone, deadline)
                 continue  # that may have taken a while: look again
             if unwanted := self._leftover - wanted.keys():
                 self._ownership.release(unwanted)
@@ -396,7 +399,10 @@ class ZKRebalancerListener:
         partitions = self._cluster.partitions(topics)
         missing = sorted(set(topics) - partitions.keys())
         if missing:
-            self._log.warning("topic_missing", topics=missing, remedy="it is consumed as soon as it exists")
+            remedy = "it is consumed as soon as it exists"
+            if not self._cluster.brokers():
+                remedy = "no broker is registered in ZooKeeper; where Kafka runs without it, set bootstrap.servers"
+            self._log.warning("topic_missing", topics=missing, remedy=remedy)
         assignment = assign_range(partitions, threads_by_topic(members, topics))
         mine = f"{self._consumer_id}-"
         return {
@@ -434,9 +440,8 @@ class ZKRebalancerListener:
         self._log.info("partitions_acquired", partitions=[str(p) for p in sorted(gained)], owned=len(self.assignment))
         self._handler.acquire({partition: Claim(thread, offsets[partition]) for partition, thread in gained.items()})
 
-    def _release(self, gone: Set[TopicPartition]) -> None:
+    def _release(self, gone: Set[TopicPartition], deadline: float) -> None:
         """Hand partitions over: their records stop, their offsets are stored, their owner znodes go."""
-        deadline = time.monotonic() + self._handler.release_timeout
         while delivering := gone - self._given_up.keys():
             left = deadline - time.monotonic()
             offsets = self._handler.release(delivering, left <= 0)
@@ -463,7 +468,7 @@ class ZKRebalancerListener:
         """Hand everything over, and unregister."""
         try:
             if self.assignment and self._session.is_connected:
-                self._release(set(self.assignment))
+                self._release(set(self.assignment), time.monotonic() + self._handler.release_timeout)
             if self._session.is_connected:
                 self._ownership.unregister()
         except ZkConsumerError as error:

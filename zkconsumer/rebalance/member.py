@@ -121,6 +121,7 @@ class GroupMember:
         *,
         may_go_back: bool = False,
         timeout: float | None = None,
+        then: Callable[[dict[TopicPartition, int]], None] | None = None,
     ) -> dict[TopicPartition, int]:
         """Store offsets of owned partitions and return what is stored now.
 
@@ -135,7 +136,10 @@ class GroupMember:
 
         def work() -> dict[TopicPartition, int]:
             wanted = offsets() if callable(offsets) else offsets
-            return self._listener.commit(wanted, may_go_back=may_go_back)
+            stored = self._listener.commit(wanted, may_go_back=may_go_back)
+            if then is not None:
+                then(stored)  # before any other commit can run
+            return stored
 
         patience = self._handler.release_timeout + self.config.connection_timeout if timeout is None else timeout
         future = self._listener.submit(work)
