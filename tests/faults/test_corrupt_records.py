@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import numbers, produce, stored, take, values
+from support import numbers, produce, stored, take, values, wait_for, wait_until_equal
 
 from zkconsumer import KafkaStream, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster

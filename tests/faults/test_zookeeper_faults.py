@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 from support import in_thread, numbers, produce, stored, take, wait_for
 
-from zkconsumer import ConsumerConfig, TopicPartition
+from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import OwnershipLostError, ZooKeeperUnavailableError
 
