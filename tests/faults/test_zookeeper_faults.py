@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
 from support import in_thread, numbers, produce, stored, take, wait_for
 
-from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
+from zkconsumer import TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import OwnershipLostError, ZooKeeperUnavailableError
 
@@ -43,11 +42,10 @@ def test_an_expired_session_is_replaced_and_nothing_is_lost(
     writer = load(name, 4)
     one = member({name: 2})
     one.wait_for_more(500)
-    for _ in range(3):
-        before = one.core.rebalances
+    for times in (1, 2, 3):
         session = expire(cluster, one)
         wait_for(lambda: one.core.session.session_id not in (0, session), what="a new session")
-        wait_for(lambda: one.core.rebalances > before and one.owned == [0, 1, 2, 3], what="all is owned again")
+        wait_for(lambda: one.core.rebalances > times and one.owned == [0, 1, 2, 3], what="it is back")
         one.wait_for_more(500)
     writer.stop()
     wait_until_all_is_read(cluster, name, 4, [one])
@@ -72,9 +70,7 @@ def test_without_zookeeper_for_longer_than_a_session_nothing_is_delivered_or_sto
     with pytest.raises((OwnershipLostError, ZooKeeperUnavailableError)):
         one.connector.commit_offsets({TopicPartition(name, 0): 1})
     cluster.zookeeper.start()
-    started = time.monotonic()
-    one.wait_for_more(500)
-    assert time.monotonic() - started < 4
+    assert seconds(lambda: one.wait_for_more(500)) < 4
     writer.stop()
     wait_until_all_is_read(cluster, name, 4, [one])
     one.leave()
@@ -101,34 +97,32 @@ def test_a_frozen_zookeeper_stops_delivery_after_a_session_timeout_and_resumes_i
     assert group_history(cluster.folder, group).violations == []
 
 
-def test_shutdown_is_bounded_while_zookeeper_is_frozen(
-    cluster: DevCluster, member: Members, topic: Topics, load: Loads
+@pytest.mark.parametrize("away", ["frozen", "gone"])
+def test_shutdown_without_zookeeper_is_bounded(
+    away: str, cluster: DevCluster, member: Members, topic: Topics, load: Loads
 ) -> None:
     name = topic(partitions=2)
     load(name, 2)
     one = member({name: 1})
+    one.wait_for_more(100)
+    (cluster.zookeeper.pause if away == "frozen" else cluster.zookeeper.kill)()
+    assert seconds(one.leave) < 5
+
+
+@pytest.mark.slow
+def test_shutdown_without_zookeeper_does_not_wait_for_the_end_of_a_long_session(
+    cluster: DevCluster, member: Members, topic: Topics, load: Loads
+) -> None:
+    name = topic(partitions=2)
+    load(name, 2)
+    one = member({name: 1}, zookeeper_session_timeout_ms=60_000)
     one.wait_for_more(100)
     cluster.zookeeper.pause()
-    took = seconds(one.leave)
-    print("frozen", took)
-    assert took < 10
-
-
-def test_shutdown_is_bounded_while_zookeeper_is_away(
-    cluster: DevCluster, member: Members, topic: Topics, load: Loads
-) -> None:
-    name = topic(partitions=2)
-    load(name, 2)
-    one = member({name: 1})
-    one.wait_for_more(100)
-    cluster.zookeeper.kill()
-    took = seconds(one.leave)
-    print("killed", took)
-    assert took < 10
+    assert seconds(one.leave) < 15
 
 
 def test_a_member_that_is_cut_off_stops_before_another_takes_over(
-    cluster: DevCluster, config: Callable[..., ConsumerConfig], member: Members, load: Loads, topic: Topics, group: str
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     name = topic(partitions=4)
     with Cable(cluster.zookeeper.port) as cable:
@@ -139,20 +133,15 @@ def test_a_member_that_is_cut_off_stops_before_another_takes_over(
         cut_off.wait_for_more(200)
         cable.cut()
         wait_for(lambda: other.owned == [0, 1, 2, 3], what="the other takes over")
+        assert cut_off.owned == []
         read = cut_off.count
-        first = {}
-        for m in list(other.seen):
-            first.setdefault(m.partition, m.offset)
-        print("owned by cut off at takeover", cut_off.owned)
-        t = time.monotonic()
-        wait_for(lambda: cut_off.owned == [], what="it knows")
-        print("late", time.monotonic() - t, "read", cut_off.count - read)
         other.wait_for_more(200)
+        assert cut_off.count <= read + 1
         cable.mend()
         wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both own half again")
         cut_off.wait_for_more(200)
         writer.stop()
-        print("dups", wait_until_all_is_read(cluster, name, 4, [cut_off, other]))
+        wait_until_all_is_read(cluster, name, 4, [cut_off, other])
         other.leave()
         cut_off.leave()
     assert group_history(cluster.folder, group).violations == []

@@ -61,6 +61,8 @@ def java_command(heap: str, jars: Sequence[Path], main: str, *arguments: str, lo
     """Return a command line for a server or tool; with ``log`` it logs there."""
     options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"]
     if log is not None:
+        # What a killed JVM leaves behind goes with the folder.
+        options += [f"-Djava.io.tmpdir={log.parent}", "-XX:-UsePerfData"]
         settings = log.parent / "log4j2.properties"
         settings.write_text(_LOG4J)
         options += [f"-Dlog4j2.configurationFile={settings}", f"-Dzkconsumer.log={log}"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from zkconsumer.config import ConsumerConfig, property_names
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.registry import check_topic
 
 #: Properties that would contradict what the query does, with the reason.
 _REFUSED = {
@@ -74,7 +76,7 @@ class SourceOptions:
             text = take(name)
             if text is None:
                 return default
-            if not text.strip().isdigit() or int(text) < least:
+            if not re.fullmatch(r"\s*[0-9]+\s*", text) or int(text) < least:
                 raise ConfigurationError(f"option {name} = {text!r}: a whole number from {least} on is expected")
             return int(text)
 
@@ -82,6 +84,11 @@ class SourceOptions:
         topics = tuple(topic.strip() for topic in (subscribe or "").split(",") if topic.strip())
         if not topics:
             raise ConfigurationError("option 'subscribe' is missing: topic names with commas are expected")
+        for topic in topics:
+            try:
+                check_topic(topic)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"option subscribe = {subscribe!r}: {error}") from None
         headers = take("includeHeaders") or "false"
         if headers.lower() not in ("true", "false"):
             raise ConfigurationError(f"option includeHeaders = {headers!r}: 'true' or 'false' is expected")

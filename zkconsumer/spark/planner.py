@@ -18,7 +18,13 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.cluster import LogOffsets
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import RetriableError, ZkConsumerError
+from zkconsumer.errors import (
+    OffsetOutOfRangeError,
+    OwnershipLostError,
+    RetriableError,
+    ZkConsumerError,
+    ZooKeeperUnavailableError,
+)
 from zkconsumer.fetcher.thread import RESET
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
@@ -69,6 +75,8 @@ class Planner:
         self._ends: dict[TopicPartition, int] = {}
         self._looked_at = 0.0
         self._trouble_since: float | None = None
+        self._behind_since: float | None = None
+        self._commit_postponed = False
         self._target: dict[TopicPartition, int] | None = None
         self._bounded = False
 
@@ -105,7 +113,21 @@ class Planner:
                     self._in_flight[partition] = (start, until)
 
     def acknowledge(self, offset: Mapping[str, Any]) -> None:
-        """Store the group's offsets of a batch that is done; never raises, what fails is tried again later."""
+        """Store the group's offsets of a batch that is done; never raises, what fails is tried again later.
+
+        Of a query that ends by itself this may be the last call, so there it is tried again at once.
+        """
+        deadline = time.monotonic() + self._patience
+        self._acknowledge(offset)
+        while self._bounded and self._is_unsettled() and time.monotonic() < deadline:
+            time.sleep(_IDLE_LOOK)
+            self._acknowledge(offset)
+
+    def _is_unsettled(self) -> bool:
+        with self._lock:
+            return self._failure is None and (bool(self._done) or self._member.unbalanced_since is not None)
+
+    def _acknowledge(self, offset: Mapping[str, Any]) -> None:
         with self._lock:
             for partition, (_, until) in from_offset(offset).items():
                 self._reached[partition] = max(until, self._reached.get(partition, -1))
@@ -120,8 +142,11 @@ class Planner:
         try:
             stored = self._member.commit(self._done_and_owned, timeout=self._config.connection_timeout)
         except ZkConsumerError as error:
-            self._log.warning("commit_postponed", error=str(error), partitions=len(done))
+            if not self._commit_postponed:  # once for each time of trouble: Spark asks about ninety times a second
+                self._commit_postponed = True
+                self._log.warning("commit_postponed", error=str(error), partitions=len(done))
             return
+        self._commit_postponed = False
         with self._lock:
             for partition, offset_stored in stored.items():
                 if partition in self._owned:
@@ -138,8 +163,22 @@ class Planner:
         Raises:
             ZkConsumerError: the brokers were out of reach for longer than ``patience``, or the member failed.
         """
-        if self._failure is not None:
-            raise self._failure
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                end = self._plan(start)
+            except (RetriableError, OwnershipLostError) as error:
+                self._absorb(error)
+                end = None
+            else:
+                self._trouble_since = None
+            # A query that ends by itself would take ``start`` for its end.
+            if end is not None or not self._bounded:
+                return start if end is None else end
+
+    def _plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the end of the next batch, ``start`` where there is nothing new, or None to look again."""
         with self._lock:
             positions = {
                 partition: max(offset, self._reached.get(partition, -1))
@@ -147,14 +186,15 @@ class Planner:
                 if partition not in self._leaving
             }
         if not positions:
+            if self._bounded and self._target is None and self._member.unbalanced_since is not None:
+                raise ZooKeeperUnavailableError("the member is not balanced (yet)")
             return start
-        try:
-            positions = self._resolve(positions)
-            ends = self._look(positions)
-        except RetriableError as error:
-            self._absorb(error)
-            return start
-        self._trouble_since = None
+        positions = self._resolve(positions)
+        ends = self._look(positions)
+        if self._is_behind(positions, ends) and self._bounded:
+            self._target = None
+            time.sleep(_IDLE_LOOK)
+            return None
         ranges = {
             partition: (position, max(position, ends.get(partition, position)))
             for partition, position in positions.items()
@@ -236,7 +276,31 @@ class Planner:
             self._target = dict(self._ends)
         return self._ends
 
-    def _absorb(self, error: RetriableError) -> None:
+    def _is_behind(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether a log ends before the position in it; a new leader may tell less for a moment.
+
+        Raises:
+            OffsetOutOfRangeError: it has been so for longer than ``patience``.
+        """
+        behind = sorted(p for p, position in positions.items() if ends.get(p, position) < position)
+        if not behind:
+            self._behind_since = None
+            return False
+        now = time.monotonic()
+        if self._behind_since is None:
+            self._behind_since = now
+        topic, partition = behind[0]
+        text = (
+            f"topic {topic!r} partition {partition}: offset {positions[behind[0]]} is behind the end of the log, "
+            f"{ends[behind[0]]}; was the topic created anew?"
+        )
+        if now - self._behind_since > self._patience:
+            raise OffsetOutOfRangeError(text)
+        if self._behind_since == now:
+            self._log.warning("position_behind_the_end", error=text)
+        return True
+
+    def _absorb(self, error: ZkConsumerError) -> None:
         now = time.monotonic()
         if self._trouble_since is None:
             self._trouble_since = now
@@ -287,7 +351,7 @@ class Planner:
         with self._lock:
             self._owned.clear()
             self._leaving.clear()
-            self._in_flight.clear()
+            # What is in flight stays so: should the partition come back meanwhile, its release waits for the batch.
             self._done.clear()
 
     def consumed(self) -> Mapping[TopicPartition, int]:

@@ -62,7 +62,8 @@ def group_ranges(
 ) -> list[Ranges]:
     """Return the ranges that are not empty, grouped by (broker, fetcher id).
 
-    Fetcher ids are made finer until there are ``at_least`` groups, or one for each partition.
+    Fetcher ids are made finer until there are ``at_least`` groups, or one for each partition; groups that the
+    hash does not take apart are halved.
     """
     wanted = {partition: span for partition, span in sorted(ranges.items()) if span[0] < span[1]}
     groups: dict[tuple[int, int], Ranges] = {}
@@ -73,7 +74,13 @@ def group_ranges(
             groups.setdefault((node, fetcher_id(partition, fetchers)), {})[partition] = span
         if len(groups) >= min(at_least, len(wanted)):
             break
-    return [groups[key] for key in sorted(groups)]
+    made = [groups[key] for key in sorted(groups)]
+    while len(made) < min(at_least, len(wanted)):
+        index = max(range(len(made)), key=lambda number: len(made[number]))
+        items = sorted(made[index].items())
+        middle = len(items) // 2
+        made[index : index + 1] = [dict(items[:middle]), dict(items[middle:])]
+    return made
 
 
 def total(ranges: Mapping[TopicPartition, Sequence[int]]) -> int:
