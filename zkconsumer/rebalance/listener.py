@@ -23,6 +23,7 @@ from zkconsumer.cluster import Cluster
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
     ClosedError,
+    ConfigurationError,
     ConsumerRebalanceFailedError,
     OwnershipLostError,
     RegistrationError,
@@ -35,6 +36,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.offsets import ZooKeeperOffsets
 from zkconsumer.rebalance.assignors import Assignment, assign_range, threads_by_topic
 from zkconsumer.rebalance.ownership import Ownership
+from zkconsumer.rebalance.topic_filter import allows
 from zkconsumer.registry import GroupPaths, Registration
 from zkconsumer.zookeeper import Event, ZooKeeperSession
 
@@ -421,18 +423,26 @@ class ZKRebalancerListener:
                 continue  # it left meanwhile; the watch on its parent has fired
             try:
                 registration = Registration.from_json(path, node.data)
-                if registration.is_filter:
-                    raise RegistrationError(
-                        f"{path} subscribes by a filter, {node.data[:200]!r}, which this version does not evaluate; "
-                        "nothing new is claimed while that member is in the group"
-                    )
+                members[consumer_id] = self._static(registration, path)
             except RegistrationError:
                 self._session.get(path, watch=True)  # a new content is a new chance
                 raise
-            members[consumer_id] = registration
         if self._consumer_id not in members:
             raise RetriableError(f"{self._ownership.registration_path} was deleted by somebody; it is made again")
         return members
+
+    def _static(self, registration: Registration, path: str) -> Registration:
+        """Return what a registration, which may be a filter's, means for this member's own topics."""
+        if not registration.is_filter:
+            return registration
+        [(regex, streams)] = registration.subscription.items()
+        try:
+            return Registration({t: streams for t in self._registration.subscription if allows(registration, t)})
+        except ConfigurationError as error:
+            raise RegistrationError(
+                f"{path}: {error}; nothing new is claimed while that member is in the group. Have it name its "
+                f"topics plainly instead of {regex!r}"
+            ) from error
 
     def _acquire(self, gained: Assignment) -> None:
         offsets = self._offsets.fetch(gained)
