@@ -88,6 +88,8 @@ class ZookeeperConsumerConnector:
         parts = _Running(self.config, topic_count, key_decoder, value_decoder)
         self._parts = parts  # before it starts, so that shutdown() ends that
         try:
+            if self._closed:  # in between
+                raise ClosedError("the consumer is shut down; create a new one")
             parts.start()
         except BaseException:
             self._parts = None

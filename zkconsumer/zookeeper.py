@@ -22,7 +22,13 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
-from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableError, ZooKeeperUnavailableError
+from zkconsumer.errors import (
+    ClosedError,
+    ConfigurationError,
+    OwnershipLostError,
+    RetriableError,
+    ZooKeeperUnavailableError,
+)
 
 #: Operations in one transaction: the request must fit into ZooKeeper's ``jute.maxbuffer`` of 1 MB.
 TRANSACTION_LIMIT = 1000
@@ -96,6 +102,7 @@ class ZooKeeperSession:
         self._heard_at = time.monotonic()
         self._over = False
         self._closing = False
+        self._turn = threading.RLock()  # kazoo is not to be started and stopped at once
         try:
             self._client = KazooClient(
                 hosts,
@@ -117,7 +124,10 @@ class ZooKeeperSession:
         try:
             with warnings.catch_warnings():  # kazoo only warns of a missing chroot; below it is an error
                 warnings.filterwarnings("ignore", message="No chroot path exists")
-                self._client.start(self._timeout)
+                with self._turn:
+                    if self._closing:
+                        raise ClosedError("the consumer was shut down")
+                    self._client.start(self._timeout)
         except KazooTimeoutError as error:
             self.close()
             raise ZooKeeperUnavailableError(
@@ -144,11 +154,12 @@ class ZooKeeperSession:
         hurry.daemon = True
         hurry.start()
         try:
-            self._client.stop()
+            with self._turn:
+                self._client.stop()
+                self._client.close()
         finally:
             hurry.cancel()
             hurry.join()
-        self._client.close()
 
     def _hang_up(self) -> None:
         connection = self._client._connection._socket

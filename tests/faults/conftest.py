@@ -17,7 +17,7 @@ from zkconsumer.devcluster import Admin, DevCluster
 from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import RetriableError, ZkConsumerError
 
-from .faults import Load, Member
+from .faults import Load, Member, start_zookeeper
 
 #: Milliseconds after which ZooKeeper takes a silent member for dead; short, since tests wait for it.
 SESSION_TIMEOUT_MS = 2000
@@ -43,12 +43,12 @@ def cluster(zkconsumer_cluster: DevCluster) -> Iterator[DevCluster]:
 def zk(cluster: DevCluster) -> Iterator[KazooClient]:
     """A connection for looking at znodes; each test has its own, since most upset ZooKeeper."""
     client = KazooClient(
-        cluster.zookeeper_connect, timeout=30, connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1}
+        cluster.zookeeper_connect, timeout=4, connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1}
     )
     client.start(timeout=PATIENCE)
     yield client
     cluster.zookeeper.resume()
-    cluster.zookeeper.start()
+    start_zookeeper(cluster)
     client.stop()
     client.close()
 
@@ -100,7 +100,7 @@ def heal(cluster: DevCluster) -> None:
     servers = (cluster.zookeeper, *cluster.brokers)
     for server in servers:
         server.resume()
-    cluster.zookeeper.start()
+    start_zookeeper(cluster)
     client = KazooClient(cluster.zookeeper.connect)
     client.start(timeout=PATIENCE)
     try:

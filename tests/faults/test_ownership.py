@@ -19,7 +19,7 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ClosedError, ConsumerRebalanceFailedError, OwnershipLostError, ZooKeeperUnavailableError
 
 from .conftest import SESSION_TIMEOUT_MS
-from .faults import Cable, ChildMember, Load, Member, Peer, expire, wait_until_all_is_read
+from .faults import Cable, ChildMember, Load, Member, Peer, expire, start_zookeeper, wait_until_all_is_read
 from .transaction_log import group_history
 
 Configs = Callable[..., ConsumerConfig]
@@ -231,7 +231,7 @@ def test_what_was_owned_before_zookeeper_was_away_is_left_to_a_member_that_came_
         cluster.zookeeper.kill()
         wait_for(lambda: one.owned == [], what="the member gives up its partitions")
         cable.cut()
-        cluster.zookeeper.start()
+        start_zookeeper(cluster)
         with Peer(cluster, group, "a-peer") as peer:
             peer.register({name: 1})
             cable.mend()

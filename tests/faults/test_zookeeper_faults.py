@@ -12,7 +12,7 @@ from zkconsumer import TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import OwnershipLostError, ZooKeeperUnavailableError
 
-from .faults import Cable, Load, Member, expire, seconds, wait_until_all_is_read
+from .faults import Cable, Load, Member, expire, seconds, start_zookeeper, wait_until_all_is_read
 from .transaction_log import group_history
 
 Members = Callable[..., Member]
@@ -24,14 +24,18 @@ def test_readers_do_not_notice_a_restart_of_zookeeper(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     name = topic(partitions=4)
-    writer = load(name, 4)
-    one = member({name: 2}, zookeeper_session_timeout_ms=6000)
-    one.wait_for_more(500)
-    cluster.zookeeper.restart()
-    one.wait_for_more(2000)
-    writer.stop()
-    assert wait_until_all_is_read(cluster, name, 4, [one]) == 0
-    one.leave()
+    with Cable(cluster.zookeeper.port) as cable:
+        writer = load(name, 4)
+        one = member({name: 2}, zookeeper_session_timeout_ms=6000, zookeeper_connect=f"127.0.0.1:{cable.port}")
+        one.wait_for_more(500)
+        cluster.zookeeper.stop()
+        cable.cut()  # see start_zookeeper
+        start_zookeeper(cluster)
+        cable.mend()
+        one.wait_for_more(2000)
+        writer.stop()
+        assert wait_until_all_is_read(cluster, name, 4, [one]) == 0
+        one.leave()
     assert group_history(cluster.folder, group).violations == []
 
 
@@ -69,8 +73,8 @@ def test_without_zookeeper_for_longer_than_a_session_nothing_is_delivered_or_sto
     assert one.count <= read + 1
     with pytest.raises((OwnershipLostError, ZooKeeperUnavailableError)):
         one.connector.commit_offsets({TopicPartition(name, 0): 1})
-    cluster.zookeeper.start()
-    assert seconds(lambda: one.wait_for_more(500)) < 4
+    start_zookeeper(cluster)
+    assert seconds(lambda: one.wait_for_more(500)) < 6
     writer.stop()
     wait_until_all_is_read(cluster, name, 4, [one])
     one.leave()
@@ -184,7 +188,7 @@ def test_commits_fail_while_zookeeper_is_away_and_work_after_it(
     wait_for(lambda: not one._parts.member.session.is_connected, what="the member sees it")
     with pytest.raises(ZooKeeperUnavailableError):
         one.commit_offsets()
-    cluster.zookeeper.start()
+    start_zookeeper(cluster)
     take(stream, 5)
     wait_for(lambda: one._parts.member.session.is_connected, what="the member is connected again")
     assert one.commit_offsets() == {TopicPartition(name, 0): 10}
@@ -208,7 +212,7 @@ def test_a_zookeeper_that_restarts_and_freezes_again_and_again_costs_nothing_but
             cluster.zookeeper.resume()
         else:
             cluster.zookeeper.kill()
-            cluster.zookeeper.start()
+            start_zookeeper(cluster)
     for one in both:
         one.wait_for_more(200, 60)
     writer.stop()
