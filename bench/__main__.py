@@ -134,10 +134,12 @@ def machine() -> dict[str, Any]:
 def main() -> None:
     """Run the parts that are asked for."""
     parser = argparse.ArgumentParser("bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS), metavar="PART")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; all by default")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each (5)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of steady load in the memory part (60)")
     options = parser.parse_args()
+    if unknown := sorted(set(options.parts) - set(PARTS)):
+        parser.error(f"no part is named {unknown[0]!r}; there are {', '.join(PARTS)}")
     results = report.load()
     results["machine"] = machine()
     parts = options.parts or list(PARTS)
