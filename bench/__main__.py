@@ -25,6 +25,9 @@ from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.message import TopicPartition
 
 ROUNDS = 5
+
+#: Runs of each Spark query before those that count.
+WARM_UP = 3
 PARTS = ("decoder", "plain", "memory", "spark")
 
 #: Who runs in each comparison, with the share of the records where a whole run would take minutes.
@@ -36,6 +39,8 @@ PLAIN = {
     "zkconsumer, messages": 1.0,
     "kafka-python poll": 0.06,
 }
+
+SPARK = ("zkconsumer", "spark-sql-kafka-0-10")
 
 
 def child(module: str, *arguments: str) -> Any:
@@ -70,15 +75,19 @@ def plain(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
 
 
 def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict[str, Any]]:
-    """Run the Spark streams."""
+    """Run the Spark streams, each in a session of its own, in turn."""
     results = []
     for codec, topic in topics.items():
         for conf in ("recommended", "defaults"):
-            runs = child(
-                "bench.spark_stream",
-                *(conf, cluster.zookeeper_connect, cluster.bootstrap_servers, topic, str(RECORDS), str(rounds)),
-            )
+            sessions = {who: Session(who, conf, cluster, topic) for who in SPARK}
+            runs: dict[str, list[dict[str, float]]] = {who: [] for who in SPARK}
+            for number in range(WARM_UP + rounds):
+                for who in SPARK if number % 2 else reversed(SPARK):
+                    run = sessions[who].run()
+                    if number >= WARM_UP:
+                        runs[who].append(run)
             for who, measured in runs.items():
+                sessions[who].close()
                 row: dict[str, Any] = {"who": who, "codec": codec, "conf": conf}
                 for key in ("triggerExecution", "addBatch"):
                     row[key] = statistics.median(run["records"] / run[key] for run in measured)
@@ -88,17 +97,50 @@ def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
     return results
 
 
+class Session:
+    """A process with a Spark session that runs the same query whenever it is told to."""
+
+    def __init__(self, who: str, conf: str, cluster: DevCluster, topic: str) -> None:
+        self._log = (cluster.folder / f"bench-{conf}-{who}.log").open("w+")
+        arguments = who, conf, cluster.zookeeper_connect, cluster.bootstrap_servers, topic, str(RECORDS)
+        command = [sys.executable, "-m", "bench.spark_stream", *arguments]
+        self._process = subprocess.Popen(
+            command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
+        )
+
+    def run(self) -> dict[str, float]:
+        """Run the query once and return its times."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("run\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise RuntimeError(f"a query failed:\n{self._log.read()[-4000:]}")
+        return json.loads(line)
+
+    def close(self) -> None:
+        """End the session."""
+        self._process.communicate(timeout=60)
+        self._log.close()
+
+
 def memory(cluster: DevCluster, topic: str, seconds: float, rounds: int) -> dict[str, Any]:
     """Compare reading all partitions with reading seven, under a load of 100,000 records/s after the backlog."""
     results: dict[str, Any] = {}
     runs: dict[str, list[dict[str, Any]]] = {"all": [], "seven": []}
+    warm = fill(cluster, "none", 20_000)
     for number in range(rounds):
         for mode in ("all", "seven") if number % 2 else ("seven", "all"):
             stop = threading.Event()
             load = threading.Thread(target=_steady, args=(cluster, topic, stop), daemon=True)
             load.start()
             wait = seconds if number == rounds - 1 else 5.0
-            got = child("bench.memory", mode, cluster.zookeeper_connect, topic, str(RECORDS // PARTITIONS), str(wait))
+            got = child(
+                "bench.memory",
+                *(mode, cluster.zookeeper_connect, warm, topic, str(RECORDS // PARTITIONS), str(wait)),
+            )
             stop.set()
             load.join()
             runs[mode].append(got)

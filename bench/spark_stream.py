@@ -1,7 +1,9 @@
-"""Spark streams into ``noop``, this source and Spark's own, in one session and in turn.
+"""A Spark stream into ``noop``, of this source or of Spark's own.
 
-``python -m bench.spark_stream CONF ZOOKEEPER BROKERS TOPIC RECORDS ROUNDS`` with CONF ``recommended`` or
-``defaults``; prints seconds of triggerExecution and addBatch of each run as JSON.
+``python -m bench.spark_stream WHO CONF ZOOKEEPER BROKERS TOPIC RECORDS`` with CONF ``recommended`` or ``defaults``.
+Runs the query once for each line of its input, and prints seconds of triggerExecution and addBatch as JSON. So two of
+these, each with a JVM of its own as in real use, can take turns: in one JVM, what the compiler learns from one source
+slows the other.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from typing import Any
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
-WARM_UP = 3
 FETCH_BYTES = 1 << 20
 
 JARS = (
@@ -96,20 +97,14 @@ def one_run(stream: Any, records: int) -> dict[str, float]:
     return {"records": rows, **times}
 
 
-def main(conf: str, zookeeper: str, brokers: str, topic: str, records: int, rounds: int) -> None:
-    """Run both sources in turn and print the times of the runs after the warm-up."""
+def main(who: str, conf: str, zookeeper: str, brokers: str, topic: str, records: int) -> None:
+    """Run the query whenever a line comes."""
     spark = session(conf)
-    results: dict[str, list[dict[str, float]]] = {"zkconsumer": [], "spark-sql-kafka-0-10": []}
-    for number in range(WARM_UP + rounds):
-        order = list(results) if number % 2 else list(results)[::-1]
-        for who in order:
-            stream = ours(spark, zookeeper, topic) if who == "zkconsumer" else sparks_own(spark, brokers, topic)
-            result = one_run(stream, records)
-            if number >= WARM_UP:
-                results[who].append(result)
+    for _ in sys.stdin:
+        stream = ours(spark, zookeeper, topic) if who == "zkconsumer" else sparks_own(spark, brokers, topic)
+        print(json.dumps(one_run(stream, records)), flush=True)
     spark.stop()
-    print(json.dumps(results))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], int(sys.argv[5]), int(sys.argv[6]))
+    main(*sys.argv[1:6], int(sys.argv[6]))

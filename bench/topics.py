@@ -19,8 +19,8 @@ CODECS = ("none", "lz4")
 
 
 def fill(cluster: DevCluster, codec: str, records: int = RECORDS) -> str:
-    """Create and fill the topic of a codec; returns its name."""
-    topic = cluster.create_topic(f"bench-{codec}", PARTITIONS)
+    """Create and fill a topic with records of a codec; returns its name."""
+    topic = cluster.create_topic(f"bench-{codec}-{records}", PARTITIONS)
     print(f"filling {topic} with {records:,} records", file=sys.stderr, flush=True)
     produced = 0
     while produced < records:

@@ -42,7 +42,7 @@ def no_thread_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     left = remaining_threads(before)
-    assert not left, f"threads that the test has left running: {left}"
+    assert not left, "threads that the test has left running: " + "\n".join(left)
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
@@ -132,12 +134,14 @@ class InThread(threading.Thread):
 
 
 def remaining_threads(before: Collection[threading.Thread], timeout: float = 5.0) -> list[str]:
-    """Return the names of threads that are not in ``before`` and do not end within ``timeout`` seconds."""
+    """Return threads that are not in ``before`` and do not end within ``timeout`` seconds, and where they are."""
     deadline = time.monotonic() + timeout
     while True:
-        left = [thread.name for thread in threading.enumerate() if thread not in before]
+        left = [thread for thread in threading.enumerate() if thread not in before]
         if not left or time.monotonic() > deadline:
-            return sorted(left)
+            frames = sys._current_frames()
+            stacks = [(thread.name, traceback.format_stack(frames.get(thread.ident or 0))) for thread in left]
+            return [f"{name}:\n{''.join(stack)}" for name, stack in sorted(stacks)]
         time.sleep(0.01)
 
 

@@ -129,12 +129,16 @@ def parse_bootstrap(servers: str) -> list[Endpoint]:
 
 
 class LeaderLookup:
-    """Asks brokers who leads what; keeps the connection that worked. Used by one thread."""
+    """Asks brokers who leads what; keeps the connection that worked.
+
+    Used by one thread; others may only call ``close()``.
+    """
 
     def __init__(self, client_id: str, timeout: float) -> None:
         self._client_id = client_id
         self._timeout = timeout
         self._channel: BrokerChannel | None = None
+        self._closed = False
 
     def leaders(
         self, brokers: Sequence[Endpoint], partitions: Iterable[TopicPartition]
@@ -164,19 +168,31 @@ class LeaderLookup:
             others.insert(0, self._channel.endpoint)
         failures: dict[Endpoint, Exception] = {}
         for endpoint in others:
-            if self._channel is None or self._channel.endpoint != endpoint:
-                self.close()
-                self._channel = BrokerChannel(endpoint, self._client_id, timeout=self._timeout)
             try:
-                return self._channel.request(protocol.metadata_request(topics))
+                return self._connection(endpoint).request(protocol.metadata_request(topics))
             except RetriableError as error:
                 failures[endpoint] = error
-                self.close()
+                self._drop()
         raise BrokerUnavailableError(_none_answers(failures))
 
-    def close(self) -> None:
-        """Close the connection; a request under way in another thread fails."""
+    def _connection(self, endpoint: Endpoint) -> BrokerChannel:
+        channel = self._channel
+        if channel is None or channel.endpoint != endpoint:
+            self._drop()
+            channel = self._channel = BrokerChannel(endpoint, self._client_id, timeout=self._timeout)
+        if self._closed:  # asked for after the channel can be seen: either close() closes it, or this does
+            channel.close()
+        return channel
+
+    def _drop(self) -> None:
         channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def close(self) -> None:
+        """Close for good; a request under way in another thread raises ``ClosedError``."""
+        self._closed = True
+        channel = self._channel
         if channel is not None:
             channel.close()
 

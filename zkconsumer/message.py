@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ NO_TIMESTAMP_TYPE = -1
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
 
-Decoder = Callable[[bytes | None], Any]
+Decoder = Callable[[bytes], Any]
 
 
 class TopicPartition(NamedTuple):
@@ -71,21 +72,26 @@ def decoded_message_type(key_decoder: Decoder | None, value_decoder: Decoder | N
     """Return the message class whose ``key`` and ``value`` go through the decoders at each access.
 
     Decoding is lazy so that a decoder's exception reaches whoever reads the field, and the stream
-    goes on (KAFKA-1140). Decoders get None where the record has no key or value.
+    goes on (KAFKA-1140). Where the record has no key or value, it is None and no decoder is asked.
+    Source: Kafka 1.1 kafka.message.MessageAndMetadata.
     """
     if key_decoder is None and value_decoder is None:
         return MessageAndMetadata
     fields: dict[str, Any] = {"__slots__": ()}
-    if key_decoder is not None:
-        fields["key"] = property(lambda self: key_decoder(tuple.__getitem__(self, 3)))
-    if value_decoder is not None:
-        fields["value"] = property(lambda self: value_decoder(tuple.__getitem__(self, 4)))
+    for name, index, decoder in (("key", 3, key_decoder), ("value", 4, value_decoder)):
+        if decoder is not None:
+            fields[name] = property(functools.partial(_decoded, index, decoder))
     return type("MessageAndMetadata", (MessageAndMetadata,), fields)
 
 
-def string_decoder(data: bytes | None) -> str | None:
-    """Decode UTF-8, leaving None alone. Source: Kafka 1.1 kafka.serializer.StringDecoder."""
-    return None if data is None else data.decode("utf-8")
+def _decoded(index: int, decoder: Decoder, message: tuple[Any, ...]) -> Any:
+    data = tuple.__getitem__(message, index)
+    return None if data is None else decoder(data)
+
+
+def string_decoder(data: bytes) -> str:
+    """Decode UTF-8. Source: Kafka 1.1 kafka.serializer.StringDecoder."""
+    return data.decode("utf-8")
 
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])

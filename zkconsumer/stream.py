@@ -109,7 +109,7 @@ class KafkaStream:
         asked for. The iterator can be used on after an error, and asking again returns the same one.
 
         Args:
-            max_rows: rows of a batch, unless a single batch of the log has more; fewer when 8 MB come first.
+            max_rows: rows of a batch, unless a single batch of the log has more; fewer when 2 MiB come first.
         """
         if self._batches is None:
             reader = ArrowReader(include_headers=include_headers, check_crcs=self._check_crcs, max_rows=max_rows)

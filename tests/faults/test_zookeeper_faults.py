@@ -176,13 +176,12 @@ def test_a_member_that_joins_while_zookeeper_is_frozen_is_there_when_it_resumes(
         one.leave()
 
 
-@pytest.mark.slow  # races with the end of the session when the restart takes long
 def test_commits_fail_while_zookeeper_is_away_and_work_after_it(
     cluster: DevCluster, consumer: Callable[..., ZookeeperConsumerConnector], topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic()
     produce(cluster.admin, name, 0, numbers(0, 10))
-    one = consumer(auto_commit_enable="false", zookeeper_session_timeout_ms=6000)
+    one = consumer(auto_commit_enable="false", zookeeper_session_timeout_ms=60_000)  # it outlives the restart
     [stream] = one.create_message_streams({name: 1})[name]
     take(stream, 5)
     cluster.zookeeper.kill()

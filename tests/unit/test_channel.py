@@ -309,6 +309,52 @@ def test_closing_ends_a_request_that_waits_in_another_thread(
         fetch(one)
 
 
+def test_closing_ends_an_attempt_to_connect_in_another_thread(channel: Callable[..., BrokerChannel]) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        waiting_there = []
+        try:
+            for _ in range(3):  # until the kernel takes no more
+                one = socket.socket()
+                one.setblocking(False)
+                one.connect_ex(deaf.getsockname())
+                waiting_there.append(one)
+            mine = channel(Endpoint(*deaf.getsockname()), timeout=30)
+            connecting = in_thread(mine.connect)
+            wait_for(lambda: mine._socket is not None)
+
+            mine.close()
+
+            with pytest.raises(ClosedError):
+                connecting.result(5)
+            assert mine._socket is None
+        finally:
+            for one in waiting_there:
+                one.close()
+
+
+def test_closing_keeps_the_descriptor_until_the_other_thread_is_done_with_it(
+    channel: Callable[..., BrokerChannel], peer: Callable[..., Peer]
+) -> None:
+    # Else a new connection may get its number, and the thread would wait for that.
+    answering = threading.Event()
+    server = peer(broker(lambda correlation: framed(correlation, fetched(b"x")) if answering.wait(20) else None))
+    one = channel(server.endpoint)
+    request = protocol.fetch_request(
+        {TopicPartition("t", 0): 0}, max_wait_ms=1, min_bytes=1, partition_max_bytes=1000, read_committed=False
+    )
+    answering.set()
+    with pytest.raises(ClosedError), one.exchange(request) as frame:  # noqa: PT012
+        sock = one._socket
+        assert sock is not None
+        in_thread(one.close).result()
+        assert sock.fileno() >= 0
+        frame.read(frame.left)
+        fetch(one)
+    assert sock.fileno() < 0
+
+
 def test_closing_twice_and_before_connecting_is_fine(channel: Callable[..., BrokerChannel]) -> None:
     one = channel(Endpoint("127.0.0.1", 1))
 

@@ -542,8 +542,8 @@ def test_columns_do_not_show_what_was_in_their_memory_before(monkeypatch: pytest
         memoryview(buffer).cast("B")[:] = garbage * size
         return buffer
 
-    allocate = pa.allocate_buffer
-    monkeypatch.setattr(pa, "allocate_buffer", used_before)
+    allocate = decode.allocate
+    monkeypatch.setattr(decode, "allocate", used_before)
     for name in ("0 none", "1 lz4", "2 none", "2 zstd"):
         for include_headers in (False, True):
             found, error = arrow_batches(GOLDEN[name], include_headers=include_headers)
@@ -1420,13 +1420,13 @@ def test_messages_leave_reference_counts_as_they_were(twin: Any) -> None:
 
 @pytest.mark.usefixtures("twin")
 def test_decoders_of_a_message_type_run_at_each_access() -> None:
-    calls: list[bytes | None] = []
-    cls = decoded_message_type(string_decoder, lambda data: calls.append(data) or len(data or b""))
+    calls: list[bytes] = []
+    cls = decoded_message_type(string_decoder, lambda data: calls.append(data) or len(data))
     ((messages, _),) = read_messages(chunk_of(GOLDEN["2 none"]), cls, max_rows=10)
     assert calls == []
     assert [message.key for message in messages] == ["key", None, "", "k" * 40]
-    assert [message.value for message in messages] == [5, 13, 0, 40]
-    assert len(calls) == 4
+    assert [message.value for message in messages] == [5, 13, None, 40]
+    assert len(calls) == 3
 
 
 # ---- checksums -------------------------------------------------------------------------------------

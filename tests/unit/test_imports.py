@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import batches
 import pytest
+from batches import Record, entry
 
 import zkconsumer
 
@@ -21,7 +23,7 @@ ROOT = Path(zkconsumer.__file__).parent
 #: ``__main__.py`` are front doors, which import what they show.
 ORDER = [
     ["version"],
-    ["config", "errors", "log", "metrics", "message"],
+    ["config", "errors", "log", "metrics", "message", "buffers"],
     ["zookeeper"],
     ["registry"],
     ["broker"],
@@ -134,6 +136,19 @@ def after_import() -> set[str]:
 )
 def test_importing_the_package_does_not_import(package: str, after_import: set[str]) -> None:
     assert not {name for name in after_import if name == package or name.startswith(f"{package}.")}
+
+
+def test_reading_batches_does_not_import_pandas() -> None:
+    """pyarrow does so behind many a call, where it is installed: half a second and 50 MB."""
+    data = entry(2, [Record(0, key=b"k", value=b"v")], batches.LZ4)
+    after = modules_after(
+        "from zkconsumer.fetcher.decode import ArrowReader, Chunk, TopicPartition\n"
+        f"chunk = Chunk(TopicPartition('t', 0), 0, 1, {data!r})\n"
+        "[(batch, _)] = ArrowReader(include_headers=True).read(chunk)\n"
+        "assert batch.column(2).to_pylist() == ['t']"
+    )
+
+    assert "pandas" not in after
 
 
 def test_of_kazoo_only_what_its_client_needs_is_imported(after_import: set[str]) -> None:

@@ -70,12 +70,11 @@ def test_a_field_without_decoder_stays_bytes(decoded: str) -> None:
 
 
 def test_decoders_run_at_each_access_and_not_before() -> None:
-    seen: list[bytes | None] = []
+    seen: list[bytes] = []
     message = decoded_message_type(None, seen.append)(*FIELDS)
 
     assert seen == []
-    assert message.value is None
-    assert message.message is None
+    assert (message.value, message.message) == (None, None), "what the decoder returned"
     assert seen == [b"value", b"value"]
 
 
@@ -96,10 +95,15 @@ def test_a_decoded_message_is_a_message() -> None:
     assert not hasattr(message, "__dict__")
 
 
-def test_string_decoder_reads_utf_8_and_leaves_none_alone() -> None:
+def test_no_decoder_is_asked_about_what_is_not_there() -> None:
+    message = decoded_message_type(len, len)(*FIELDS[:3], None, None, 0, 0, ())
+
+    assert (message.key, message.value) == (None, None)
+
+
+def test_string_decoder_reads_utf_8() -> None:
     assert string_decoder("é€😀".encode()) == "é€😀"
     assert string_decoder(b"") == ""
-    assert string_decoder(None) is None
 
 
 # ---- Arrow --------------------------------------------------------------------------------------------

@@ -12,15 +12,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 from kafka import errors as kafka_errors
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest
 
+from zkconsumer.buffers import allocate
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBrokerError
 from zkconsumer.message import Endpoint
 from zkconsumer.version import __version__
@@ -55,7 +56,7 @@ class Frame:
     def read_records(self, size: int) -> Any:
         """Return the next ``size`` bytes in a buffer of just that size."""
         self._take(size)
-        return self._channel._read_into(pa.allocate_buffer(size)) if size else b""
+        return self._channel._read_into(allocate(size)) if size else b""
 
 
 class BrokerChannel:
@@ -74,7 +75,9 @@ class BrokerChannel:
         self._client_id = client_id
         self._timeout = timeout
         self._receive_buffer = receive_buffer
+        self._lock = threading.RLock()  # guards the three fields below; never held while something is waited for
         self._socket: socket.socket | None = None
+        self._users = 0
         self._closed = False
         self._correlation = 0
         self._buffer = memoryview(bytearray(_BUFFER))
@@ -87,42 +90,70 @@ class BrokerChannel:
             BrokerUnavailableError: refused, unreachable, or no answer in time.
             UnsupportedBrokerError: the broker has no version of ApiVersions that we know.
         """
-        if self._closed:
-            raise ClosedError(f"the channel to {self.endpoint} is closed")
-        if self._socket is not None:
-            return self
-        with self._mapped_errors("connect to"):
-            sock = socket.create_connection(self.endpoint, self._timeout)
-            if self._receive_buffer > 0:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            self._socket, self._at, self._end = sock, 0, 0
-            if self._closed:
-                self._shut()
-                raise ClosedError(f"the channel to {self.endpoint} is closed")
-        self.versions = self._negotiate()
+        with self._in_use():
+            if self._socket is None:
+                with self._mapped_errors("connect to"):
+                    self._open()
+                self.versions = self._negotiate()
         return self
 
     def close(self) -> None:
         """Close for good; a call blocked in another thread ends."""
-        self._closed = True
-        sock = self._socket
-        if sock is not None:
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # not connected any more
-        self._shut()
+        with self._lock:
+            self._closed = True
+            if self._users and self._socket is not None:
+                # Only woken up: were the descriptor free, another connection might get its number, and the thread
+                # that is about to wait for this one would wait for that.
+                try:
+                    self._socket.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # not connected any more
+            else:
+                self.disconnect()
 
     def disconnect(self) -> None:
         """Drop the connection; the next request opens another one."""
-        self._shut()
+        with self._lock:
+            sock, self._socket = self._socket, None
+            if sock is not None:
+                sock.close()
 
-    def _shut(self) -> None:
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            sock.close()
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Keep the descriptor while a call needs it; a ``close()`` meanwhile takes effect at its end."""
+        with self._lock:
+            if self._closed:
+                raise ClosedError(f"the channel to {self.endpoint} is closed")
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._closed and not self._users:
+                    self.disconnect()
+
+    def _open(self) -> None:
+        addresses = socket.getaddrinfo(*self.endpoint, type=socket.SOCK_STREAM)
+        for number, (family, kind, proto, _, address) in enumerate(addresses, 1):
+            sock = socket.socket(family, kind, proto)
+            sock.settimeout(self._timeout)
+            if self._receive_buffer > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            with self._lock:
+                if self._closed:
+                    sock.close()
+                    raise ClosedError(f"the channel to {self.endpoint} is closed")
+                self._socket, self._at, self._end = sock, 0, 0  # from here on close() can end the attempt
+            try:
+                sock.connect(address)
+                return
+            except OSError:
+                self.disconnect()
+                if self._closed or number == len(addresses):
+                    raise
 
     def request(self, request: Any) -> Any:
         """Send ``request`` and return its answer, decoded.
@@ -146,24 +177,30 @@ class BrokerChannel:
 
         The connection is dropped unless the answer is read to its end.
         """
-        self.connect()
-        if request.API_VERSION is None:
-            request.API_VERSION = self._version_of(request)
-        with self._mapped_errors("talk to"):
-            self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-            request.with_header(correlation_id=self._correlation, client_id=self._client_id)
-            assert self._socket is not None
-            self._socket.sendall(request.encode(framed=True, header=True))
-            size, correlation = struct.unpack(">ii", self._read(8))
-            if correlation != self._correlation or not 4 <= size <= MAX_FRAME:
-                raise BrokerUnavailableError(
-                    f"{self.endpoint} does not answer as a Kafka broker does (size {size}, correlation id "
-                    f"{correlation} for {self._correlation}); check that the port is a PLAINTEXT listener"
-                )
-            frame = Frame(self, size - 4)
-            yield frame
-            if frame.left:
-                self._shut()
+        with self._in_use():
+            self.connect()
+            if request.API_VERSION is None:
+                request.API_VERSION = self._version_of(request)
+            with self._mapped_errors("talk to"):
+                yield from self._exchange(request)
+
+    def _exchange(self, request: Any) -> Iterator[Frame]:
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        request.with_header(correlation_id=self._correlation, client_id=self._client_id)
+        sock = self._socket
+        if sock is None:
+            raise OSError("the connection is closed")
+        sock.sendall(request.encode(framed=True, header=True))
+        size, correlation = struct.unpack(">ii", self._read(8))
+        if correlation != self._correlation or not 4 <= size <= MAX_FRAME:
+            raise BrokerUnavailableError(
+                f"{self.endpoint} does not answer as a Kafka broker does (size {size}, correlation id "
+                f"{correlation} for {self._correlation}); check that the port is a PLAINTEXT listener"
+            )
+        frame = Frame(self, size - 4)
+        yield frame
+        if frame.left:
+            self.disconnect()
 
     def _version_of(self, request: Any) -> int:
         assert self.versions is not None
@@ -189,7 +226,7 @@ class BrokerChannel:
                 break
             # A refusal has the layout of version 0 and names the newest version that the broker has.
             version = next((key.max_version for key in reply.api_keys or () if key.api_key == 18), 0)
-        self._shut()
+        self.disconnect()
         raise UnsupportedBrokerError(f"broker {self.endpoint} refused ApiVersions with error {reply.error_code}")
 
     @contextlib.contextmanager
@@ -197,17 +234,17 @@ class BrokerChannel:
         try:
             yield
         except TimeoutError as error:
-            self._shut()
+            self.disconnect()
             raise BrokerUnavailableError(
                 f"cannot {doing} broker {self.endpoint}: no answer within {self._timeout:g} s"
             ) from error
         except (OSError, ValueError, struct.error, IndexError) as error:
-            self._shut()
+            self.disconnect()
             if self._closed:
                 raise ClosedError(f"the channel to {self.endpoint} is closed") from error
             raise BrokerUnavailableError(f"cannot {doing} broker {self.endpoint}: {error}") from error
         except BaseException:
-            self._shut()
+            self.disconnect()
             raise
 
     def _read(self, size: int) -> bytes:
@@ -216,7 +253,7 @@ class BrokerChannel:
             self._at += size
             return self._buffer[self._at - size : self._at].tobytes()
         if size > _BUFFER:
-            return memoryview(self._read_into(pa.allocate_buffer(size))).tobytes()
+            return bytes(self._read_into(bytearray(size)))
         self._buffer[:have] = self._buffer[self._at : self._end]
         self._at, self._end = 0, have
         while self._end < size:

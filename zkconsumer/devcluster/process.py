@@ -1,8 +1,9 @@
 """A server as a child process that never outlives its parent.
 
 The child holds the reading end of a pipe whose writing end only the parent has. When the parent ends, in
-whatever way, the pipe closes and a watcher beside the child kills it. That works on every POSIX system, and
-unlike Linux's parent-death signal it does not depend on the thread that started the child.
+whatever way, the pipe closes and a watcher beside the child kills it; a line in the pipe tells the watcher
+that the child is gone. That works on every POSIX system, and unlike Linux's parent-death signal it does not
+depend on the thread that started the child.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from zkconsumer.errors import ZkConsumerError
 
 # The pipe comes as standard input, whatever its number here: dash knows descriptors up to 9 only. $$ stays the
 # shell's own process id after exec, so it is the server's.
-_WITH_LIFELINE = 'exec 3<&0 </dev/null; ( cat <&3 >/dev/null; kill -9 $$ 2>/dev/null ) & exec "$@" 3<&-'
+_WITH_LIFELINE = 'exec 3<&0 </dev/null; ( read line <&3 || kill -9 $$ 2>/dev/null ) & exec "$@" 3<&-'
 
 
 class ServerFailedError(ZkConsumerError):
@@ -153,6 +154,11 @@ class ServerProcess:
             self._process.send_signal(number)
 
     def _close_lifeline(self) -> None:
+        """Dismiss the watcher; the server has ended, and its process id may be another's by now."""
         if self._lifeline is not None:
+            try:
+                os.write(self._lifeline, b"\n")
+            except BrokenPipeError:
+                pass  # the watcher was killed, too
             os.close(self._lifeline)
             self._lifeline = None

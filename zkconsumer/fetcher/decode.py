@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 import struct
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from zkconsumer.buffers import allocate
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import codecs, decode_py
 from zkconsumer.fetcher.decode_py import (
@@ -44,7 +46,7 @@ NO_LIMIT = (1 << 63) - 1
 
 #: Rows and bytes of records at which a batch is handed on; one entry of the log is never cut.
 MAX_ROWS = 65_536
-MAX_BYTES = 8 << 20
+MAX_BYTES = 2 << 20
 
 _MICROSECONDS = 1000
 
@@ -296,13 +298,10 @@ class ChunkReader:
 
 
 class _Buffers:
-    """The buffers of the columns, sized for ``rows`` rows of ``size`` bytes together.
-
-    Arrow's allocator is used, not bytearray: it does not clear the memory and it takes freed pieces again.
-    """
+    """The buffers of the columns, sized for ``rows`` rows of ``size`` bytes together."""
 
     def __init__(self, rows: int, size: int, headers: tuple[int, int, int] | None) -> None:
-        new, bits = pa.allocate_buffer, (rows + 7) // 8
+        new, bits = allocate, (rows + 7) // 8
         fixed = new(8 * rows), new(8 * rows), new(4 * rows)
         key, value = ((new(4 * (rows + 1)), new(bits), new(size)) for _ in range(2))
         self.columns = (*fixed, *key, *value)
@@ -356,9 +355,12 @@ class _Constants:
         columns = self._columns.get(partition)
         if columns is None or len(columns[0]) < rows:
             length = max(rows, 4096)
+            # By hand, since pa.scalar and pa.array import pandas where it is installed: half a second and 50 MB.
+            topic = partition.topic.encode()
+            ends = array("i", range(0, (length + 1) * len(topic), len(topic)))
             columns = (
-                pa.repeat(pa.scalar(partition.topic, pa.string()), length),
-                pa.repeat(pa.scalar(partition.partition, pa.int32()), length),
+                _array(_STRING, length, [None, pa.py_buffer(ends), pa.py_buffer(topic * length)]),
+                _array(_INT32, length, [None, pa.py_buffer(array("i", [partition.partition]) * length)]),
             )
             self._columns[partition] = columns
         return columns[0].slice(0, rows), columns[1].slice(0, rows)

@@ -24,7 +24,7 @@ _LOOKUP_TIMEOUT = 10.0
 
 
 class LeaderFinderThread:
-    """Looks for leaders while some partition has none, every ``settings.backoff`` seconds.
+    """Looks for leaders while some partition has none, at most every ``settings.backoff`` seconds.
 
     Args:
         brokers: the brokers to ask, one after the other.
@@ -98,6 +98,7 @@ class LeaderFinderThread:
                 self._changed.wait()
                 self._changed.clear()
                 self._rounds(self._one_round)
+                self._stop.wait(self._settings.backoff)  # a leader that does not serve what it leads comes back at once
         except BaseException as error:
             self._log.error("leader_finder_failed", exc_info=True)
             with self._lock:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zkconsumer.broker import protocol
@@ -34,6 +34,8 @@ RESET = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
 #: Seconds that a request may wait for data while a partition stays out of it: the wait is how late its
 #: coming back can be. It grows to ``fetch.wait.max.ms`` as long as the queue stays full.
 _FIRST_WAIT_BESIDE_A_FULL_QUEUE_MS = 5
+
+_UNKNOWN = -1  # Kafka's code for an error that has no other
 
 _JOIN_TIMEOUT = 5.0
 
@@ -177,8 +179,9 @@ class ConsumerFetcherThread:
             return
         failed: list[PartitionTopicInfo] = []
         try:
-            answer = self.fetch(wanted)
-            by_partition = {info.partition: info for info in wanted}
+            failed = self._resolve(wanted)
+            by_partition = {info.partition: info for info in wanted if info not in failed}
+            answer = self.fetch(list(by_partition.values())) if by_partition else ()
             for data in answer:
                 info = by_partition.pop(data.partition, None)
                 if info is not None and not self.process_partition_data(info, data):
@@ -212,10 +215,7 @@ class ConsumerFetcherThread:
         return wanted
 
     def fetch(self, wanted: Sequence[PartitionTopicInfo]) -> Sequence[protocol.PartitionData]:
-        """Ask the broker; offsets that are not known yet are resolved first."""
-        for info in wanted:
-            if info.fetch_offset < 0:
-                self._reset(info)
+        """Ask the broker."""
         pause = self._throttle.remaining()
         if pause:
             self._pause(pause)
@@ -275,8 +275,6 @@ class ConsumerFetcherThread:
             for info in ours:
                 del self._partition_map[info.partition]
         self._on_error(ours)
-        if len(ours) == len(infos):
-            self._pause(self._settings.backoff)
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -307,35 +305,53 @@ class ConsumerFetcherThread:
 
     def _out_of_range(self, info: PartitionTopicInfo) -> bool:
         topic, partition = info.partition
-        asked = info.fetch_offset
-        if info.reset is None:
-            start, end = self._list_offset(info, protocol.EARLIEST), self._list_offset(info, protocol.LATEST)
-            self._on_failure(
-                info,
-                OffsetOutOfRangeError(
-                    f"topic {topic!r} partition {partition}: offset {asked} is not in the log, which holds offsets "
-                    f"from {start} to {end}"
-                ),
-            )
-            return self._stop(info)
-        info.fetch_offset = -1
-        self._reset(info)
-        self._log.warning(
-            "offset_out_of_range", topic=topic, partition=partition, offset=asked, reset_to=info.fetch_offset
+        if info.reset is not None:
+            self._log.warning("offset_out_of_range", topic=topic, partition=partition, offset=info.fetch_offset)
+            info.fetch_offset = -1  # looked up before the next request
+            return True
+        bounds = [
+            self._list_offsets([info], at).get(info.partition, (_UNKNOWN, -1))
+            for at in (protocol.EARLIEST, protocol.LATEST)
+        ]
+        if any(error for error, _ in bounds):
+            return False
+        (_, start), (_, end) = bounds
+        self._on_failure(
+            info,
+            OffsetOutOfRangeError(
+                f"topic {topic!r} partition {partition}: offset {info.fetch_offset} is not in the log, which holds "
+                f"offsets from {start} to {end}"
+            ),
         )
-        return True
+        return self._stop(info)
 
-    def _reset(self, info: PartitionTopicInfo) -> None:
-        """Start where ``auto.offset.reset`` says; the reader learns of it through the queue."""
-        offset = self._list_offset(info, RESET[info.reset or "largest"])
-        info.fetch_offset = offset
-        info.queue.put(Chunk(info.partition, offset, offset, b""))
+    def _resolve(self, wanted: Sequence[PartitionTopicInfo]) -> list[PartitionTopicInfo]:
+        """Look up the offsets that are not known, as ``auto.offset.reset`` says; returns those without an answer.
 
-    def _list_offset(self, info: PartitionTopicInfo, timestamp: int) -> int:
+        The readers learn of them through the queues.
+        """
+        unknown: dict[str, list[PartitionTopicInfo]] = {}
+        for info in wanted:
+            if info.fetch_offset < 0:
+                unknown.setdefault(info.reset or "largest", []).append(info)
+        failed = []
+        for reset, infos in unknown.items():
+            answers = self._list_offsets(infos, RESET[reset])
+            for info in infos:
+                error, offset = answers.get(info.partition, (_UNKNOWN, -1))
+                if error or offset < 0:
+                    self._log.warning("offset_not_found", partition=str(info.partition), code=error)
+                    failed.append(info)
+                    continue
+                self._log.info("offset_reset", partition=str(info.partition), offset=offset, to=reset)
+                info.fetch_offset = offset
+                info.queue.put(Chunk(info.partition, offset, offset, b""))
+        return failed
+
+    def _list_offsets(
+        self, infos: Iterable[PartitionTopicInfo], timestamp: int
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
         request = protocol.list_offsets_request(
-            [info.partition], timestamp, read_committed=self._settings.read_committed
+            [info.partition for info in infos], timestamp, read_committed=self._settings.read_committed
         )
-        error, offset = protocol.read_offsets_answer(self._channel.request(request))[info.partition]
-        if error or offset < 0:
-            raise RetriableError(f"broker {self.endpoint} cannot tell offsets of {info.partition}: error {error}")
-        return offset
+        return protocol.read_offsets_answer(self._channel.request(request))

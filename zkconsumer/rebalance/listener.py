@@ -131,6 +131,7 @@ class ZKRebalancerListener:
         self._leftover: set[TopicPartition] = set()
         self._registered_session = 0
         self._stopping = False
+        self._attended = False  # whether the queue is read
         self._rebalance_at: float | None = 0.0
         self._commit_at = time.monotonic() + commit_interval if commit_interval else None
         self._poll_at: float | None = None
@@ -155,6 +156,7 @@ class ZKRebalancerListener:
         self._first_deadline = time.monotonic() + max(self._config.zookeeper_session_timeout_ms / 1000, retrying)
         if self._stopping:
             raise ClosedError("the consumer was shut down")
+        self._attended = True
         self._thread.start()
         self._first.result()
 
@@ -171,7 +173,7 @@ class ZKRebalancerListener:
         """Run ``function`` in the member's thread."""
         work = _Work(function, Future())
         self._events.put(work)
-        if not self._thread.is_alive():
+        if not self._attended:
             self._refuse_waiting_work()
         return work.result
 
@@ -221,7 +223,7 @@ class ZKRebalancerListener:
         finally:
             if not self._first.done():
                 self._first.set_exception(ClosedError("the consumer was shut down during its first rebalance"))
-            self._stopping = True
+            self._stopping, self._attended = True, False
             self._refuse_waiting_work()
 
     def _refuse_waiting_work(self) -> None:

@@ -1,0 +1,116 @@
+"""Buffers that are used again."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from support import in_thread
+
+from zkconsumer import buffers
+from zkconsumer.buffers import allocate
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_free(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(buffers, "_free", deque())
+    before = len(buffers._loans)
+    yield
+    gc.collect()
+    assert len(buffers._loans) == before
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 16) - 1, 1 << 16, MIB - 1, MIB, 3 * MIB + 5])
+def test_a_buffer_has_just_its_size_and_can_be_written(size: int) -> None:
+    buffer = allocate(size)
+
+    assert (buffer.size, buffer.is_mutable) == (size, True)
+    view = memoryview(buffer).cast("B")
+    view[:] = b"x" * size
+    assert bytes(view) == b"x" * size
+
+
+def test_a_buffer_is_used_again_once_nobody_sees_it() -> None:
+    buffer = allocate(MIB)
+    address = buffer.address
+    column = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(b"\0\0\0\0\5\0\0\0"), buffer]).slice(0, 1)
+    memoryview(buffer).cast("B")[:5] = b"hello"
+    del buffer
+
+    other = allocate(MIB)
+    assert other.address != address, "an array still has it"
+    assert column.to_pylist() == [b"hello"]
+    del column, other
+    both = [allocate(MIB), allocate(MIB)]
+    assert address in [buffer.address for buffer in both]
+
+
+def test_a_buffer_is_not_given_to_who_wants_much_less_or_more() -> None:
+    address = allocate(4 * MIB).address
+
+    assert allocate(3 * MIB).address == address
+    assert allocate(MIB).address != address
+    assert allocate(5 * MIB).address != address
+
+
+def test_what_is_kept_has_a_limit() -> None:
+    many = [allocate(MIB) for _ in range(40)]
+    assert len(buffers._loans) >= 40
+    many.clear()
+
+    assert sum(map(len, buffers._free)) == 16 * MIB
+
+
+def test_what_is_larger_than_the_limit_is_not_kept() -> None:
+    allocate(17 * MIB)
+
+    assert list(buffers._free) == []
+
+
+def test_no_two_threads_get_the_same_buffer() -> None:
+    stop = threading.Event()
+
+    def use(number: int) -> None:
+        rng, mine = random.Random(number), bytes([number])
+        held: list[tuple[pa.Buffer, int]] = []
+        while not stop.is_set():
+            size = rng.choice([1, 2, 3]) << 16
+            held.append((allocate(size), size))
+            view = memoryview(held[-1][0]).cast("B")
+            view[0:1], view[-1:] = mine, mine
+            if len(held) > 5:
+                buffer, size = held.pop(rng.randrange(5))
+                view = memoryview(buffer).cast("B")
+                assert (view[0:1], view[-1:]) == (mine, mine)
+                view.release()
+
+    threads = [in_thread(lambda number=number: use(number)) for number in range(6)]  # type: ignore[misc]
+    stop.wait(1.0)
+    stop.set()
+    for thread in threads:
+        thread.result()
+
+
+def test_one_that_comes_back_while_another_is_taken_does_no_harm() -> None:
+    class Cycle:
+        """Garbage that only the collector finds, which runs in the middle of an allocation."""
+
+    gc.set_threshold(1)
+    try:
+        for _ in range(200):
+            cycle = Cycle()
+            cycle.me, cycle.buffer = cycle, allocate(MIB)  # type: ignore[attr-defined]
+            del cycle
+            allocate(MIB)
+    finally:
+        gc.set_threshold(700, 10, 10)
+    gc.collect()
+
+    assert sum(map(len, buffers._free)) <= 16 * MIB
