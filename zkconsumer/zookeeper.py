@@ -171,7 +171,7 @@ class ZooKeeperSession:
 
     @property
     def session_id(self) -> int:
-        """The id that the ephemeral znodes of this session carry; 0 before it begins."""
+        """The id that the ephemeral znodes of this session carry; 0 while not connected."""
         identity = self._client.client_id
         return int(identity[0]) if identity else 0
 
@@ -252,8 +252,12 @@ class ZooKeeperSession:
     def _ready(self) -> Any:
         """Return the client, so that no request is queued for a connection that may come much later."""
         if not self.is_connected:
-            raise ZooKeeperUnavailableError(f"ZooKeeper at {self.hosts!r} is not connected")
+            raise self.not_connected()
         return self._client
+
+    def not_connected(self) -> ZooKeeperUnavailableError:
+        """Return the error for a call that cannot be made now."""
+        return ZooKeeperUnavailableError(f"ZooKeeper at {self.hosts!r} is not connected")
 
     def get(self, path: str, *, watch: bool = False) -> Node | None:
         """Return a znode, or None where it is missing; with ``watch`` its next change is an event."""

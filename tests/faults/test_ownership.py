@@ -254,7 +254,6 @@ def churn(member: Members, name: str, duration: float) -> list[Member]:
     return left
 
 
-@pytest.mark.slow  # a fetcher thread of the slow member sometimes outlives the check of the threads
 def test_members_that_join_and_leave_under_load_lose_nothing_and_repeat_no_more_than_what_was_in_hand(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:

@@ -29,7 +29,6 @@ from zkconsumer.errors import (
     RegistrationError,
     RetriableError,
     ZkConsumerError,
-    ZooKeeperUnavailableError,
 )
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
@@ -203,7 +202,10 @@ class ZKRebalancerListener:
 
         kazoo may have begun it already while the event of the old one's end still waits in the queue.
         """
-        if self.assignment and self._session.session_id != self._registered_session:
+        session = self._session.session_id
+        if not session:
+            raise self._session.not_connected()
+        if self.assignment and session != self._registered_session:
             raise OwnershipLostError("the ZooKeeper session has ended; nothing is stored before the member is back")
 
     def _run(self) -> None:
@@ -352,7 +354,7 @@ class ZKRebalancerListener:
             None, or the owner znode of another member that is in the way; its end is watched for.
         """
         if not self._session.is_connected:
-            raise ZooKeeperUnavailableError(f"ZooKeeper at {self._session.hosts!r} is not connected")
+            raise self._session.not_connected()
         if not self._register():
             return self._ownership.registration_path
         if unheld := self._ownership.missing(self.assignment):
