@@ -60,8 +60,6 @@ def plain(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
         for number in range(rounds):
             order = list(PLAIN) if number % 2 else list(PLAIN)[::-1]
             for who in order:
-                if codec != "none" and who == "kafka-python poll":
-                    continue  # it would need a codec package
                 records = int(RECORDS * PLAIN[who])
                 got = child(
                     "bench.plain", who, cluster.zookeeper_connect, cluster.bootstrap_servers, topic, str(records)

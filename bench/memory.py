@@ -71,6 +71,14 @@ class Reading:
                 raise RuntimeError(f"the backlog was not read: {self.counts}")
             time.sleep(0.01)
 
+    def wait_for_the_end(self, partitions: Collection[int]) -> None:
+        """Wait until next to nothing of these is left to fetch."""
+        deadline = time.monotonic() + 120
+        while sum(lag for p, lag in self._consumer.lag.items() if p.partition in partitions) > 10_000:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the readers are too slow for the load: {self._consumer.lag}")
+            time.sleep(0.01)
+
     def close(self) -> None:
         """Leave the group and wait for the readers."""
         self._consumer.shutdown()
@@ -99,6 +107,7 @@ def main(mode: str, zookeeper: str, warm: str, topic: str, per_partition: int, s
     reading.wait_for(seven)
     times = [reading.times[p] for p in seven]
     begun, ended = min(t[0] for t in times), max(t[1] for t in times)
+    reading.wait_for_the_end(seven)
     before, at = sum(reading.counts[p] for p in seven), time.perf_counter()
     stop.wait(seconds)
     after, then = sum(reading.counts[p] for p in seven), time.perf_counter()
