@@ -24,7 +24,7 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.message import TopicPartition
 
-ROUNDS = 5
+ROUNDS = 7
 
 #: Runs of each Spark query before those that count.
 WARM_UP = 3
@@ -168,14 +168,21 @@ def machine() -> dict[str, Any]:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         model = next((x.split(":")[1].strip() for x in cpuinfo.read_text().splitlines() if "model name" in x), model)
-    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "time": time.strftime("%F %R")}
+    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version()}
+
+
+def keep(results: dict[str, Any], part: str, found: Any) -> None:
+    """Put what a part found in the place of what it found before."""
+    results[part] = found
+    results.setdefault("measured", {})[part] = time.strftime("%F %R")
+    report.save(results)
 
 
 def main() -> None:
     """Run the parts that are asked for."""
     parser = argparse.ArgumentParser("bench", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each (5)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"runs of each ({ROUNDS})")
     parser.add_argument("--seconds", type=float, default=60.0, help="of steady load in the memory part (60)")
     options = parser.parse_args()
     if unknown := sorted(set(options.parts) - set(PARTS)):
@@ -184,19 +191,16 @@ def main() -> None:
     results["machine"] = machine()
     parts = options.parts or list(PARTS)
     if "decoder" in parts:
-        results["decoder"] = decoder.run()
+        keep(results, "decoder", decoder.run())
     if set(parts) & {"plain", "memory", "spark"}:
         with DevCluster(brokers=2) as cluster:
             topics = {codec: fill(cluster, codec) for codec in CODECS}
             if "plain" in parts:
-                results["plain"] = plain(cluster, topics, options.rounds)
-                report.save(results)
+                keep(results, "plain", plain(cluster, topics, options.rounds))
             if "spark" in parts:
-                results["spark"] = spark(cluster, topics, options.rounds)
-                report.save(results)
+                keep(results, "spark", spark(cluster, topics, options.rounds))
             if "memory" in parts:  # the last one: it adds records
-                results["memory"] = memory(cluster, topics["none"], options.seconds, options.rounds)
-    report.save(results)
+                keep(results, "memory", memory(cluster, topics["none"], options.seconds, options.rounds))
     print(report.table(results))
 
 

@@ -48,7 +48,7 @@ def table(results: dict[str, Any]) -> str:
     """Return all medians as reStructuredText."""
     machine = results.get("machine", {})
     where = f"{machine.get('cpu')}, {machine.get('cores')} cores shared with the brokers"
-    parts = [f"Measured {machine.get('time')} on {where}.\n"]
+    parts = [f"Measured on {where}.\n"]
     if "spark" in results:
         rows = []
         for row in results["spark"]:
@@ -65,7 +65,7 @@ def table(results: dict[str, Any]) -> str:
                     f"{row['triggerExecution'] / 1e6:.2f}",
                     f"{row['addBatch'] / 1e6:.2f}",
                     f"{row['triggerExecution'] / peer:.2f}",
-                    f"{SPARK_GOAL}" if (row["who"], row["conf"]) == ("zkconsumer", "recommended") else "",
+                    *_judged(row, peer),
                 )
             )
         header = (
@@ -76,22 +76,26 @@ def table(results: dict[str, Any]) -> str:
             "addBatch",
             "ratio",
             "wanted",
+            "reached",
         )
-        parts.append(_grid(header, rows))
+        parts.append(_when(results, "spark") + _grid(header, rows))
     if "plain" in results:
         rates = {(row["who"], row["codec"]): row["records/s"] for row in results["plain"]}
         rows = [(who, codec, f"{rate / 1e6:.2f}") for (who, codec), rate in rates.items()]
-        parts.append(_grid(("plain consumer, values touched", "codec", "M records/s"), rows))
+        parts.append(_when(results, "plain") + _grid(("plain consumer, values touched", "codec", "M records/s"), rows))
         rows = []
         for codec in dict.fromkeys(codec for _, codec in rates):
             for mine, peer, goal in GOALS:
                 if (peer, codec) in rates:
                     ratio = rates[mine, codec] / rates[peer, codec]
-                    rows.append((mine, peer, codec, f"{ratio:.1f}", f"{goal:g}", "yes" if ratio >= goal else "no"))
+                    rows.append((mine, peer, codec, f"{ratio:.1f}", f"{goal:g}", _yes(ratio >= goal)))
         parts.append(_grid(("ours", "beside", "codec", "ratio", "wanted", "reached"), rows))
     if "decoder" in results:
         rows = [(r["who"], r["codec"], f"{r['records/s'] / 1e6:.2f}", f"{r['MB/s']:,.0f}") for r in results["decoder"]]
-        parts.append(_grid(("decoder alone, one thread", "codec", "M records/s", "MB/s of the log"), rows))
+        parts.append(
+            _when(results, "decoder")
+            + _grid(("decoder alone, one thread", "codec", "M records/s", "MB/s of the log"), rows)
+        )
     if "memory" in results:
         full, seven = results["memory"]["all"], results["memory"]["seven"]
         mb = 1 << 20
@@ -101,6 +105,8 @@ def table(results: dict[str, Any]) -> str:
                 f"{full[key] / 1e6:.2f} M/s",
                 f"{seven[key] / 1e6:.2f} M/s",
                 f"{seven[key] / full[key]:.1%}",
+                "95%",
+                _yes(seven[key] >= 0.95 * full[key]),
             )
             for key in ("backlog records/s of the seven", "steady records/s of the seven")
         ]
@@ -109,11 +115,28 @@ def table(results: dict[str, Any]) -> str:
                 "peak memory",
                 f"{full['peak bytes'] / mb:.0f} MiB",
                 f"{seven['peak bytes'] / mb:.0f} MiB",
-                f"bound {seven['bound bytes'] / mb:.0f} MiB",
+                "",
+                f"{seven['bound bytes'] / mb:.0f} MiB",
+                _yes(seven["peak bytes"] <= seven["bound bytes"]),
             )
         )
-        parts.append(_grid(("one of 8 partitions never read", "all read", "seven read", ""), rows))
+        header = ("one of 8 partitions never read", "all read", "seven read", "ratio", "wanted", "reached")
+        parts.append(_when(results, "memory") + _grid(header, rows))
     return "\n".join(parts)
+
+
+def _when(results: dict[str, Any], part: str) -> str:
+    return f"{results['measured'][part]}:\n\n"
+
+
+def _judged(row: dict[str, Any], peer: float) -> tuple[str, str]:
+    if (row["who"], row["conf"]) != ("zkconsumer", "recommended"):
+        return "", ""
+    return f"{SPARK_GOAL}", _yes(row["triggerExecution"] >= SPARK_GOAL * peer)
+
+
+def _yes(reached: bool) -> str:
+    return "yes" if reached else "no"
 
 
 def plot(results: dict[str, Any]) -> None:

@@ -47,7 +47,7 @@ def allocate(size: int) -> Any:
 
 def _take(size: int) -> mmap.mmap:
     for region in reversed(list(_free)):  # the last one is the most likely to be in the processor's cache
-        if size <= len(region) <= 2 * size:
+        if size <= len(region) <= size + size // 4:
             try:
                 _free.remove(region)
             except ValueError:

@@ -6,7 +6,7 @@ Source: Kafka 1.1 kafka.consumer.ZookeeperConsumerConnector.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from types import TracebackType
 
 from zkconsumer.config import ConsumerConfig
@@ -14,7 +14,6 @@ from zkconsumer.errors import (
     ClosedError,
     ConfigurationError,
     MessageStreamsExistError,
-    OwnershipLostError,
     ZkConsumerError,
 )
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
@@ -117,7 +116,8 @@ class ZookeeperConsumerConnector:
     def shutdown(self) -> None:
         """Leave the group: stop fetching, end the streams, store what was consumed, give partitions back.
 
-        Bounded, and idempotent. May be called from any thread.
+        Bounded, and idempotent. May be called from any thread; a handler of signals should raise an exception
+        instead, since it may interrupt the stream in the middle of a step.
         """
         self._closed = True
         parts = self._parts
@@ -233,12 +233,10 @@ class _Running:
 
     def _collect(self, *, handed_out: bool) -> dict[TopicPartition, int]:
         """Return the positions of the streams, as far as they are known."""
-        return {
-            partition: offset
-            for stream in self._by_thread.values()
-            for partition, offset in stream.positions(handed_out=handed_out).items()
-            if offset >= 0
-        }
+        positions: dict[TopicPartition, int] = {}
+        for stream in self._by_thread.values():
+            positions.update(stream.positions(handed_out=handed_out))
+        return self._begun(positions, self.fetchers.infos)
 
     # ---- PartitionHandler, in the member's thread ----
 
@@ -271,14 +269,28 @@ class _Running:
 
     def _stop(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
         """Stop fetching and delivering; returns what was consumed."""
-        for info in self.fetchers.remove_partitions(partitions):
+        infos = self.fetchers.remove_partitions(partitions)
+        for info in infos:
             info.queue.close()
         positions: dict[TopicPartition, int] = {}
         for partition in partitions:
             thread = self._threads.pop(partition, None)
             if thread is not None:
                 positions.update(self._by_thread[partition.topic, thread].release({partition}))
-        return positions
+        return self._begun(positions, infos)
+
+    @staticmethod
+    def _begun(
+        positions: Mapping[TopicPartition, int], infos: Iterable[PartitionTopicInfo]
+    ) -> dict[TopicPartition, int]:
+        """Return the positions that are known; where nothing was read yet, where fetching began.
+
+        Were that not stored, the next owner of such a partition would apply ``auto.offset.reset`` anew, and skip what
+        came meanwhile.
+        """
+        starts = {info.partition: info.start for info in infos}
+        known = {p: offset if offset >= 0 else starts.get(p, -1) for p, offset in positions.items()}
+        return {partition: offset for partition, offset in known.items() if offset >= 0}
 
     # ---- for the fetchers ----
 
@@ -288,4 +300,4 @@ class _Running:
             self._queues[info.partition.topic, thread].fail(error)
 
 
-__all__ = ["ConsumerConfig", "OwnershipLostError", "ZookeeperConsumerConnector", "create_consumer"]
+__all__ = ["ZookeeperConsumerConnector", "create_consumer"]

@@ -9,11 +9,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-#: Timestamp types, as Kafka and Spark number them.
-NO_TIMESTAMP_TYPE = -1
-CREATE_TIME = 0
-LOG_APPEND_TIME = 1
-
 Decoder = Callable[[bytes], Any]
 
 

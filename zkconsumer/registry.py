@@ -156,7 +156,7 @@ def parse_broker(node: str, data: bytes) -> Endpoint:
             if protocols.get(listener, listener) == "PLAINTEXT":
                 return Endpoint.parse(address)
         if content.get("host") and int(content.get("port", -1)) > 0:
-            return Endpoint(content["host"], int(content["port"]))
+            return Endpoint.parse(f"{content['host']}:{int(content['port'])}")
     except (ValueError, TypeError, AttributeError) as error:
         raise ZkConsumerError(f"{BROKER_IDS}/{node} does not describe a broker: {data[:200]!r}") from error
     raise ZkConsumerError(

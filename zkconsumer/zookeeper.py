@@ -1,7 +1,7 @@
 """ZooKeeperSession: kazoo behind a few calls, one event queue, and the session's clock.
 
-kazoo's callbacks run in threads that must not wait; all they do here is to put an event on the queue. One
-thread, the queue's reader, makes all the calls; each has a deadline. Only raw watches are used: kazoo's
+kazoo's callbacks run in threads that must not wait; all they do here is to put an event on the queue, and to set
+the session's clock. Calls may be made by any thread; each has a deadline. Only raw watches are used: kazoo's
 recipes drop events, start threads and block its own (python-zk/kazoo#218, #257).
 """
 

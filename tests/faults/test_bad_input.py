@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import READ_ACL_UNSAFE
-from support import PATIENCE, members, numbers, produce, stored, take, values, wait_for
+from support import PATIENCE, Load, members, numbers, produce, stored, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import ConfigurationError, ConsumerRebalanceFailedError, ZooKeeperUnavailableError
 
-from .faults import Load, Member, seconds
+from .faults import Member, seconds
 
 Configs = Callable[..., ConsumerConfig]
 Consumers = Callable[..., ZookeeperConsumerConnector]

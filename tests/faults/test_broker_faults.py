@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support import PATIENCE, by_partition, numbers, produce, stored, wait_for
+from support import PATIENCE, Load, by_partition, numbers, produce, stored, wait_for
 
 from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -22,7 +22,7 @@ from zkconsumer.devcluster.process import free_port
 from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import ZkConsumerError
 
-from .faults import Cable, Load, Member, end_offsets, kill, seconds, texts, wait_until_all_is_read
+from .faults import Cable, Member, end_offsets, kill, seconds, texts, wait_until_all_is_read
 from .transaction_log import group_history
 
 Members = Callable[..., Member]

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NotEmptyError
-from support import members, numbers, owners, produce, stored, take, values, wait_for, wait_until_equal
+from support import Load, members, numbers, owners, produce, stored, take, values, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ConsumerRebalanceFailedError
 
-from .faults import Cable, Load, Member, Peer, wait_until_all_is_read
+from .faults import Cable, Member, Peer, wait_until_all_is_read
 
 Configs = Callable[..., ConsumerConfig]
 Consumers = Callable[..., ZookeeperConsumerConnector]

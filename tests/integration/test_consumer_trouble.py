@@ -10,11 +10,12 @@ import pytest
 from kazoo.client import KazooClient
 from support import by_partition, in_thread, numbers, owners, produce, take, wait_for
 
-from zkconsumer import ZkConsumerError, ZookeeperConsumerConnector
+from zkconsumer import TopicPartition, ZkConsumerError, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import decode
-from zkconsumer.fetcher.queues import PartitionQueue
+from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
 from zkconsumer.zookeeper import ZooKeeperSession
 
 Cluster = DevCluster | ExistingCluster
@@ -149,3 +150,30 @@ def test_a_topic_that_is_deleted_is_given_back_and_read_again_when_it_is_made_an
     zkconsumer_cluster.create_topic(name, 1)
     produce(admin, name, 0, [b"the first of the new topic"])
     assert [(m.offset, m.value) for m in take(stream, 1)] == [(0, b"the first of the new topic")]
+
+
+def test_a_partition_whose_start_is_not_to_be_had_holds_up_no_other_of_its_broker(admin: Any, topic: Topic) -> None:
+    name = topic(1)
+    produce(admin, name, 0, numbers(0, 3))
+    stream, handed_back = StreamQueue(), []
+    good, missing = (
+        PartitionTopicInfo(TopicPartition(name, number), PartitionQueue(stream, 2), -1, reset="smallest")
+        for number in (0, 99)
+    )
+    leader = admin._leader_of(good.partition)
+    fetcher = ConsumerFetcherThread(
+        "test-fetcher", leader, FetchSettings("test"), handed_back.extend, lambda info, error: stream.fail(error)
+    )
+    fetcher.start()
+    try:
+        fetcher.add_partitions([missing, good])
+        taken = [stream.take(20), stream.take(20)]
+    finally:
+        fetcher.close()
+
+    chunks = [chunk for _, chunk in filter(None, taken)]
+    assert [(chunk.partition, chunk.fetch_offset, chunk.next_offset) for chunk in chunks] == [
+        (good.partition, 0, 0),
+        (good.partition, 0, 3),
+    ]
+    assert handed_back == [missing]

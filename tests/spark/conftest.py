@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import wait_for
+from support import Load, wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
-from .neighbours import Load, Plain
+from .neighbours import Plain
 from .queries import Batch, Gate, Query, runners
 from .session import start_spark, stop_spark
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Mapping
 
 from kazoo.client import KazooClient
 from support import PATIENCE, Reader, wait_for
 
-from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
+from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import ZkConsumerError
 
@@ -54,46 +52,6 @@ class Plain:
         self._connector.shutdown()
         for reader in self._readers:
             reader.finish()
-
-
-class Load:
-    """Writes batches into all partitions of a topic in turn, in a thread, until it is stopped."""
-
-    def __init__(self, cluster: Cluster, topic: str, partitions: int, *, per_second: int = 2000) -> None:
-        self._admin = cluster.new_admin()
-        self._topic, self._partitions = topic, partitions
-        self._batch, self._pause = 20, 20 / per_second
-        self._stop = threading.Event()
-        self._error: BaseException | None = None
-        self.written = 0
-        self._thread = threading.Thread(target=self._run, name="test-load", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        number = 0
-        try:
-            while not self._stop.wait(self._pause):
-                partition = TopicPartition(self._topic, number % self._partitions)
-                self._admin.produce(partition, numbered_batch(number * self._batch, self._batch, size=16))
-                self.written += self._batch
-                number += 1
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._admin.close()
-
-    def wait_for_more(self, count: int) -> None:
-        """Wait until ``count`` further records were written."""
-        least = self.written + count
-        wait_for(lambda: self.written >= least, what=f"{count} more records are written")
-
-    def stop(self) -> None:
-        """Stop writing, and raise what went wrong with it."""
-        self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "the load does not stop"
-        if self._error is not None:
-            raise self._error
 
 
 def end_offsets(cluster: Cluster, topic: str, partitions: int) -> dict[int, int]:

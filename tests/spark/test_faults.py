@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 from kazoo.client import KazooClient
-from support import PATIENCE, in_thread, members, numbers, owners, produce, stored, wait_until_equal
+from support import PATIENCE, Load, in_thread, members, numbers, owners, produce, stored, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster
@@ -17,7 +17,7 @@ from zkconsumer.devcluster.servers import Broker
 from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, from_offset
 
-from .neighbours import Load, Plain, end_offsets, start_again
+from .neighbours import Plain, end_offsets, start_again
 from .queries import Gate, Query, repetitions
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]

@@ -190,9 +190,14 @@ def test_offsets_that_the_log_has_no_more_fail_the_query_with_the_place(
     one = query(name, trigger=NOW)
     with pytest.raises(Exception, match="OffsetOutOfRangeError") as failure:
         one.finish()
-    text = f"topic {name!r} partition 1: offset 7 is not in the log, which holds offsets from 50 to 100"
+    text = f"topic {name!r} partition 1: the next offset of the group is 7, but its log begins at 50"
     assert text in str(failure.value)
     assert stored(zk, group, name) == {0: "0", 1: "7"}
+
+    store(name, {1: 50})  # what the text says
+    again = query(name, trigger=NOW)
+    again.finish()
+    assert planned(again.checkpoint) == {0: {(name, 1): (50, 100)}}
 
 
 def test_a_stored_offset_behind_the_end_of_the_log_fails_the_query_with_the_place(

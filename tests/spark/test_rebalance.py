@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import PATIENCE, in_thread, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from support import PATIENCE, Load, in_thread, members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
-from .neighbours import Load, Plain, end_offsets
+from .neighbours import Plain, end_offsets
 from .queries import Gate, Query, repetitions
 
 pytestmark = pytest.mark.timeout(180)

@@ -65,7 +65,7 @@ class BrokerChannel:
     Other threads may only call ``close()``, which makes a blocked call raise ``ClosedError``.
 
     Args:
-        timeout: seconds for connecting and for each answer.
+        timeout: seconds for connecting, and that an answer may pause.
         receive_buffer: bytes of the socket's receive buffer; -1 leaves it to the system.
     """
 

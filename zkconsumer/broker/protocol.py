@@ -24,7 +24,6 @@ EARLIEST, LATEST = -2, -1
 NONE = 0
 OFFSET_OUT_OF_RANGE = 1
 CORRUPT_MESSAGE = 2
-UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
 
 _FETCH_MAX = 12
@@ -218,7 +217,7 @@ def read_offsets_answer(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
     return found
 
 
-def metadata_request(topics: Iterable[str] | None) -> Any:
-    """Ask for brokers and the leaders of ``topics``, or of all topics; never creates a topic."""
-    names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
+def metadata_request(topics: Iterable[str]) -> Any:
+    """Ask for brokers and the leaders of ``topics``; never creates a topic."""
+    names = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
     return MetadataRequest(topics=names, allow_auto_topic_creation=False, max_version=9)

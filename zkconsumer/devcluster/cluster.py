@@ -6,7 +6,6 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -165,12 +164,6 @@ class DevCluster(_Client):
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def shut_down(self) -> None:
-        """Stop the brokers in order, all at once, then the rest."""
-        with ThreadPoolExecutor(max(1, len(self.brokers)), "devcluster-stop") as pool:
-            list(pool.map(Broker.stop, self.brokers))
-        self.stop()
-
     def __enter__(self) -> DevCluster:
         return self.start()
 
@@ -215,7 +208,7 @@ class DevCluster(_Client):
 
 
 def raise_on_sigterm() -> None:
-    """Let SIGTERM unwind the main thread, so that ``with DevCluster()`` stops its servers in order."""
+    """Let SIGTERM unwind the main thread, so that ``with DevCluster()`` stops its servers."""
 
     def leave(_number: int, _frame: object) -> None:
         raise SystemExit(128 + signal.SIGTERM)

@@ -69,7 +69,12 @@ class ServerProcess:
     @property
     def is_running(self) -> bool:
         """Whether the process exists; a paused one does."""
-        return self._process is not None and self._process.poll() is None
+        if self._process is None:
+            return False
+        if self._process.poll() is None:
+            return True
+        self._close_lifeline()
+        return False
 
     def start(self, *, wait: bool = True) -> None:
         """Start the server and wait until it serves.
@@ -91,6 +96,9 @@ class ServerProcess:
                     stderr=out,
                     start_new_session=True,  # Ctrl-C in a terminal is for the parent, which stops us in order
                 )
+        except BaseException:
+            os.close(writing)
+            raise
         finally:
             os.close(reading)
         self._lifeline = writing

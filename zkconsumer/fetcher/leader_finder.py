@@ -30,7 +30,7 @@ class LeaderFinderThread:
         brokers: the brokers to ask, one after the other.
         add_fetchers: takes partitions with their leaders.
         retire_idle: called after each round.
-        on_failure: told of the partitions that wait, should this thread fail.
+        on_failure: told of the partitions that wait when a round fails in a way that nobody thought of.
     """
 
     def __init__(
@@ -93,18 +93,21 @@ class LeaderFinderThread:
             return set(self._no_leader)
 
     def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                self._changed.wait()
-                self._changed.clear()
+        while not self._stop.is_set():
+            self._changed.wait()
+            self._changed.clear()
+            try:
                 self._rounds(self._one_round)
-                self._stop.wait(self._settings.backoff)  # a leader that does not serve what it leads comes back at once
-        except BaseException as error:
-            self._log.error("leader_finder_failed", exc_info=True)
-            with self._lock:
-                waiting = list(self._no_leader.values())
-            for info in waiting:
-                self._on_failure(info, ZkConsumerError(f"looking for the leader of {info.partition} failed: {error!r}"))
+            except Exception as error:  # what nobody thought of; to end here would starve the partitions (KAFKA-4384)
+                self._log.error("leader_finder_failed", exc_info=True)
+                with self._lock:
+                    waiting = list(self._no_leader.values())
+                for info in waiting:
+                    failure = ZkConsumerError(f"looking for the leader of {info.partition} failed: {error!r}")
+                    failure.__cause__ = error
+                    self._on_failure(info, failure)
+                self._changed.set()
+            self._stop.wait(self._settings.backoff)  # a leader that does not serve what it leads comes back at once
 
     def _one_round(self) -> bool:
         """Place what has a leader; True while something is left."""
@@ -123,7 +126,13 @@ class LeaderFinderThread:
                     }
                     for info in placed:
                         del self._no_leader[info.partition]
-                self._add_fetchers(placed)
+                try:
+                    self._add_fetchers(placed)
+                except BaseException:
+                    with self._lock:
+                        for info in placed:
+                            self._no_leader.setdefault(info.partition, info)
+                    raise
             except ClosedError:
                 return False
             except ZkConsumerError as error:

@@ -37,7 +37,8 @@ class ConsumerFetcherManager:
     """Owns the leader finder and the fetcher threads.
 
     New partitions first have no leader; the leader finder places them. The lock guards the maps and is never
-    held while a broker is asked or a thread is waited for.
+    held while a broker is asked or a thread is waited for; the leader finder's and the fetchers' own are taken
+    inside it, never the other way round.
 
     Args:
         name: part of the names of the threads.
@@ -137,11 +138,6 @@ class ConsumerFetcherManager:
     def no_leader_partitions(self) -> set[TopicPartition]:
         """Partitions whose leader is being looked for."""
         return self._leader_finder.no_leader_partitions
-
-    @property
-    def max_lag(self) -> int:
-        """The largest lag of a partition, at least 0."""
-        return max((info.lag for info in self.infos), default=0)
 
     def _add_fetchers(self, leaders: Mapping[PartitionTopicInfo, tuple[int, Endpoint]]) -> None:
         """Give partitions to the thread of their (broker, fetcher id)."""

@@ -42,7 +42,7 @@ _JOIN_TIMEOUT = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """How records are fetched; times in milliseconds, sizes in bytes."""
+    """How records are fetched; sizes in bytes, times in seconds where the name does not say milliseconds."""
 
     client_id: str
     max_wait_ms: int = 100
@@ -60,7 +60,8 @@ class PartitionTopicInfo:
 
     ``fetch_offset`` is the next to fetch, -1 until ``reset`` has resolved it; it is written by the one
     fetcher thread that has the partition. ``until`` ends the fetching. ``reset`` is ``smallest`` or
-    ``largest`` for offsets that the log does not have, or None where that is an error.
+    ``largest`` for offsets that the log does not have, or None where that is an error. ``start`` is where
+    fetching began, -1 before.
     """
 
     partition: TopicPartition
@@ -69,6 +70,10 @@ class PartitionTopicInfo:
     until: int = NO_LIMIT
     reset: str | None = None
     high_watermark: int = field(default=-1, init=False)
+    start: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start = self.fetch_offset
 
     @property
     def lag(self) -> int:
@@ -194,7 +199,7 @@ class ConsumerFetcherThread:
         except ZkConsumerError as error:
             for info in wanted:
                 self._on_failure(info, error)
-            self.remove_partitions([info.partition for info in wanted])
+            self.remove_infos(wanted)
             return
         self.handle_partitions_with_errors(failed)
 
@@ -262,7 +267,8 @@ class ConsumerFetcherThread:
         info.queue.put(chunk)
         info.fetch_offset = next_offset
         with self._lock:
-            if self._partition_map.pop(info.partition, None) is info:
+            if self._partition_map.get(info.partition) is info:  # else it was taken away, or given anew, meanwhile
+                del self._partition_map[info.partition]
                 self._partition_map[info.partition] = info  # to the end
         return True
 
@@ -300,7 +306,7 @@ class ConsumerFetcherThread:
         return self._stop(info)
 
     def _stop(self, info: PartitionTopicInfo) -> bool:
-        self.remove_partitions([info.partition])
+        self.remove_infos([info])
         return True
 
     def _out_of_range(self, info: PartitionTopicInfo) -> bool:
@@ -344,6 +350,8 @@ class ConsumerFetcherThread:
                     failed.append(info)
                     continue
                 self._log.info("offset_reset", partition=str(info.partition), offset=offset, to=reset)
+                if info.start < 0:
+                    info.start = offset
                 info.fetch_offset = offset
                 info.queue.put(Chunk(info.partition, offset, offset, b""))
         return failed

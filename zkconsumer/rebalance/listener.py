@@ -125,8 +125,8 @@ class ZKRebalancerListener:
         self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer=consumer_id)
         #: Given up by the handler, but not yet in ZooKeeper, with the offsets to commit.
         self._given_up: dict[TopicPartition, int] = {}
-        #: Owner znodes that this session may hold beside those of ``assignment``: a claim that was not followed by
-        #: an acquisition, or whose answer was lost, and what was given up for fear of an expiry that did not come.
+        #: Owner znodes that may be this member's beside those of ``assignment``: a claim that was not followed by an
+        #: acquisition, or whose answer was lost, and what was given up when the session ended, or might have.
         self._leftover: set[TopicPartition] = set()
         self._registered_session = 0
         self._stopping = False
@@ -159,14 +159,15 @@ class ZKRebalancerListener:
         self._thread.start()
         self._first.result()
 
-    def close(self, timeout: float) -> bool:
-        """Release and commit everything, unregister, end the thread; False where that took too long."""
+    def close(self, timeout: float) -> None:
+        """Release and commit everything, unregister, and end the thread, within ``timeout`` seconds."""
         self._events.put(_STOP)
         if not self._thread.is_alive():
             self._stopping = True
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout)
-        return not self._thread.is_alive()
+            if self._thread.is_alive():
+                self._log.warning("leave_timed_out", seconds=timeout, owned=len(self.assignment))
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
         """Run ``function`` in the member's thread."""
@@ -268,7 +269,6 @@ class ZKRebalancerListener:
             self._log.debug("zookeeper_event", kind=item.kind, path=item.path)
             if item.kind == "lost":
                 self._lose("session_expired")
-                self._leftover.clear()
             if item.kind != "suspended":
                 self._rebalance_at = time.monotonic()
 
@@ -377,6 +377,8 @@ class ZKRebalancerListener:
                 self._leftover -= unwanted
             gained = {partition: thread for partition, thread in wanted.items() if partition not in self.assignment}
             if gained:
+                if self._session.session_id != self._registered_session:
+                    raise RetriableError("the ZooKeeper session has changed; the member registers anew")
                 self._leftover |= gained.keys()
                 blocker = self._ownership.claim(gained)
                 if blocker is not None:

@@ -55,7 +55,10 @@ class GroupMember:
         if config.bootstrap_servers:
             assert config.client_id is not None
             self._bootstrap = BootstrapCluster(
-                parse_bootstrap(config.bootstrap_servers), config.client_id, timeout=config.socket_timeout_ms / 1000
+                parse_bootstrap(config.bootstrap_servers),
+                config.client_id,
+                # The member's thread asks, which has a session to watch.
+                timeout=min(config.socket_timeout_ms, config.zookeeper_session_timeout_ms / 2) / 1000,
             )
         self.cluster: Cluster = self._bootstrap or ZooKeeperCluster(self.session)
         self._handler = handler
@@ -87,14 +90,14 @@ class GroupMember:
             self.close()
             raise
 
-    def close(self, timeout: float | None = None) -> bool:
-        """Hand everything over and end the session; False where the handler took longer than ``timeout``."""
-        patience = self._handler.release_timeout + LEAVE_TIMEOUT if timeout is None else timeout
-        in_time = self._listener.close(patience)
-        self.session.close()
+    def close(self) -> None:
+        """Hand everything over and end the session."""
         if self._bootstrap is not None:
-            self._bootstrap.close()
-        return in_time
+            self._bootstrap.close()  # first, since the member's thread may be waiting for an answer
+        try:
+            self._listener.close(self._handler.release_timeout + LEAVE_TIMEOUT)
+        finally:
+            self.session.close()
 
     @property
     def assignment(self) -> dict[TopicPartition, str]:

@@ -30,6 +30,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.registry import GroupPaths
 from zkconsumer.spark.ranges import Ranges, from_offset, to_offset, total
 
 #: Seconds that a look at the ends of the logs is good for, when the last one found nothing new: Spark asks
@@ -65,6 +66,7 @@ class Planner:
         )
         self._lock = threading.Lock()
         self._owned: dict[TopicPartition, int] = {}  # the group's offset when it was claimed
+        self._unchecked: set[TopicPartition] = set()  # claimed, and not known to begin inside the log
         self._leaving: set[TopicPartition] = set()
         self._reached: dict[TopicPartition, int] = {}  # where this query's batches ended so far
         self._in_flight: Ranges = {}  # planned, and not known to be done
@@ -190,6 +192,7 @@ class Planner:
                 raise ZooKeeperUnavailableError("the member is not balanced (yet)")
             return start
         positions = self._resolve(positions)
+        self._check_beginnings(positions)
         ends = self._look(positions)
         if self._is_behind(positions, ends) and self._bounded:
             self._target = None
@@ -263,6 +266,27 @@ class Planner:
                     self._owned[partition] = offset
         return {**positions, **found}
 
+    def _check_beginnings(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Refuse to begin before the log does, before such a range is in Spark's log, which would repeat it for ever.
+
+        Raises:
+            OffsetOutOfRangeError: the records from an offset on are not there any more.
+        """
+        with self._lock:
+            unchecked = self._unchecked & positions.keys()
+        if not unchecked:
+            return
+        for partition, first in sorted(self._logs.offsets(unchecked, protocol.EARLIEST).items()):
+            if positions[partition] < first:
+                path = GroupPaths(self._config.group_id).offset(partition)
+                raise OffsetOutOfRangeError(
+                    f"topic {partition.topic!r} partition {partition.partition}: the next offset of the group is "
+                    f"{positions[partition]}, but its log begins at {first}; the records between are lost. To go on "
+                    f"without them, write {first} to {path} in ZooKeeper and start the query again"
+                )
+        with self._lock:
+            self._unchecked -= unchecked
+
     def _look(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the ends of the logs."""
         if self._target is not None:
@@ -318,6 +342,7 @@ class Planner:
         with self._lock:
             for partition, claim in claims.items():
                 self._owned[partition] = claim.offset
+            self._unchecked |= claims.keys()
         self._log.info(
             "start_offsets",
             group_offsets={str(p): claim.offset for p, claim in sorted(claims.items())},
@@ -333,11 +358,11 @@ class Planner:
                 return None
             done = {partition: self._done.pop(partition) for partition in partitions & self._done.keys()}
             given_up = {partition: self._in_flight.pop(partition) for partition in partitions & self._in_flight.keys()}
-            self.reread_records += total(given_up)
             self._leaving -= partitions
             for partition in partitions:
                 self._owned.pop(partition, None)
-        if given_up:
+        if given_up and not self._closing:  # at the end of a query its checkpoint has the batch
+            self.reread_records += total(given_up)
             self._log.warning(
                 "released_before_done",
                 partitions={str(p): list(span) for p, span in sorted(given_up.items())},

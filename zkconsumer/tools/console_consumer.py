@@ -70,11 +70,17 @@ def run(options: argparse.Namespace) -> int:
             printer.print_values(stream)
     except KeyboardInterrupt:
         pass  # the usual way to end it
+    except _OutputEndedError:
+        print("Unable to write to standard out, closing consumer.", file=sys.stderr)
     finally:
         print(f"Processed a total of {printer.count} messages", file=sys.stderr)
         if group_is_ours:
             _delete_group(config)
     return 0
+
+
+class _OutputEndedError(Exception):
+    """The output takes no more; what was to be written must not count as consumed."""
 
 
 class _Printer:
@@ -91,14 +97,15 @@ class _Printer:
             for message in stream:
                 line = b"null\n" if message.value is None else message.value + b"\n"
                 while line:
-                    line = line[os.write(out, line) :]
+                    try:
+                        line = line[os.write(out, line) :]
+                    except OSError as error:  # a closed pipe, a full disk
+                        raise _OutputEndedError from error
                 self.count += 1
                 if self.count == self._limit:
                     return
         except ConsumerTimeoutError:
             return  # as asked for, by consumer.timeout.ms
-        except OSError:  # a closed pipe, a full disk
-            print("Unable to write to standard out, closing consumer.", file=sys.stderr)
 
 
 def _session(config: ConsumerConfig) -> ZooKeeperSession:
