@@ -149,6 +149,11 @@ class PlainConsumer(threading.Thread):
         except BaseException as error:
             self.error = error
 
+    @property
+    def lag(self) -> dict[int, int]:
+        """Partition to records that are not fetched yet."""
+        return {partition: lag for (_, partition), lag in self._consumer.lag.items() if lag >= 0}
+
     def leave(self) -> None:
         """Shut down."""
         self._consumer.shutdown()
@@ -221,18 +226,21 @@ def start_spark() -> Any:
     return spark
 
 
-def show_progress(query: Any, seen: Seen, before: tuple[float, int]) -> tuple[float, int]:
-    """Print where the query is; returns the time and the count for the next rate."""
+def show_progress(query: Any, plain: PlainConsumer | None, seen: Seen, before: tuple[float, int]) -> tuple[float, int]:
+    """Print where the group is; returns the time and the count for the next rate."""
     now, total = time.monotonic(), seen.total
     rate = (total - before[1]) / max(1e-9, now - before[0])
-    lags = "-"
+    lags: dict[int, int] = {}
     progress = query.lastProgress
     if progress and progress["sources"][0].get("latestOffset"):
         source = progress["sources"][0]
         latest = as_json(source["latestOffset"])["latest"].get(TOPIC, {})
         ends = as_json(source["endOffset"])["ranges"].get(TOPIC, {})
-        lags = " ".join(f"{p}:{max(0, end - ends[p][1])}" for p, end in latest.items() if p in ends)
-    say(f"{total:>9,} numbers  {rate:>9,.0f} records/s  {seen.lines} log lines  lag of the query's partitions {lags}")
+        lags = {int(p): max(0, end - ends[p][1]) for p, end in latest.items() if p in ends}
+    if plain is not None:
+        lags |= plain.lag
+    shown = " ".join(f"{partition}:{lag}" for partition, lag in sorted(lags.items())) or "-"
+    say(f"{total:>9,} numbers  {rate:>9,.0f} records/s  {seen.lines} log lines  lag per partition {shown}")
     return now, total
 
 
@@ -261,7 +269,8 @@ def main() -> int:
         try:
             load.start()
             spark = start_spark()
-            load.bulk_done.wait(60)
+            if not load.bulk_done.wait(120):
+                raise ZkConsumerError(f"only {load.produced:,} of {BULK:,} records could be produced within 120 s")
             check(load)
             say(f"{BULK:,} numbered records are in topic {TOPIC!r}; {STEADY_PER_SECOND:,} a second follow")
             stream = (
@@ -283,11 +292,15 @@ def main() -> int:
             query = stream.writeStream.foreachBatch(on_batch).option("checkpointLocation", checkpoint).start()
             say("the Spark query has started; as one thread id of the group it gets what the range assignor gives one")
             before = (time.monotonic(), 0)
+            deadline = time.monotonic() + 120
             while seen.total < BULK:
-                time.sleep(1)
+                if time.monotonic() > deadline:
+                    raise ZkConsumerError(f"the query has read only {seen.total:,} records within 120 s")
+                time.sleep(2)
                 if query.exception() is not None:
                     raise query.exception()
                 check(load)
+                before = show_progress(query, plain, seen, before)
             for seconds, step in PHASES:
                 if step.endswith("joined"):
                     plain = PlainConsumer(cluster.consumer_properties, seen)
@@ -300,7 +313,7 @@ def main() -> int:
                     if query.exception() is not None:
                         raise query.exception()
                     check(load, plain)
-                    before = show_progress(query, seen, before)
+                    before = show_progress(query, plain, seen, before)
                 group.show(step)
                 owners = {owner.rpartition("-")[0] for owner in group.owners().values()}
                 expected = 2 if step.endswith("joined") else 1

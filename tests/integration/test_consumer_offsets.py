@@ -69,6 +69,27 @@ def test_largest_begins_at_the_end_of_the_log(
     assert connector.commit_offsets() == {TopicPartition(name, 0): 11}
 
 
+@pytest.mark.parametrize("leave", ["shutdown", "auto commit"])
+def test_a_partition_that_goes_before_anything_of_it_was_read_goes_on_where_it_began(
+    leave: str, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+) -> None:
+    """The next owner would go to the end of the log anew, and nobody would get what came meanwhile."""
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    interval = 50 if leave == "auto commit" else 60_000
+    busy = consumer(auto_offset_reset="largest", auto_commit_interval_ms=interval)
+    busy.create_message_streams({name: 1})
+    wait_until_equal(lambda: busy.lag, {TopicPartition(name, 0): 0})
+    produce(admin, name, 0, numbers(10, 20))
+
+    if leave == "auto commit":
+        wait_until_equal(lambda: stored(zk, group, name), {0: "10"})
+    busy.shutdown()
+
+    [stream] = consumer(auto_offset_reset="largest").create_message_streams({name: 1})[name]
+    assert values(take(stream, 10)) == numbers(10, 20)
+
+
 @pytest.mark.parametrize("reset", ["smallest", "largest"])
 def test_a_stored_offset_wins_over_the_reset(
     reset: str, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient

@@ -1,13 +1,24 @@
-"""Which fetcher has which partition: Java's arithmetic, with the JVM's own numbers."""
+"""Which fetcher has which partition: Java's arithmetic, with the JVM's own numbers; and that none gets lost."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from batches import Record, entry
 from hypothesis import given
 from hypothesis import strategies as st
+from support import wait_for
 
-from zkconsumer.fetcher.manager import fetcher_id, java_hash
-from zkconsumer.message import TopicPartition
+from zkconsumer.broker.protocol import PartitionData
+from zkconsumer.errors import ZkConsumerError
+from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.manager import ConsumerFetcherManager, fetcher_id, java_hash
+from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
+from zkconsumer.message import Endpoint, TopicPartition
 
 # Reference, section 4.3: topic, hash, and the fetchers of partitions 0 to 3 for 2, 3 and 4 of them.
 VECTORS = [
@@ -84,3 +95,66 @@ def test_with_one_fetcher_it_has_all(topic: str, partition: int) -> None:
 )
 def test_fetcher_id_counts_from_zero(topic: str, partition: int, fetchers: int) -> None:
     assert 0 <= fetcher_id(TopicPartition(topic, partition), fetchers) < fetchers
+
+
+# ---- partitions on their way ------------------------------------------------------------------------------
+
+NOWHERE = Endpoint("127.0.0.1", 1)
+PARTITION = TopicPartition("t", 0)
+
+
+def test_a_partition_that_is_given_anew_while_its_last_answer_is_queued_stays() -> None:
+    failures: list[Any] = []
+    fetcher = ConsumerFetcherThread(
+        "t", NOWHERE, FetchSettings("t"), failures.extend, lambda *told: failures.append(told)
+    )
+    stream = StreamQueue()
+    anew = PartitionTopicInfo(PARTITION, PartitionQueue(stream, 2), 5)
+
+    class Queue(PartitionQueue):
+        """One that the fetcher is held up at."""
+
+        def put(self, chunk: Chunk) -> None:
+            fetcher.remove_partitions([PARTITION])
+            fetcher.add_partitions([anew])
+            super().put(chunk)
+
+    old = PartitionTopicInfo(PARTITION, Queue(stream, 2), 0)
+    fetcher.add_partitions([old])
+    data = PartitionData(PARTITION, 0, 1, 0, (), entry(2, [Record(0)]))
+
+    assert fetcher.process_partition_data(old, data)
+
+    assert fetcher.infos == [anew]
+    assert failures == []
+
+
+def test_a_leader_finder_that_fails_tells_it_and_looks_again() -> None:
+    told: list[tuple[TopicPartition, str]] = []
+    asked = threading.Event()
+
+    def brokers() -> Iterator[Endpoint]:
+        if told:
+            asked.set()
+            return iter(())
+        raise RuntimeError("what nobody thought of")
+
+    def on_failure(info: PartitionTopicInfo, error: ZkConsumerError) -> None:
+        told.append((info.partition, str(error)))
+
+    manager = ConsumerFetcherManager(
+        "t",
+        FetchSettings("t", backoff=0.01),
+        brokers,  # type: ignore[arg-type]
+        num_fetchers=1,
+        on_failure=on_failure,
+    )
+    manager.start_connections()
+    try:
+        manager.add_partitions([PartitionTopicInfo(PARTITION, PartitionQueue(StreamQueue(), 2), 0)])
+        wait_for(asked.is_set, what="the brokers are asked again")
+        assert manager.no_leader_partitions == {PARTITION}
+    finally:
+        manager.stop_connections()
+    text = f"looking for the leader of {PARTITION} failed: RuntimeError('what nobody thought of')"
+    assert told == [(PARTITION, text)]
