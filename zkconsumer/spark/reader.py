@@ -22,7 +22,7 @@ def read(task: FetchTask) -> Iterator[Any]:
 
     Raises:
         OffsetOutOfRangeError: the log does not have an offset of a range (any more).
-        CorruptRecordError: a damaged batch, also when it is fetched again.
+        CorruptRecordError: a damaged batch, also when it is fetched again, or one that its broker cannot read.
         BrokerUnavailableError: nothing came for ``task.patience`` seconds.
     """
     _freeze_once()
