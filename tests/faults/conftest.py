@@ -43,7 +43,7 @@ def cluster(zkconsumer_cluster: DevCluster) -> Iterator[DevCluster]:
 def zk(cluster: DevCluster) -> Iterator[KazooClient]:
     """A connection for looking at znodes; each test has its own, since most upset ZooKeeper."""
     client = KazooClient(
-        cluster.zookeeper_connect, timeout=4, connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1}
+        cluster.zookeeper_connect, timeout=30, connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1}
     )
     client.start(timeout=PATIENCE)
     yield client
