@@ -46,14 +46,15 @@ def allocate(size: int) -> Any:
 
 
 def _take(size: int) -> mmap.mmap:
+    needed = -(-size // _LARGE) * _LARGE
     for region in reversed(list(_free)):  # the last one is the most likely to be in the processor's cache
-        if size <= len(region) <= size + size // 4:
+        if needed <= len(region) <= needed + needed // 4:
             try:
                 _free.remove(region)
             except ValueError:
                 continue  # another thread was quicker
             return region
-    return mmap.mmap(-1, -(-size // _LARGE) * _LARGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, needed, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _give_back(loan: _Loan) -> None:

@@ -60,6 +60,11 @@ def test_a_buffer_is_not_given_to_who_wants_much_less_or_more() -> None:
     assert allocate(5 * MIB).address != address
 
 
+@pytest.mark.parametrize("size", [(1 << 16) + 1, 149_520, MIB, MIB + 1])
+def test_one_of_the_same_size_always_fits(size: int) -> None:
+    assert allocate(size).address == allocate(size).address
+
+
 def test_what_is_kept_has_a_limit() -> None:
     many = [allocate(MIB) for _ in range(40)]
     assert len(buffers._loans) >= 40
