@@ -24,7 +24,7 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.message import TopicPartition
 
-ROUNDS = 7
+ROUNDS = 5
 
 #: Runs of each Spark query before those that count.
 WARM_UP = 3

@@ -13,16 +13,15 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import psutil
 
+from bench.topics import FETCH_BYTES, PARTITIONS
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 
-FETCH_BYTES = 1 << 20
 CHUNKS = 2
-PARTITIONS = 8
 UNREAD = 7
 MAX_ROWS = 2048
 
@@ -65,18 +64,17 @@ class Reading:
 
     def wait_for(self, partitions: Collection[int]) -> None:
         """Wait until the backlog of these is read."""
-        deadline = time.monotonic() + 120
-        while not self.times.keys() >= set(partitions):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the backlog was not read: {self.counts}")
-            time.sleep(0.01)
+        self._wait(lambda: self.times.keys() >= set(partitions))
 
     def wait_for_the_end(self, partitions: Collection[int]) -> None:
         """Wait until next to nothing of these is left to fetch."""
+        self._wait(lambda: sum(n for p, n in self._consumer.lag.items() if p.partition in partitions) <= 10_000)
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 120
-        while sum(lag for p, lag in self._consumer.lag.items() if p.partition in partitions) > 10_000:
+        while not condition():
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the readers are too slow for the load: {self._consumer.lag}")
+                raise RuntimeError(f"too slow: {self.counts} records were read, {self._consumer.lag} are left")
             time.sleep(0.01)
 
     def close(self) -> None:

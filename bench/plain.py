@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-FETCH_BYTES = 1 << 20
+from bench.topics import FETCH_BYTES
 
 
 class Clock:

@@ -15,9 +15,10 @@ import tempfile
 import uuid
 from typing import Any
 
+from bench.topics import FETCH_BYTES
+
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
-FETCH_BYTES = 1 << 20
 
 JARS = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",

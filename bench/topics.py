@@ -12,6 +12,9 @@ RECORDS = 5_000_000
 PARTITIONS = 8
 VALUE_SIZE = 100
 
+#: What everybody fetches of a partition at most.
+FETCH_BYTES = 1 << 20
+
 #: Records in one batch of the log: about what a Java producer's 16 KiB hold.
 PER_BATCH = 140
 
