@@ -4,14 +4,19 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.consumer import ZookeeperConsumerConnector, create_consumer
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.message import MessageAndMetadata, TopicPartition, string_decoder
+from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
+from zkconsumer.rebalance.topic_filter import Blacklist, Whitelist
 from zkconsumer.stream import KafkaStream
 from zkconsumer.version import __version__
 
 __all__ = [
+    "Blacklist",
     "ConsumerConfig",
+    "ConsumerRebalanceListener",
     "KafkaStream",
     "MessageAndMetadata",
     "TopicPartition",
+    "Whitelist",
     "ZkConsumerError",
     "ZookeeperConsumerConnector",
     "__version__",

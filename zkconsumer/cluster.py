@@ -31,6 +31,9 @@ class Cluster(Protocol):
     def brokers(self) -> list[Endpoint]:
         """Return the brokers that are alive, or some of them that know the others."""
 
+    def topics(self) -> list[str]:
+        """Return the topics that exist, sorted; one that comes or goes later is an event."""
+
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return the sorted partitions of each topic that exists; later changes of them are events."""
 
@@ -71,6 +74,14 @@ class ZooKeeperCluster:
         self._known = known
         return known
 
+    def topics(self) -> list[str]:
+        """Return the topics; their parent is watched."""
+        topics = self._session.children(registry.BROKER_TOPICS, watch=True)
+        if topics is None:
+            self._session.ensure(registry.BROKER_TOPICS)
+            topics = self._session.children(registry.BROKER_TOPICS, watch=True)
+        return topics or []
+
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return partitions; each topic's znode, or its appearance, is watched."""
         paths = [registry.topic_path(topic) for topic in topics]
@@ -106,8 +117,15 @@ class BootstrapCluster:
         """Return the bootstrap servers."""
         return self._servers
 
+    def topics(self) -> list[str]:
+        """Return the topics that one of the brokers knows."""
+        answer = self._leaders.metadata(self._servers, None)
+        return sorted(topic.name for topic in answer.topics if topic.partitions)
+
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return partitions as one of the brokers knows them."""
+        if not topics:
+            return {}
         answer = self._leaders.metadata(self._servers, topics)
         return {
             topic.name: sorted(p.partition_index for p in topic.partitions)
@@ -159,8 +177,11 @@ class LeaderLookup:
                     found[partition] = (int(p.leader_id), endpoints[p.leader_id])
         return found
 
-    def metadata(self, brokers: Sequence[Endpoint], topics: Sequence[str]) -> Any:
-        """Return the first answer to a Metadata request; the broker that answered last is asked first."""
+    def metadata(self, brokers: Sequence[Endpoint], topics: Sequence[str] | None) -> Any:
+        """Return the first answer to a Metadata request, of all topics for None.
+
+        The broker that answered last is asked first.
+        """
         others = list(brokers)
         random.shuffle(others)
         if self._channel is not None and self._channel.endpoint in others:

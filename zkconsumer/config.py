@@ -19,6 +19,9 @@ import javaproperties
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 
+#: Releases of the JVM consumer that deal round-robin alike, by the oldest of them.
+ROUND_ROBIN_ORDERS = ("1.0", "0.10.2", "0.8.2")
+
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]*")
 _INT_MAX = (1 << 31) - 1
 
@@ -56,27 +59,32 @@ def _integer(least: int) -> Callable[[str, str], int]:
     return parse
 
 
-def _choice(where: str, *values: str) -> Callable[[str, str], str]:
+def _choice(where: str, *values: str, shown: str = "{}", any_case: bool = False) -> Callable[[str, str], str]:
     def parse(key: str, value: str) -> str:
-        if value not in values:
-            raise ConfigurationError(
-                f"Wrong value {value} of {key} in {where}; Valid values are " + " and ".join(values)
-            )
-        return value
-
-    return parse
-
-
-def _only(supported: str, remedy: str) -> Callable[[str, str], str]:
-    def parse(key: str, value: str) -> str:
-        if value.lower() != supported:
-            raise ConfigurationError(f"{key} = {value!r} is not supported by this version: {remedy}")
-        return supported
+        chosen = value.lower() if any_case else value
+        if chosen not in values:
+            valid = " and ".join(shown.format(value) for value in values)
+            raise ConfigurationError(f"Wrong value {value} of {key} in {where}; Valid values are {valid}")
+        return chosen
 
     return parse
 
 
 _REQUIRED = object()
+
+_NOT_APPLIED = "the original reads it and never applies it either; fetch.message.max.bytes limits each partition"
+_NO_REPORTERS = "reporters are classes of the JVM; read the connector's metrics, or use zkconsumer.prometheus"
+_NO_MIRROR = "the original has the name and no use for it"
+
+#: Valid names of the original that cannot matter here, with the reason.
+WITHOUT_EFFECT = {
+    "fetch.max.bytes": _NOT_APPLIED,
+    "kafka.metrics.reporters": _NO_REPORTERS,
+    "kafka.metrics.polling.interval.secs": _NO_REPORTERS,
+    "mirror.topics.whitelist": _NO_MIRROR,
+    "mirror.topics.blacklist": _NO_MIRROR,
+    "mirror.consumer.numthreads": _NO_MIRROR,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +138,36 @@ class ConsumerConfig:
     # The group.
     rebalance_max_retries: int = _property(_integer(1), 4)
     rebalance_backoff_ms: int | None = _property(_integer(0), None)
-    partition_assignment_strategy: str = _property(_only("range", "use range in all members of the group"), "range")
+    partition_assignment_strategy: str = _property(
+        _choice("consumer config", "range", "roundrobin", shown="'{}'"), "range"
+    )
+    #: Which JVM releases to deal like with ``roundrobin``: ``1.0`` (1.0 and 1.1), ``0.10.2`` (0.10.2 and 0.11) or
+    #: ``0.8.2`` (up to 0.10.1, where all members must read the same topics). Not in the original.
+    roundrobin_order: str = _property(_choice("consumer config", *ROUND_ROBIN_ORDERS), "1.0")
+    #: Whether filters leave out Kafka's own topics; this member's view of all filters in the group.
+    exclude_internal_topics: bool = _property(_boolean, True)
+    #: How often partitions and topics are asked for where changes are no events (KRaft). From Kafka's own consumer.
+    metadata_max_age_ms: int = _property(_integer(1), 30_000)
     # Offsets.
     auto_commit_enable: bool = _property(_boolean, True)
     auto_commit_interval_ms: int = _property(_integer(1), 60_000)
-    offsets_storage: str = _property(_only("zookeeper", "keep the offsets in ZooKeeper"), "zookeeper")
+    offsets_storage: str = _property(
+        _choice("consumer config", "zookeeper", "kafka", shown="'{}'", any_case=True), "zookeeper"
+    )
+    #: With ``offsets.storage=kafka``: also keep them in ZooKeeper; None means yes.
+    dual_commit_enabled: bool | None = _property(_boolean, None)
+    offsets_channel_backoff_ms: int = _property(_integer(0), 1000)
+    offsets_channel_socket_timeout_ms: int = _property(_integer(1), 10_000)
+    offsets_commit_max_retries: int = _property(_integer(0), 5)
+    #: Write offsets to ZooKeeper that are stored already, for monitors that go by the znodes' age. Not in the original.
+    offsets_commit_unchanged: bool = _property(_boolean, False)
 
     def __post_init__(self) -> None:
         derived = {
             "client_id": self.group_id,
             "zookeeper_connection_timeout_ms": self.zookeeper_session_timeout_ms,
             "rebalance_backoff_ms": self.zookeeper_sync_time_ms,
+            "dual_commit_enabled": self.offsets_storage == "kafka",
         }
         for name, value in derived.items():
             if getattr(self, name) is None:
@@ -179,7 +206,10 @@ class ConsumerConfig:
             else:
                 values[field.name] = prop.default
         for key in sorted(given):
-            _unknown(key, strict)
+            if key in WITHOUT_EFFECT:
+                _log().warning("property_without_effect", property=key, value=given[key], reason=WITHOUT_EFFECT[key])
+            else:
+                _unknown(key, strict)
         return cls(**values)
 
     @classmethod
@@ -188,6 +218,16 @@ class ConsumerConfig:
     ) -> ConsumerConfig:
         """Read an old ``consumer.properties`` file; ``overrides`` win over it."""
         return cls.from_dict({**read_properties(path), **(overrides or {})}, strict=strict)
+
+    @classmethod
+    def parse(cls, key: str, text: str) -> Any:
+        """Check the value of one property.
+
+        Raises:
+            ConfigurationError: names the key, the value and what is expected.
+        """
+        [field] = (field for field in dataclasses.fields(cls) if field.name == key.replace(".", "_"))
+        return field.metadata["property"].parse(key, text)
 
     @property
     def read_committed(self) -> bool:
@@ -240,4 +280,8 @@ def _unknown(key: str, strict: bool) -> None:
     hint = f"; did you mean {near[0]!r}?" if near else ""
     if strict:
         raise ConfigurationError(f"Property {key} is not valid{hint}")
-    get_logger("zkconsumer.config").warning("unknown_property", property=key, remedy=hint.lstrip("; ") or None)
+    _log().warning("unknown_property", property=key, remedy=hint.lstrip("; ") or None)
+
+
+def _log() -> Any:
+    return get_logger("zkconsumer.config")

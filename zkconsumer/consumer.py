@@ -5,25 +5,33 @@ Source: Kafka 1.1 kafka.consumer.ZookeeperConsumerConnector.
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import threading
 from collections.abc import Iterable, Mapping, Set
 from types import TracebackType
+
+from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
     ClosedError,
     ConfigurationError,
     MessageStreamsExistError,
+    RetriableError,
     ZkConsumerError,
+    ZooKeeperUnavailableError,
 )
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import FetchSettings, PartitionTopicInfo
 from zkconsumer.log import get_logger
 from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
+from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.registry import OFFSET_MAX, thread_ids
+from zkconsumer.rebalance.topic_filter import TopicFilter
+from zkconsumer.registry import OFFSET_MAX, Registration, check_streams, thread_ids
 from zkconsumer.stream import KafkaStream
 
 
@@ -47,6 +55,9 @@ class ZookeeperConsumerConnector:
         self._log = get_logger("zkconsumer.consumer", group=config.group_id)
         self._parts: _Running | None = None
         self._closed = False
+        self._ending = threading.Event()
+        self._listener: ConsumerRebalanceListener | None = None
+        self._process = os.getpid()
 
     def __enter__(self) -> ZookeeperConsumerConnector:
         return self
@@ -76,15 +87,40 @@ class ZookeeperConsumerConnector:
             value_decoder: the same for ``message.value``.
 
         Raises:
-            MessageStreamsExistError: this was called before.
+            MessageStreamsExistError: streams were created before.
             ZooKeeperUnavailableError, ConfigurationError, ConsumerRebalanceFailedError: see ``GroupMember.start``;
                 nothing is left behind.
         """
+        return self._create(Registration.static(topic_count), key_decoder, value_decoder)
+
+    def create_message_streams_by_filter(
+        self,
+        topic_filter: TopicFilter,
+        streams: int = 1,
+        key_decoder: Decoder | None = None,
+        value_decoder: Decoder | None = None,
+    ) -> list[KafkaStream]:
+        """Join the group and return streams of all topics that a filter selects, also of those that come later.
+
+        The partitions of each topic are shared among the streams as among those of a single topic.
+
+        Args:
+            topic_filter: ``Whitelist`` or ``Blacklist``.
+            streams: how many; the decoders and the errors are those of ``create_message_streams``.
+        """
+        check_streams(f"filter {topic_filter!r}", streams)
+        registration = Registration({topic_filter.regex: streams}, topic_filter.pattern)
+        return self._create(registration, key_decoder, value_decoder)[topic_filter.regex]
+
+    def _create(
+        self, registration: Registration, key_decoder: Decoder | None, value_decoder: Decoder | None
+    ) -> dict[str, list[KafkaStream]]:
+        self._check_process()
         if self._closed:
             raise ClosedError("the consumer is shut down; create a new one")
         if self._parts is not None:
-            raise MessageStreamsExistError("create_message_streams can be called once per consumer")
-        parts = _Running(self.config, topic_count, key_decoder, value_decoder)
+            raise MessageStreamsExistError("message streams can be created once per consumer")
+        parts = _Running(self.config, registration, key_decoder, value_decoder, self._listener)
         self._parts = parts  # before it starts, so that shutdown() ends that
         try:
             if self._closed:  # in between
@@ -96,22 +132,78 @@ class ZookeeperConsumerConnector:
             raise
         return parts.streams
 
-    def commit_offsets(self, offsets: Mapping[TopicPartition, int] | None = None) -> dict[TopicPartition, int]:
-        """Store in ZooKeeper that all messages handed out so far are consumed, the one in hand included.
+    def set_consumer_rebalance_listener(self, listener: ConsumerRebalanceListener) -> None:
+        """Have ``listener`` told of each rebalance; before streams are created.
+
+        Raises:
+            MessageStreamsExistError: there are streams.
+        """
+        if self._parts is not None:
+            raise MessageStreamsExistError("a rebalance listener has to be set before streams are created")
+        self._listener = listener
+
+    def commit_offsets(
+        self, offsets: Mapping[TopicPartition, int] | None = None, *, retry_on_failure: bool = True
+    ) -> dict[TopicPartition, int]:
+        """Store that all messages handed out so far are consumed, the one in hand included.
 
         Args:
             offsets: instead of that, the next offset to consume of partitions that are owned; may move back.
+            retry_on_failure: with offsets in Kafka, try ``offsets.commit.max.retries`` times more, with
+                ``offsets.channel.backoff.ms`` between. (The original does the contrary of what it is told.)
 
         Returns:
             the offsets that are stored now.
 
         Raises:
             OwnershipLostError: a partition is not owned.
-            ZooKeeperUnavailableError: not everything was stored.
+            ZooKeeperUnavailableError, BrokerUnavailableError: not everything was stored.
         """
+        parts = self._running()
+        attempts = 1 + (self.config.offsets_commit_max_retries if retry_on_failure else 0)
+        retrying = Retrying(
+            retry=retry_if_exception(_is_kafkas),
+            wait=wait_fixed(self.config.offsets_channel_backoff_ms / 1000),
+            stop=stop_after_attempt(attempts),
+            sleep=sleep_using_event(self._ending),
+            reraise=True,
+        )
+        return retrying(parts.commit, offsets)
+
+    def switch_offsets_storage(self, storage: str, *, dual_commit: bool | None = None) -> dict[TopicPartition, int]:
+        """Keep the offsets elsewhere from now on, as ``offsets.storage`` and ``dual.commit.enabled`` would have said.
+
+        What is stored of the owned partitions is copied first. Members of a group may be switched one by one over
+        ``kafka`` with ``dual_commit``, which each of them reads and writes.
+
+        Args:
+            storage: ``zookeeper`` or ``kafka``.
+            dual_commit: also keep them in ZooKeeper; None means yes.
+
+        Returns:
+            the offsets that are stored there now.
+        """
+        checked = dataclasses.replace(
+            self.config,
+            offsets_storage=ConsumerConfig.parse("offsets.storage", storage),
+            dual_commit_enabled=dual_commit,
+        )
+        stored = self._running().member.switch_offsets(checked.offsets_storage, bool(checked.dual_commit_enabled))
+        self.config = checked
+        return stored
+
+    def _running(self) -> _Running:
+        self._check_process()
         if self._parts is None or self._closed:
             raise ClosedError("the consumer has no streams (any more), so there is nothing to commit")
-        return self._parts.commit(offsets)
+        return self._parts
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise ClosedError(
+                f"this consumer belongs to process {self._process}; its connections and threads do not survive a fork. "
+                "Create another one in the new process"
+            )
 
     def shutdown(self) -> None:
         """Leave the group: stop fetching, end the streams, store what was consumed, give partitions back.
@@ -119,7 +211,10 @@ class ZookeeperConsumerConnector:
         Bounded, and idempotent. May be called from any thread; a handler of signals should raise an exception
         instead, since it may interrupt the stream in the middle of a step.
         """
+        if os.getpid() != self._process:
+            return  # the connections are the parent's
         self._closed = True
+        self._ending.set()
         parts = self._parts
         if parts is not None:
             parts.close()
@@ -135,6 +230,11 @@ class ZookeeperConsumerConnector:
         return self._parts.member.assignment if self._parts else {}
 
     @property
+    def unbalanced_since(self) -> float | None:
+        """When (``time.monotonic``) rebalancing began to fail, None while all is well; it is tried for ever."""
+        return self._parts.member.unbalanced_since if self._parts else None
+
+    @property
     def lag(self) -> dict[TopicPartition, int]:
         """Records that are not fetched yet, of each partition; -1 where that is not known yet."""
         return {info.partition: info.lag for info in self._parts.fetchers.infos} if self._parts else {}
@@ -143,6 +243,10 @@ class ZookeeperConsumerConnector:
 def create_consumer(config: ConsumerConfig) -> ZookeeperConsumerConnector:
     """Return a consumer; it joins the group when its streams are created."""
     return ZookeeperConsumerConnector(config)
+
+
+def _is_kafkas(error: BaseException) -> bool:
+    return isinstance(error, RetriableError) and not isinstance(error, ZooKeeperUnavailableError)
 
 
 class _Running:
@@ -154,13 +258,16 @@ class _Running:
     def __init__(
         self,
         config: ConsumerConfig,
-        topic_count: Mapping[str, int],
+        registration: Registration,
         key_decoder: Decoder | None,
         value_decoder: Decoder | None,
+        listener: ConsumerRebalanceListener | None,
     ) -> None:
         assert config.client_id is not None
         self._config = config
-        self.member = GroupMember(config, topic_count, self, auto_commit=config.auto_commit_enable)
+        self.member = GroupMember(
+            config, registration, self, auto_commit=config.auto_commit_enable, user_listener=listener
+        )
         self.fetchers = ConsumerFetcherManager(
             self.member.consumer_id,
             FetchSettings(
@@ -179,15 +286,18 @@ class _Running:
         )
         timeout = config.consumer_timeout_ms
         message_type = decoded_message_type(key_decoder, value_decoder)
+        #: A filter's streams are those of all its topics.
+        self._filter = next(iter(registration.subscription)) if registration.is_filter else None
         self._queues: dict[tuple[str, str], StreamQueue] = {}
         self._by_thread: dict[tuple[str, str], KafkaStream] = {}
+        #: By topic, or by the filter's expression.
         self.streams: dict[str, list[KafkaStream]] = {}
-        for topic, count in topic_count.items():
-            self.streams[topic] = []
+        for name, count in registration.subscription.items():
+            self.streams[name] = []
             for thread in thread_ids(self.member.consumer_id, count):
                 queue = StreamQueue()
                 stream = KafkaStream(
-                    topic,
+                    name,
                     config.client_id,
                     queue,
                     message_type=message_type,
@@ -196,9 +306,9 @@ class _Running:
                     refetch=self.fetchers.refetch,
                     on_reset=self.member.allow_back,
                 )
-                self._queues[topic, thread] = queue
-                self._by_thread[topic, thread] = stream
-                self.streams[topic].append(stream)
+                self._queues[name, thread] = queue
+                self._by_thread[name, thread] = stream
+                self.streams[name].append(stream)
         self._threads: dict[TopicPartition, str] = {}
         self._closing = threading.RLock()
         self._closed = False
@@ -243,7 +353,7 @@ class _Running:
     def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
         infos = []
         for partition, claim in claims.items():
-            key = partition.topic, claim.thread_id
+            key = self._filter or partition.topic, claim.thread_id
             self._threads[partition] = claim.thread_id
             self._by_thread[key].acquire(partition, claim.offset)
             queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks)
@@ -276,7 +386,7 @@ class _Running:
         for partition in partitions:
             thread = self._threads.pop(partition, None)
             if thread is not None:
-                positions.update(self._by_thread[partition.topic, thread].release({partition}))
+                positions.update(self._by_thread[self._filter or partition.topic, thread].release({partition}))
         return self._begun(positions, infos)
 
     @staticmethod
@@ -297,7 +407,7 @@ class _Running:
     def _fail_stream(self, info: PartitionTopicInfo, error: ZkConsumerError) -> None:
         thread = self._threads.get(info.partition)
         if thread is not None:
-            self._queues[info.partition.topic, thread].fail(error)
+            self._queues[self._filter or info.partition.topic, thread].fail(error)
 
 
 __all__ = ["ZookeeperConsumerConnector", "create_consumer"]

@@ -11,6 +11,7 @@
       OwnershipLostError            another member may own it now; stop committing
       ConsumerRebalanceFailedError  the tries of the first rebalance are used up
       RegistrationError             a member's znode cannot be read; path and content in the text
+      AssignmentError               the group's members cannot share partitions as they are configured
       MessageStreamsExistError      streams are created once per connector
       OffsetOutOfRangeError         the log does not have the offset (any more)
       MessageSizeTooLargeError      a record does not fit in one fetch
@@ -60,6 +61,10 @@ class ConsumerRebalanceFailedError(ZkConsumerError):
 
 class RegistrationError(ZkConsumerError):
     """The registration znode of a member of the group cannot be read."""
+
+
+class AssignmentError(ZkConsumerError):
+    """The members of the group cannot share its partitions: their settings contradict each other."""
 
 
 class MessageStreamsExistError(ZkConsumerError):

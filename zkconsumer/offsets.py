@@ -1,12 +1,14 @@
-"""ZooKeeperOffsets: a group's offsets under ``/consumers/<group>/offsets``.
+"""A group's offsets: under ``/consumers/<group>/offsets`` in ZooKeeper, in Kafka, or in both.
 
-Source: Kafka 1.1 ZookeeperConsumerConnector.commitOffsetToZooKeeper, fetchOffsets.
+Source: Kafka 1.1 ZookeeperConsumerConnector.commitOffsets, commitOffsetToZooKeeper, fetchOffsets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
+from zkconsumer.broker.coordinator import GroupCoordinator
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
@@ -14,19 +16,83 @@ from zkconsumer.registry import GroupPaths, parse_offset
 from zkconsumer.zookeeper import NodeExists, ZooKeeperSession
 
 
+class Offsets(Protocol):
+    """Where the offsets of a group are; used by one thread.
+
+    A commit that would lower an offset is left out and logged, unless it is allowed.
+    """
+
+    def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the next offset to consume of each partition, -1 where none is stored.
+
+        Raises:
+            ZkConsumerError: it is not known; never -1 for that.
+        """
+
+    def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
+        """Store offsets and return what is stored of these partitions now.
+
+        Raises:
+            ZkConsumerError: not all were stored.
+        """
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop what is remembered of partitions that others may write from now on."""
+
+    def allow_back(self, partition: TopicPartition) -> None:
+        """Let the next commit of a partition lower its offset: its position was reset."""
+
+    def close(self) -> None:
+        """Close what was opened."""
+
+
+class _NeverBack:
+    """Decides whether an offset may be written: by itself it never moves back."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self._allowed: set[TopicPartition] = set()
+
+    def allow(self, partition: TopicPartition) -> None:
+        """Let the partition's offset move back."""
+        self._allowed.add(partition)
+
+    def settle(self, partitions: Iterable[TopicPartition]) -> None:
+        """Allow no more what was allowed for these."""
+        self._allowed.difference_update(partitions)
+
+    def admits(self, partition: TopicPartition, offset: int, stored: int, may_go_back: bool) -> bool:
+        """Whether ``offset`` may replace ``stored``."""
+        if offset >= stored:
+            return True
+        allowed = may_go_back or partition in self._allowed
+        self._log.warning(
+            "offset_goes_back" if allowed else "offset_not_moved_back",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=offset,
+            stored=stored,
+        )
+        return allowed
+
+
 class ZooKeeperOffsets:
-    """Reads and writes offset znodes; used by the member's thread.
+    """Reads and writes offset znodes.
 
     Writes name the version that was seen, so that what an operator or another owner wrote meanwhile is
     noticed. JVM members write without looking; theirs shows as a new version too.
+
+    Args:
+        rewrite_unchanged: write also what is stored already, so that monitors see a live group by the znodes' age.
     """
 
-    def __init__(self, session: ZooKeeperSession, group: str) -> None:
+    def __init__(self, session: ZooKeeperSession, group: str, *, rewrite_unchanged: bool = False) -> None:
         self._session = session
+        self._rewrite_unchanged = rewrite_unchanged
         self._paths = GroupPaths(group)
         self._seen: dict[TopicPartition, tuple[int, int]] = {}  # offset and znode version, -1 where missing
-        self._may_go_back: set[TopicPartition] = set()
         self._log = get_logger("zkconsumer.offsets", group=group)
+        self._never_back = _NeverBack(self._log)
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the next offset to consume of each partition, -1 where none is stored.
@@ -67,37 +133,32 @@ class ZooKeeperOffsets:
         while pending:
             pending = self._write(pending, may_go_back)
             self._fetch(pending, overwrite=True)
-        self._may_go_back -= offsets.keys()
+        self._never_back.settle(offsets)
         return {partition: self._seen[partition][0] for partition in offsets}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop what is remembered of partitions that others may write from now on."""
-        for partition in partitions:
+        gone = list(partitions)
+        self._never_back.settle(gone)
+        for partition in gone:
             self._seen.pop(partition, None)
-            self._may_go_back.discard(partition)
 
     def allow_back(self, partition: TopicPartition) -> None:
         """Let the next commit of a partition lower its offset: its position was reset."""
-        self._may_go_back.add(partition)
+        self._never_back.allow(partition)
+
+    def close(self) -> None:
+        """Nothing to close: the session is its owner's."""
 
     def _write(self, offsets: Mapping[TopicPartition, int], may_go_back: bool) -> dict[TopicPartition, int]:
         """Write what has to be written and return what met another version than the one seen."""
         writes: list[tuple[TopicPartition, int, int]] = []
         for partition, offset in offsets.items():
             stored, version = self._seen[partition]
-            if offset == stored:
+            if offset == stored and not self._rewrite_unchanged:
                 continue
-            if offset < stored:
-                allowed = may_go_back or partition in self._may_go_back
-                self._log.warning(
-                    "offset_goes_back" if allowed else "offset_not_moved_back",
-                    topic=partition.topic,
-                    partition=partition.partition,
-                    offset=offset,
-                    stored=stored,
-                )
-                if not allowed:
-                    continue
+            if not self._never_back.admits(partition, offset, stored, may_go_back):
+                continue
             writes.append((partition, offset, version))
         refused = {p: o for p, o, version in writes if version < 0 and not self._create(p, o)}
         updates = [write for write in writes if write[2] >= 0]
@@ -116,3 +177,97 @@ class ZooKeeperOffsets:
             return False
         self._seen[partition] = (offset, 0)
         return True
+
+
+class KafkaOffsets:
+    """Reads and writes offsets in Kafka, where each commit names every partition (KAFKA-1510)."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+        self._stored: dict[TopicPartition, int] = {}
+        self._never_back = _NeverBack(get_logger("zkconsumer.offsets", group=coordinator.group))
+
+    def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """See ``Offsets``."""
+        wanted = list(partitions)
+        found = self._coordinator.fetch_offsets(wanted) if wanted else {}
+        self._stored.update(found)
+        return found
+
+    def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
+        """See ``Offsets``."""
+        stored, refused = self.store(offsets, may_go_back=may_go_back)
+        for error in refused.values():
+            raise error
+        return stored
+
+    def store(
+        self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ZkConsumerError]]:
+        """Commit, and return what is stored now, and what was refused."""
+        if unknown := [partition for partition in offsets if partition not in self._stored]:
+            self.fetch(unknown)
+        writes = {
+            partition: offset
+            for partition, offset in offsets.items()
+            if self._never_back.admits(partition, offset, self._stored[partition], may_go_back)
+        }
+        refused = self._coordinator.commit_offsets(writes) if writes else {}
+        self._stored.update({p: offset for p, offset in writes.items() if p not in refused})
+        self._never_back.settle(offsets.keys() - refused.keys())
+        return {p: self._stored[p] for p in offsets if p not in refused}, refused
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """See ``Offsets``."""
+        gone = list(partitions)
+        self._never_back.settle(gone)
+        for partition in gone:
+            self._stored.pop(partition, None)
+
+    def allow_back(self, partition: TopicPartition) -> None:
+        """See ``Offsets``."""
+        self._never_back.allow(partition)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._coordinator.close()
+
+
+class DualOffsets:
+    """Both: what Kafka has taken is written to ZooKeeper too, and of two offsets the later one counts.
+
+    So members of either storage can follow each other. Source: Kafka 1.1, ``dual.commit.enabled``.
+    """
+
+    def __init__(self, kafka: KafkaOffsets, zookeeper: ZooKeeperOffsets) -> None:
+        self._kafka = kafka
+        self._zookeeper = zookeeper
+
+    def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """See ``Offsets``."""
+        wanted = list(partitions)
+        in_zookeeper = self._zookeeper.fetch(wanted)
+        return {p: max(offset, in_zookeeper[p]) for p, offset in self._kafka.fetch(wanted).items()}
+
+    def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
+        """See ``Offsets``."""
+        stored, refused = self._kafka.store(offsets, may_go_back=may_go_back)
+        in_zookeeper = self._zookeeper.commit(stored, may_go_back=may_go_back)
+        for error in refused.values():
+            raise error
+        return {partition: max(offset, in_zookeeper[partition]) for partition, offset in stored.items()}
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """See ``Offsets``."""
+        gone = list(partitions)
+        self._kafka.forget(gone)
+        self._zookeeper.forget(gone)
+
+    def allow_back(self, partition: TopicPartition) -> None:
+        """See ``Offsets``."""
+        self._kafka.allow_back(partition)
+        self._zookeeper.allow_back(partition)
+
+    def close(self) -> None:
+        """Close the connection to Kafka."""
+        self._kafka.close()

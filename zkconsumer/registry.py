@@ -71,6 +71,12 @@ def check_topic(name: str) -> None:
         )
 
 
+def check_streams(what: str, count: int) -> None:
+    """Refuse a number of streams below one."""
+    if type(count) is not int or count < 1:
+        raise ConfigurationError(f"{what}: {count!r} streams are asked for; at least 1 is expected")
+
+
 def new_consumer_id(group: str, configured: str | None = None) -> str:
     """Return ``group_host-milliseconds-8 hex digits``, or ``group_configured``."""
     if configured:
@@ -95,6 +101,18 @@ class Registration:
 
     subscription: Mapping[str, int]
     pattern: str = "static"
+
+    @classmethod
+    def static(cls, topic_count: Mapping[str, int]) -> Registration:
+        """Return that of a member that names its topics, with the number of streams of each.
+
+        Raises:
+            ConfigurationError: a name is none of a topic, or fewer than one stream is asked for.
+        """
+        for topic, count in topic_count.items():
+            check_topic(topic)
+            check_streams(f"topic {topic!r}", count)
+        return cls(dict(topic_count))
 
     @property
     def is_filter(self) -> bool:

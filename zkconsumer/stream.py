@@ -7,13 +7,14 @@ losing it; and an error leaves the stream usable.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError
+from zkconsumer.errors import ClosedError, ConsumerTimeoutError, CorruptRecordError
 from zkconsumer.fetcher.decode import MAX_ROWS, ArrowReader, Chunk, read_messages
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.message import MessageAndMetadata, TopicPartition
@@ -85,6 +86,7 @@ class KafkaStream:
         self._pieces: Iterator[_Piece] = iter(())
         self._chunk_of: tuple[PartitionQueue, TopicPartition] | None = None
         self._batches: _Batches | None = None
+        self._process = os.getpid()
 
     def __repr__(self) -> str:
         # Printing a stream must not read it (KAFKA-1146).
@@ -101,6 +103,44 @@ class KafkaStream:
         except IndexError:
             pass  # not an error: the piece in hand is used up
         return self._advance(self._message_pieces)
+
+    def has_next(self) -> bool:
+        """Wait for a message; False where the stream has ended. The one before counts as consumed then.
+
+        Raises what iterating raises; after a ``ConsumerTimeoutError`` it can be called again.
+        """
+        try:
+            self.peek()
+        except StopIteration:
+            return False
+        return True
+
+    def peek(self) -> Any:
+        """Wait for a message and return it; the next ``next()`` returns it again.
+
+        Raises:
+            StopIteration: the stream has ended.
+        """
+        piece = self._piece
+        if piece is not None:
+            try:
+                return piece.waiting[0]
+            except IndexError:
+                pass  # used up, or released
+        return self._advance(self._message_pieces, look=True)
+
+    def clear(self) -> None:
+        """Drop what was fetched of the partition in hand; what was not handed out of it is fetched again."""
+        with self._lock:
+            piece, self._piece = self._piece, None
+            if piece is not None:
+                handed = piece.size - len(piece.waiting)
+                piece.waiting.clear()
+                if handed:
+                    self._positions[piece.partition] = piece.offset_after(handed)
+        self._pop = deque[Any]().popleft
+        if self._chunk_of is not None:
+            self._fetch_again(None)
 
     def batches(self, max_rows: int = MAX_ROWS, *, include_headers: bool = False) -> Iterator[Any]:
         """Return an iterator of Arrow record batches, each of one partition.
@@ -174,8 +214,10 @@ class KafkaStream:
 
     # ---- the application's thread ----
 
-    def _advance(self, read: Callable[[PartitionQueue, Chunk], Iterator[_Piece]]) -> Any:
-        """Finish the piece in hand, go on to the next one and return its first item."""
+    def _advance(self, read: Callable[[PartitionQueue, Chunk], Iterator[_Piece]], *, look: bool = False) -> Any:
+        """Finish the piece in hand, go on to the next one and return its first item; only look at that if asked to."""
+        if os.getpid() != self._process:
+            raise ClosedError("this stream belongs to another process; a fork cannot go on with it")
         while True:
             with self._lock:
                 piece, self._piece = self._piece, None
@@ -192,7 +234,7 @@ class KafkaStream:
                 self._piece = piece
             self._pop = piece.waiting.popleft
             try:
-                return self._pop()
+                return piece.waiting[0] if look else self._pop()
             except IndexError:
                 continue  # released before anything was handed out
 

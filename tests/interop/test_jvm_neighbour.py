@@ -17,6 +17,7 @@ from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnecto
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.registry import Registration
 
 from .conftest import COMMIT_INTERVAL_MS
 from .group import Group
@@ -196,7 +197,7 @@ def test_two_that_join_while_one_of_us_is_at_work_wait_for_one_handover_and_not_
     """The second one shifts what the JVM is due; its four tries must last until that is free, too."""
     name = topic(8)
     znodes = Group(zk, group, name)
-    ours = GroupMember(config(consumer_id="c-at-work"), {name: 1}, AtWork(), auto_commit=False)
+    ours = GroupMember(config(consumer_id="c-at-work"), Registration.static({name: 1}), AtWork(), auto_commit=False)
     ours.start()
     try:
         jvm = child(jvm_consumer, "b-jvm", name, zookeeper_session_timeout_ms=10_000)

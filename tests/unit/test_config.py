@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from zkconsumer import ConsumerConfig, ZkConsumerError
-from zkconsumer.config import property_names, read_properties
+from zkconsumer.config import WITHOUT_EFFECT, property_names, read_properties
 from zkconsumer.errors import ConfigurationError
 
 REQUIRED = {"group.id": "g", "zookeeper.connect": "h:2181"}
@@ -36,6 +36,11 @@ OLD_DEFAULTS: dict[str, object] = {
     "auto.offset.reset": "largest",
     "consumer.timeout.ms": -1,
     "partition.assignment.strategy": "range",
+    "exclude.internal.topics": True,
+    "dual.commit.enabled": False,  # unless the offsets are in Kafka
+    "offsets.channel.backoff.ms": 1000,
+    "offsets.channel.socket.timeout.ms": 10_000,
+    "offsets.commit.max.retries": 5,
 }
 
 #: What the old consumer did not have, or had another default for.
@@ -44,6 +49,9 @@ OWN_DEFAULTS: dict[str, object] = {
     "socket.receive.buffer.bytes": -1,  # 65536, which is slower than what the system chooses
     "isolation.level": "read_uncommitted",
     "check.crcs": True,
+    "metadata.max.age.ms": 30_000,
+    "offsets.commit.unchanged": False,
+    "roundrobin.order": "1.0",
 }
 
 
@@ -190,9 +198,18 @@ def test_ids_of_legal_characters_are_accepted() -> None:
             "auto.offset.reset",
             "Wrong value earliest of auto.offset.reset in ConsumerConfig; Valid values are smallest and largest",
         ),
+        (
+            "offsets.storage",
+            "Wrong value earliest of offsets.storage in consumer config; Valid values are 'zookeeper' and 'kafka'",
+        ),
+        (
+            "partition.assignment.strategy",
+            "Wrong value earliest of partition.assignment.strategy in consumer config; "
+            "Valid values are 'range' and 'roundrobin'",
+        ),
     ],
 )
-def test_the_new_consumers_words_are_refused_with_the_old_text(name: str, text: str) -> None:
+def test_a_word_that_is_none_of_the_choices_is_refused_with_the_old_text(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         ConsumerConfig.from_dict({**REQUIRED, name: "earliest"})
 
@@ -226,6 +243,24 @@ def test_timeouts_follow_from_others_unless_they_are_set() -> None:
 def test_isolation_level_tells_whether_only_committed_records_are_read() -> None:
     assert not config().read_committed
     assert config(isolation_level="read_committed").read_committed
+
+
+def test_offsets_in_kafka_are_written_to_zookeeper_too_unless_that_is_switched_off() -> None:
+    assert config(offsets_storage="KAFKA").offsets_storage == "kafka"  # in any case, as the original
+    assert config(offsets_storage="kafka").dual_commit_enabled is True
+    assert config(offsets_storage="kafka", dual_commit_enabled="false").dual_commit_enabled is False
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_a_name_that_cannot_matter_is_accepted_with_one_warning_that_says_why(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "zkconsumer.config"):
+        ConsumerConfig.from_dict({**REQUIRED, name: "1"}, strict=True)
+
+    [record] = caplog.records
+    assert name in record.getMessage()
+    assert WITHOUT_EFFECT[name] in record.getMessage()
 
 
 # ---- unknown keys ----------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from support import wait_for
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.decode import Chunk
-from zkconsumer.fetcher.manager import ConsumerFetcherManager, fetcher_id, java_hash
+from zkconsumer.fetcher.manager import ConsumerFetcherManager, fetcher_id
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
+from zkconsumer.javahash import java_hash
 from zkconsumer.message import Endpoint, TopicPartition
 
 # Reference, section 4.3: topic, hash, and the fetchers of partitions 0 to 3 for 2, 3 and 4 of them.

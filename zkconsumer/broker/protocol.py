@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from zkconsumer.message import TopicPartition
 
@@ -24,6 +24,7 @@ EARLIEST, LATEST = -2, -1
 NONE = 0
 OFFSET_OUT_OF_RANGE = 1
 CORRUPT_MESSAGE = 2
+UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
 
 _FETCH_MAX = 12
@@ -217,7 +218,84 @@ def read_offsets_answer(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
     return found
 
 
-def metadata_request(topics: Iterable[str]) -> Any:
-    """Ask for brokers and the leaders of ``topics``; never creates a topic."""
-    names = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
+def metadata_request(topics: Iterable[str] | None) -> Any:
+    """Ask for brokers and the leaders of ``topics``, of all for None; creates no topic on brokers from 0.11 on."""
+    names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
     return MetadataRequest(topics=names, allow_auto_topic_creation=False, max_version=9)
+
+
+def find_coordinator_request(group: str) -> Any:
+    """Ask which broker keeps a group's offsets."""
+    return FindCoordinatorRequest(key=group, key_type=0, max_version=3)
+
+
+def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None) -> Any:
+    """Ask for a group's offsets in Kafka; of all partitions for None, from version 2 on.
+
+    Version 0 would read ZooKeeper.
+    """
+    topics = OffsetFetchRequest.OffsetFetchRequestTopic
+    wanted = None if partitions is None else _by_topic(partitions)
+    return OffsetFetchRequest(
+        group_id=group,
+        topics=None if wanted is None else [topics(name=n, partition_indexes=p) for n, p in wanted.items()],
+        require_stable=False,
+        min_version=1 if wanted is not None else 2,
+        max_version=7,
+    )
+
+
+def read_offset_fetch_answer(
+    answer: Any,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition | None, int]]:
+    """Return offsets (-1 where none is stored) and error codes; that of the whole answer under None."""
+    offsets: dict[TopicPartition, int] = {}
+    errors: dict[TopicPartition | None, int] = {}
+    if answer.API_VERSION >= 2 and answer.error_code:
+        errors[None] = answer.error_code
+    for topic in answer.topics:
+        for p in topic.partitions:
+            partition = TopicPartition(topic.name, p.partition_index)
+            if p.error_code:
+                errors[partition] = p.error_code
+            else:
+                offsets[partition] = max(-1, p.committed_offset)
+    return offsets, errors
+
+
+def offset_commit_request(group: str, offsets: Mapping[TopicPartition, int]) -> Any:
+    """Store offsets as a group without members that Kafka coordinates; version 0 would write ZooKeeper."""
+    t = OffsetCommitRequest.OffsetCommitRequestTopic
+    topics: dict[str, list[Any]] = {}
+    for (topic, number), offset in offsets.items():
+        topics.setdefault(topic, []).append(
+            t.OffsetCommitRequestPartition(
+                partition_index=number,
+                committed_offset=offset,
+                committed_leader_epoch=_NO_EPOCH,
+                commit_timestamp=-1,
+                committed_metadata="",
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[t(name=name, partitions=partitions) for name, partitions in topics.items()],
+        min_version=1,
+        max_version=7,
+    )
+
+
+def read_offset_commit_answer(answer: Any) -> dict[TopicPartition, int]:
+    """Return the error code of each partition."""
+    return {TopicPartition(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    return topics

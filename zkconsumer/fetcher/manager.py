@@ -12,15 +12,8 @@ from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.leader_finder import LeaderFinderThread
 from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
+from zkconsumer.javahash import java_hash, signed32
 from zkconsumer.message import Endpoint, TopicPartition
-
-
-def java_hash(text: str) -> int:
-    """Return Java's ``String.hashCode``: signed 32 bits."""
-    value = 0
-    for unit in text:
-        value = (31 * value + ord(unit)) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
 
 
 def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
@@ -28,8 +21,7 @@ def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
 
     Source: Kafka 1.1 AbstractFetcherManager.getFetcherId, with ``Utils.abs``, for which abs(-2^31) is 0.
     """
-    value = (31 * java_hash(partition.topic) + partition.partition) & 0xFFFFFFFF
-    signed = value - (1 << 32) if value >= 1 << 31 else value
+    signed = signed32(31 * java_hash(partition.topic) + partition.partition)
     return (0 if signed == -(1 << 31) else abs(signed)) % num_fetchers
 
 

@@ -1,12 +1,15 @@
 """Who gets which partition: pure functions that every member of a group computes alike.
 
-Source: Kafka 1.1 kafka.consumer.RangeAssignor, kafka.consumer.AssignmentContext.
+Source: Kafka 1.1 kafka.consumer.PartitionAssignor, RangeAssignor, RoundRobinAssignor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 
+from zkconsumer.errors import AssignmentError
+from zkconsumer.javahash import java_hash
 from zkconsumer.message import TopicPartition
 from zkconsumer.registry import Registration, thread_ids
 
@@ -59,3 +62,48 @@ def assign_range(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, 
                 assignment[TopicPartition(topic, number)] = thread
             start = end
     return assignment
+
+
+def assign_roundrobin(
+    partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]], order: str = "1.0"
+) -> Assignment:
+    """Deal the partitions of all topics, in an order that looks random, to all threads of the group in turn.
+
+    A thread that does not read the topic is skipped. The order is that of a hash of the partition's text, which
+    Kafka 1.0 changed (KAFKA-5822), so members before and after it disagree in one group.
+
+    Args:
+        partitions: partition numbers of each topic that exists, of all topics that the group reads.
+        threads: all thread ids of the group that read each topic.
+        order: the setting ``roundrobin.order``. ``1.0`` hashes ``topic-0``, the others ``[topic,0]``; ``0.8.2`` to
+            0.10.1 refuse groups in which not all threads read all topics (KAFKA-2434 lifted that).
+
+    Raises:
+        AssignmentError: the order is ``0.8.2`` and the members' subscriptions differ.
+
+    Source: Kafka 1.1 RoundRobinAssignor.assign.
+    """
+    if order == "0.8.2" and len({frozenset(ids) for ids in threads.values()}) > 1:
+        raise AssignmentError(
+            "Round-robin assignment is allowed only if all consumers in the group subscribe to the same topics, AND "
+            "if the stream counts across topics are identical for a given consumer instance. From 0.10.2 on it is "
+            "allowed always: set roundrobin.order=0.10.2 where all members are that new"
+        )
+    everyone = sorted({thread for ids in threads.values() for thread in ids})
+    readers = {topic: frozenset(ids) for topic, ids in threads.items()}
+    text = "{}-{}" if order == "1.0" else "[{},{}]"
+    dealt = sorted(
+        (TopicPartition(topic, number) for topic in threads if threads[topic] for number in partitions.get(topic, ())),
+        key=lambda p: (java_hash(text.format(*p)), p),
+    )
+    turn = cycle(everyone)
+    return {partition: next(thread for thread in turn if thread in readers[partition.topic]) for partition in dealt}
+
+
+def assign(
+    strategy: str, order: str, partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]
+) -> Assignment:
+    """Assign as ``partition.assignment.strategy`` and ``roundrobin.order`` say."""
+    if strategy == "roundrobin":
+        return assign_roundrobin(partitions, threads, order)
+    return assign_range(partitions, threads)

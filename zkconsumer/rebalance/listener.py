@@ -22,20 +22,20 @@ from typing import Any, Protocol
 from zkconsumer.cluster import Cluster
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
+    AssignmentError,
     ClosedError,
-    ConfigurationError,
     ConsumerRebalanceFailedError,
     OwnershipLostError,
-    RegistrationError,
     RetriableError,
     ZkConsumerError,
 )
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets import ZooKeeperOffsets
-from zkconsumer.rebalance.assignors import Assignment, assign_range, threads_by_topic
+from zkconsumer.offsets import Offsets
+from zkconsumer.rebalance.assignors import Assignment
+from zkconsumer.rebalance.callbacks import Callbacks, ConsumerRebalanceListener
+from zkconsumer.rebalance.context import AssignmentContext
 from zkconsumer.rebalance.ownership import Ownership
-from zkconsumer.rebalance.topic_filter import allows
 from zkconsumer.registry import GroupPaths, Registration
 from zkconsumer.zookeeper import Event, ZooKeeperSession
 
@@ -82,6 +82,9 @@ class _Work:
     result: Future[Any]
 
 
+#: Seconds that a member which leaves tries to store its offsets again.
+_LEAVE_RETRIES = 5.0
+
 _STOP = object()
 _WAKE = object()
 
@@ -93,6 +96,7 @@ class ZKRebalancerListener:
 
     Args:
         commit_interval: seconds between periodic commits of ``handler.consumed()``; None for none.
+        user_listener: told of each rebalance.
     """
 
     def __init__(
@@ -102,11 +106,12 @@ class ZKRebalancerListener:
         registration: Registration,
         session: ZooKeeperSession,
         cluster: Cluster,
-        offsets: ZooKeeperOffsets,
+        offsets: Offsets,
         handler: PartitionHandler,
         events: queue.SimpleQueue[Any],
         *,
         commit_interval: float | None,
+        user_listener: ConsumerRebalanceListener | None = None,
     ) -> None:
         self.assignment: Assignment = {}
         self.rebalances = 0
@@ -116,12 +121,24 @@ class ZKRebalancerListener:
         self._registration = registration
         self._session = session
         self._cluster = cluster
-        self._offsets = offsets
+        self.offsets = offsets  #: replaced in the member's thread
         self._handler = handler
         self._events = events
         self._commit_interval = commit_interval
         self._paths = GroupPaths(config.group_id)
         self._ownership = Ownership(session, self._paths, consumer_id)
+        self._context = AssignmentContext(config, consumer_id, registration, session, cluster)
+        self._callbacks: Callbacks | None = None
+        if user_listener is not None:
+            self._callbacks = Callbacks(
+                user_listener,
+                f"zkconsumer-{config.group_id}-listener-{consumer_id}",
+                limit=config.rebalance_max_retries * config.rebalance_backoff,
+                attend=self._attend,
+                wake=self.wake,
+            )
+        #: The group's assignment that the user's listener was told of last.
+        self._told: Assignment = {}
         self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer=consumer_id)
         #: Given up by the handler, but not yet in ZooKeeper, with the offsets to commit.
         self._given_up: dict[TopicPartition, int] = {}
@@ -194,7 +211,7 @@ class ZKRebalancerListener:
                 f"{offsets[foreign[0]]} is not committed, and its next owner starts from the last committed one"
             )
         self._check_session()
-        return self._offsets.commit(offsets, may_go_back=may_go_back)
+        return self.offsets.commit(offsets, may_go_back=may_go_back)
 
     # ---- the thread ----
 
@@ -256,6 +273,12 @@ class ZKRebalancerListener:
         except queue.Empty:
             pass
 
+    def _attend(self, timeout: float) -> None:
+        """Wait in the middle of a rebalance, with an eye on the session."""
+        self._wait(timeout)
+        if self._session.lapses_in == 0.0:
+            self._lose("session_may_have_expired")
+
     def _take(self, item: Any) -> None:
         if item is _STOP:
             self._stopping = True
@@ -295,7 +318,7 @@ class ZKRebalancerListener:
         """Forget what is owned: the znodes are gone, or not ours to count on."""
         self._log.warning(reason, owned=len(self.assignment), session=f"{self._registered_session:#x}")
         self._handler.lose()
-        self._offsets.forget(self.assignment)
+        self.offsets.forget(self.assignment)
         self._leftover |= self.assignment.keys()
         self.assignment = {}
         self._given_up = {}
@@ -306,7 +329,7 @@ class ZKRebalancerListener:
         offsets = {partition: offset for partition, offset in consumed.items() if partition in self.assignment}
         try:
             self._check_session()
-            self._offsets.commit(offsets)
+            self.offsets.commit(offsets)
         except ZkConsumerError as error:
             # Nothing is lost: the next one stores more.
             self._log.warning("auto_commit_failed", error=str(error))
@@ -323,7 +346,7 @@ class ZKRebalancerListener:
         if self._stopping:
             return
         if blocker is not None:
-            self._failed(ZkConsumerError(f"{blocker} is held by another member that has not released it (yet)"))
+            self._failed(self._blocked(blocker))
             return
         self._attempt = 0
         self.rebalances += 1
@@ -331,6 +354,16 @@ class ZKRebalancerListener:
         self._poll_at = started + self._cluster.poll_interval if self._cluster.poll_interval else None
         if not self._first.done():
             self._first.set_result(None)
+
+    def _blocked(self, path: str) -> ZkConsumerError:
+        try:
+            contradiction = self._context.contradiction()
+        except ZkConsumerError:
+            contradiction = None  # the next try says what is wrong
+        if contradiction is not None:
+            self._log.error("assignments_contradict", path=path, reason=contradiction)
+            return AssignmentError(f"{path} is held by another member: {contradiction}")
+        return ZkConsumerError(f"{path} is held by another member that has not released it (yet)")
 
     def _failed(self, error: ZkConsumerError) -> None:
         now = time.monotonic()
@@ -360,13 +393,14 @@ class ZKRebalancerListener:
         if unheld := self._ownership.missing(self.assignment):
             self._log.warning("owner_znodes_deleted", partitions=[str(p) for p in sorted(unheld)])
             self._handler.release(unheld, True)
-            self._offsets.forget(unheld)
+            self.offsets.forget(unheld)
             self.assignment = {p: thread for p, thread in self.assignment.items() if p not in unheld}
             self._given_up = {p: offset for p, offset in self._given_up.items() if p not in unheld}
         # One for the whole rebalance: JVM members, which may wait for several releases, do not try for ever.
         deadline = time.monotonic() + self._handler.release_timeout
         while not self._stopping:
-            wanted = self._wanted()
+            assignment = self._context.assignment()
+            wanted = self._context.mine(assignment)
             gone = {partition for partition, thread in self.assignment.items() if wanted.get(partition) != thread}
             gone |= self._given_up.keys()
             if gone:
@@ -385,6 +419,8 @@ class ZKRebalancerListener:
                     if not self._session.exists(blocker, watch=True):
                         continue
                     return blocker
+            self._tell(assignment)
+            if gained:
                 self._acquire(gained)
                 self._leftover -= gained.keys()
             return None
@@ -400,58 +436,20 @@ class ZKRebalancerListener:
         self._log.info("registered", session=f"{session:#x}")
         return True
 
-    def _wanted(self) -> Assignment:
-        """Return what this member shall own; what that depends on is watched from here on."""
-        topics = sorted(self._registration.subscription)
-        members = self._read_members()
-        partitions = self._cluster.partitions(topics)
-        missing = sorted(set(topics) - partitions.keys())
-        if missing:
-            remedy = "it is consumed as soon as it exists"
-            if not self._cluster.brokers():
-                remedy = "no broker is registered in ZooKeeper; where Kafka runs without it, set bootstrap.servers"
-            self._log.warning("topic_missing", topics=missing, remedy=remedy)
-        assignment = assign_range(partitions, threads_by_topic(members, topics))
-        mine = f"{self._consumer_id}-"
-        return {
-            partition: thread
-            for partition, thread in assignment.items()
-            if thread.startswith(mine) and thread[len(mine) :].isdigit()
-        }
-
-    def _read_members(self) -> dict[str, Registration]:
-        """Return the registrations of all members of the group."""
-        ids = self._session.children(self._paths.ids, watch=True) or []
-        members = {}
-        paths = [self._paths.registration(consumer_id) for consumer_id in ids]
-        for consumer_id, path, node in zip(ids, paths, self._session.get_many(paths), strict=True):
-            if node is None:
-                continue  # it left meanwhile; the watch on its parent has fired
-            try:
-                registration = Registration.from_json(path, node.data)
-                members[consumer_id] = self._static(registration, path)
-            except RegistrationError:
-                self._session.get(path, watch=True)  # a new content is a new chance
-                raise
-        if self._consumer_id not in members:
-            raise RetriableError(f"{self._ownership.registration_path} was deleted by somebody; it is made again")
-        return members
-
-    def _static(self, registration: Registration, path: str) -> Registration:
-        """Return what a registration, which may be a filter's, means for this member's own topics."""
-        if not registration.is_filter:
-            return registration
-        [(regex, streams)] = registration.subscription.items()
-        try:
-            return Registration({t: streams for t in self._registration.subscription if allows(registration, t)})
-        except ConfigurationError as error:
-            raise RegistrationError(
-                f"{path}: {error}; nothing new is claimed while that member is in the group. Have it name its "
-                f"topics plainly instead of {regex!r}"
-            ) from error
+    def _tell(self, assignment: Assignment) -> None:
+        """Let the user's listener know of a new assignment; what this member has of it is claimed."""
+        if self._callbacks is None or assignment == self._told:
+            return
+        by_topic: dict[str, dict[int, str]] = {}
+        for (topic, number), thread in sorted(assignment.items()):
+            by_topic.setdefault(topic, {})[number] = thread
+        self._callbacks.before_starting_fetchers(self._consumer_id, by_topic)
+        self._told = assignment
+        if self._session.session_id != self._registered_session:
+            raise RetriableError("the ZooKeeper session has changed; the member registers anew")
 
     def _acquire(self, gained: Assignment) -> None:
-        offsets = self._offsets.fetch(gained)
+        offsets = self.offsets.fetch(gained)
         self.assignment = {**self.assignment, **gained}
         self._log.info("partitions_acquired", partitions=[str(p) for p in sorted(gained)], owned=len(self.assignment))
         self._handler.acquire({partition: Claim(thread, offsets[partition]) for partition, thread in gained.items()})
@@ -464,17 +462,22 @@ class ZKRebalancerListener:
             if offsets is not None:
                 self._given_up.update({partition: offsets.get(partition, -1) for partition in delivering})
                 break
-            self._wait(max(0.0, left))
-            if self._session.lapses_in == 0.0:
-                self._lose("session_may_have_expired")
+            self._attend(max(0.0, left))
             if not gone <= self.assignment.keys():
                 return  # the session ended while we waited
         self._check_session()
-        self._offsets.commit(
+        self.offsets.commit(
             {partition: self._given_up[partition] for partition in gone if self._given_up[partition] >= 0}
         )
+        if self._callbacks is not None and not self._stopping:  # the original does not call it at its end either
+            by_topic: dict[str, set[int]] = {}
+            for topic, number in gone:
+                by_topic.setdefault(topic, set()).add(number)
+            self._callbacks.before_releasing_partitions(by_topic)
+            if not gone <= self.assignment.keys():
+                return
         self._ownership.release(gone)
-        self._offsets.forget(gone)
+        self.offsets.forget(gone)
         for partition in gone:
             del self._given_up[partition]
         self.assignment = {p: thread for p, thread in self.assignment.items() if p not in gone}
@@ -482,9 +485,16 @@ class ZKRebalancerListener:
 
     def _leave(self) -> None:
         """Hand everything over, and unregister."""
+        give_up_at = time.monotonic() + self._handler.release_timeout + _LEAVE_RETRIES
         try:
-            if self.assignment and self._session.is_connected:
-                self._release(set(self.assignment), time.monotonic() + self._handler.release_timeout)
+            while self.assignment and self._session.is_connected:
+                try:
+                    self._release(set(self.assignment), time.monotonic() + self._handler.release_timeout)
+                except RetriableError as error:
+                    if time.monotonic() > give_up_at:
+                        raise
+                    self._log.info("leave_tried_again", error=str(error))
+                    self._wait(self._config.offsets_channel_backoff_ms / 1000)
             if self._session.is_connected:
                 self._ownership.unregister()
         except ZkConsumerError as error:

@@ -12,13 +12,15 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
+from zkconsumer.broker.coordinator import GroupCoordinator
 from zkconsumer.cluster import BootstrapCluster, Cluster, ZooKeeperCluster, parse_bootstrap
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import ConfigurationError, ZooKeeperUnavailableError
+from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets import ZooKeeperOffsets
+from zkconsumer.offsets import DualOffsets, KafkaOffsets, Offsets, ZooKeeperOffsets
+from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.listener import PartitionHandler, ZKRebalancerListener
-from zkconsumer.registry import Registration, check_topic, new_consumer_id
+from zkconsumer.registry import Registration, new_consumer_id
 from zkconsumer.zookeeper import ZooKeeperSession
 
 #: Seconds that leaving a group may take once nothing is waited for any more.
@@ -29,20 +31,22 @@ class GroupMember:
     """Registers in a group, takes part in its rebalances, tells what it owns and stores offsets.
 
     Args:
-        topics: topic to number of threads, which is the member's share of the group; may be empty.
+        registration: what is read, by how many threads, which is the member's share of the group.
         handler: told of partitions that come and go.
         auto_commit: store ``handler.consumed()`` every ``auto.commit.interval.ms``.
+        user_listener: told of each rebalance.
     """
 
     def __init__(
-        self, config: ConsumerConfig, topics: Mapping[str, int], handler: PartitionHandler, *, auto_commit: bool
+        self,
+        config: ConsumerConfig,
+        registration: Registration,
+        handler: PartitionHandler,
+        *,
+        auto_commit: bool,
+        user_listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        for topic, count in topics.items():
-            check_topic(topic)
-            if not isinstance(count, int) or count < 1:
-                raise ConfigurationError(f"topic {topic!r}: {count!r} streams are asked for; at least 1 is expected")
         self.config = config
-        self.topics = dict(topics)
         self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.session = ZooKeeperSession(
@@ -57,23 +61,38 @@ class GroupMember:
             self._bootstrap = BootstrapCluster(
                 parse_bootstrap(config.bootstrap_servers),
                 config.client_id,
-                # The member's thread asks, which has a session to watch.
-                timeout=min(config.socket_timeout_ms, config.zookeeper_session_timeout_ms / 2) / 1000,
+                timeout=self._patience(config.socket_timeout_ms),
+                poll_interval=config.metadata_max_age_ms / 1000,
             )
         self.cluster: Cluster = self._bootstrap or ZooKeeperCluster(self.session)
         self._handler = handler
-        self._offsets = ZooKeeperOffsets(self.session, config.group_id)
+        self._offsets = self._new_offsets(config.offsets_storage, bool(config.dual_commit_enabled))
         self._listener = ZKRebalancerListener(
             config,
             self.consumer_id,
-            Registration(dict(topics)),
+            registration,
             self.session,
             self.cluster,
             self._offsets,
             handler,
             events,
             commit_interval=config.auto_commit_interval_ms / 1000 if auto_commit else None,
+            user_listener=user_listener,
         )
+
+    def _patience(self, milliseconds: int) -> float:
+        """Seconds that a broker may take: the member's thread waits for it, which has a session to watch."""
+        return min(milliseconds, self.config.zookeeper_session_timeout_ms / 2) / 1000
+
+    def _new_offsets(self, storage: str, dual_commit: bool) -> Offsets:
+        config = self.config
+        assert config.client_id is not None
+        zookeeper = ZooKeeperOffsets(self.session, config.group_id, rewrite_unchanged=config.offsets_commit_unchanged)
+        if storage == "zookeeper":
+            return zookeeper
+        timeout = self._patience(config.offsets_channel_socket_timeout_ms)
+        kafka = KafkaOffsets(GroupCoordinator(config.group_id, self.cluster.brokers, config.client_id, timeout=timeout))
+        return DualOffsets(kafka, zookeeper) if dual_commit else kafka
 
     def start(self) -> None:
         """Connect, register, and wait for the first rebalance; on an error nothing is left behind.
@@ -97,6 +116,7 @@ class GroupMember:
         try:
             self._listener.close(self._handler.release_timeout + LEAVE_TIMEOUT)
         finally:
+            self._offsets.close()
             self.session.close()
 
     @property
@@ -144,6 +164,11 @@ class GroupMember:
                 then(stored)  # before any other commit can run
             return stored
 
+        return self._in_thread(work, timeout)
+
+    def _in_thread(
+        self, work: Callable[[], dict[TopicPartition, int]], timeout: float | None
+    ) -> dict[TopicPartition, int]:
         patience = self._handler.release_timeout + self.config.connection_timeout if timeout is None else timeout
         future = self._listener.submit(work)
         try:
@@ -155,3 +180,29 @@ class GroupMember:
     def allow_back(self, partition: TopicPartition) -> None:
         """Let the next commit of the partition lower its offset: its position was reset."""
         self._listener.submit(lambda: self._offsets.allow_back(partition))
+
+    def switch_offsets(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:
+        """Keep the offsets elsewhere from now on; those of owned partitions are copied there first.
+
+        Returns:
+            what is stored there now.
+
+        Raises:
+            ZkConsumerError: it was not possible; they are kept where they were.
+        """
+
+        def work() -> dict[TopicPartition, int]:
+            target = self._new_offsets(storage, dual_commit)
+            try:
+                known = {p: offset for p, offset in self._offsets.fetch(self.assignment).items() if offset >= 0}
+                target.fetch(self.assignment)
+                stored = target.commit(known, may_go_back=True)
+            except BaseException:
+                target.close()
+                raise
+            previous, self._offsets = self._offsets, target
+            self._listener.offsets = target
+            previous.close()
+            return stored
+
+        return self._in_thread(work, None)

@@ -30,7 +30,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.registry import GroupPaths
+from zkconsumer.registry import GroupPaths, Registration
 from zkconsumer.spark.ranges import Ranges, from_offset, to_offset, total
 
 #: Seconds that a look at the ends of the logs is good for, when the last one found nothing new: Spark asks
@@ -56,7 +56,8 @@ class Planner:
         self.reread_records = 0
         self._config = config
         self._patience = patience
-        self._member = GroupMember(config, topics, self, auto_commit=False)
+        self._topics = dict(topics)
+        self._member = GroupMember(config, Registration.static(topics), self, auto_commit=False)
         self._log = get_logger("zkconsumer.spark", group=config.group_id, consumer=self._member.consumer_id)
         self._logs = LogOffsets(
             self._member.cluster.brokers,
@@ -85,7 +86,7 @@ class Planner:
     def start(self) -> None:
         """Join the group."""
         self._member.start()
-        self._log.info("query_joined", streams=self._member.topics, owned=len(self._member.assignment))
+        self._log.info("query_joined", streams=self._topics, owned=len(self._member.assignment))
 
     def close(self) -> None:
         """Leave the group at once; a batch that is under way is left to the checkpoint."""

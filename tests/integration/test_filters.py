@@ -1,0 +1,136 @@
+"""Streams of all topics that a filter selects; topics come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import Reader, numbers, owners, produce, take, values, wait_for, wait_until_equal
+
+from zkconsumer import Blacklist, TopicPartition, Whitelist, ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.errors import ConfigurationError, MessageStreamsExistError
+
+Topic = Callable[..., str]
+Consumer = Callable[..., ZookeeperConsumerConnector]
+
+
+@pytest.fixture
+def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
+    return zkconsumer_cluster.admin
+
+
+def test_a_whitelist_reads_all_that_matches_also_what_comes_later(
+    admin: Any, topic: Topic, consumer: Consumer, unique: Callable[[str], str]
+) -> None:
+    prefix = unique("w")
+    first, other = topic(2, name=f"{prefix}-a"), topic(1)
+    for name in (first, other):
+        produce(admin, name, 0, [b"%s 0" % name.encode()])
+    connector = consumer(auto_commit_enable=False)
+    [stream] = connector.create_message_streams_by_filter(Whitelist(f"{prefix}-.+"))
+
+    assert values(take(stream, 1)) == [b"%s 0" % first.encode()]
+    assert set(connector.assignment) == {TopicPartition(first, 0), TopicPartition(first, 1)}
+
+    later = topic(3, name=f"{prefix}-b")
+    produce(admin, later, 2, [b"later"])
+
+    [message] = take(stream, 1)
+    assert (message.topic, message.partition, message.value) == (later, 2, b"later")
+    assert len(connector.assignment) == 5
+
+
+def test_a_deleted_topic_is_let_go(
+    admin: Any, topic: Topic, consumer: Consumer, unique: Callable[[str], str], zk: KazooClient, group: str
+) -> None:
+    prefix = unique("w")
+    kept, gone = topic(name=f"{prefix}-kept"), topic(name=f"{prefix}-gone")
+    connector = consumer()
+    connector.create_message_streams_by_filter(Whitelist(f"{prefix}-.+"))
+    assert set(connector.assignment) == {TopicPartition(kept, 0), TopicPartition(gone, 0)}
+
+    admin.delete_topic(gone)
+
+    wait_until_equal(lambda: set(connector.assignment), {TopicPartition(kept, 0)})
+    assert owners(zk, group, gone) == {}
+    wait_until_equal(lambda: [p.topic for p in connector.lag], [kept])
+
+
+def test_threads_share_each_topic_and_a_static_member_joins_them(
+    admin: Any, topic: Topic, consumer: Consumer, unique: Callable[[str], str], zk: KazooClient, group: str
+) -> None:
+    prefix = unique("w")
+    a, b = topic(4, name=f"{prefix}-a"), topic(2, name=f"{prefix}-b")
+    by_filter = consumer(consumer_id="f")
+    streams = by_filter.create_message_streams_by_filter(Whitelist(f"{prefix}-.*"), 2)
+    assert len(streams) == 2
+    f0, f1 = f"{group}_f-0", f"{group}_f-1"
+    assert owners(zk, group, a) == {0: f0, 1: f0, 2: f1, 3: f1}
+    assert owners(zk, group, b) == {0: f0, 1: f1}
+
+    static = consumer(consumer_id="s")
+    static.create_message_streams({a: 1})
+
+    s0 = f"{group}_s-0"
+    wait_until_equal(lambda: owners(zk, group, a), {0: f0, 1: f0, 2: f1, 3: s0})
+    assert owners(zk, group, b) == {0: f0, 1: f1}
+
+
+def test_a_stream_of_a_filter_reads_several_topics(
+    admin: Any, topic: Topic, consumer: Consumer, unique: Callable[[str], str]
+) -> None:
+    prefix = unique("w")
+    names = [topic(2, name=f"{prefix}-{letter}") for letter in "abc"]
+    for name in names:
+        for partition in range(2):
+            produce(admin, name, partition, numbers(0, 5))
+    connector = consumer()
+    readers = [Reader(s) for s in connector.create_message_streams_by_filter(Whitelist(f"{prefix}-.*"), 2)]
+
+    wait_for(lambda: sum(len(reader.seen) for reader in readers) == 30)
+
+    seen = {(m.topic, m.partition, m.offset) for reader in readers for m in reader.seen}
+    assert seen == {(name, partition, offset) for name in names for partition in range(2) for offset in range(5)}
+    for index, reader in enumerate(readers):
+        assert {m.partition for m in reader.seen} == {index}
+    connector.shutdown()
+    for reader in readers:
+        reader.finish()
+
+
+def test_a_blacklist_leaves_out_what_matches_and_what_is_kafkas(
+    topic: Topic, consumer: Consumer, unique: Callable[[str], str], zk: KazooClient
+) -> None:
+    wanted = topic()
+    others = [name for name in zk.get_children("/brokers/topics") if name != wanted]
+    connector = consumer()
+
+    connector.create_message_streams_by_filter(Blacklist("|".join(others)))
+
+    assert set(connector.assignment) == {TopicPartition(wanted, 0)}
+
+
+def test_the_registration_is_what_the_jvm_writes(
+    topic: Topic, consumer: Consumer, unique: Callable[[str], str], zk: KazooClient, group: str
+) -> None:
+    name = topic()
+    consumer(consumer_id="w").create_message_streams_by_filter(Whitelist(f" {name} , none"), 3)
+
+    data = zk.get(f"/consumers/{group}/ids/{group}_w")[0]
+
+    head, _, timestamp = data.rpartition(b'"timestamp":')
+    assert head == b'{"version":1,"subscription":{"%s|none":3},"pattern":"white_list",' % name.encode()
+    assert timestamp.strip(b'"}').isdigit()
+
+
+def test_wrong_use_is_refused(topic: Topic, consumer: Consumer) -> None:
+    with pytest.raises(ConfigurationError, match="0 streams"):
+        consumer().create_message_streams_by_filter(Whitelist("a"), 0)
+    connector = consumer()
+    connector.create_message_streams_by_filter(Whitelist("none-such"))
+    assert connector.assignment == {}
+    with pytest.raises(MessageStreamsExistError):
+        connector.create_message_streams({topic(): 1})
