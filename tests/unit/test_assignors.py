@@ -1,16 +1,19 @@
-"""The range assignor: the JVM's own answers, and what must hold for any group."""
+"""The assignors: the JVM's own answers, and what must hold for any group."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import cycle
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkconsumer.config import ROUND_ROBIN_ORDERS
+from zkconsumer.errors import AssignmentError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.assignors import assign_range, threads_by_topic
+from zkconsumer.rebalance.assignors import assign_range, assign_roundrobin, threads_by_topic
 from zkconsumer.registry import Registration
 
 Threads = dict[str, list[str]]
@@ -179,3 +182,96 @@ def test_a_member_needs_to_know_of_its_own_topics_only(
         alone = assign_range(own, threads_by_topic(members, own))
         mine = {p: thread for p, thread in whole.items() if thread.rpartition("-")[0] == consumer_id}
         assert {p: thread for p, thread in alone.items() if thread.rpartition("-")[0] == consumer_id} == mine
+
+
+# ---- round-robin: reference, section 3.6 -------------------------------------------------------------
+
+
+def dealt(topic: str, partitions: dict[str, int], threads: Threads, order: str) -> list[str]:
+    """Return the owner of each partition of a topic, dealt round-robin over all topics."""
+    found = assign_roundrobin({name: list(range(size)) for name, size in partitions.items()}, threads, order)
+    assert len(found) == sum(partitions.values())
+    return [found[TopicPartition(topic, number)] for number in range(partitions[topic])]
+
+
+@pytest.mark.parametrize("order", ROUND_ROBIN_ORDERS)
+def test_v4_two_topics_are_dealt_one_after_the_other_in_both_orders(order: str) -> None:
+    both = Registration({"orders": 2, "payments": 2})
+    threads = threads_by_topic(group(a=both, b=both), ["payments", "orders"])
+    sizes = {"orders": 6, "payments": 4}
+
+    assert dealt("orders", sizes, threads, order) == ["g1_a-0", "g1_a-1", "g1_b-0", "g1_b-1", "g1_a-0", "g1_a-1"]
+    assert dealt("payments", sizes, threads, order) == ["g1_b-0", "g1_b-1", "g1_a-0", "g1_a-1"]
+
+
+@pytest.mark.parametrize("order", ROUND_ROBIN_ORDERS)
+def test_v5_twelve_threads_are_dealt_to_in_the_order_of_their_text(order: str) -> None:
+    threads = threads_by_topic(group(c=Registration({"wide": 12})), ["wide"])
+
+    numbers = [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
+    assert dealt("wide", {"wide": 14}, threads, order) == [f"g1_c-{number}" for number in numbers]
+
+
+def test_v6_the_hash_interleaves_topics() -> None:
+    threads = threads_by_topic(
+        group(a=Registration({"clicks": 1, "views": 1}), b=Registration({"clicks": 2, "views": 2})), ["clicks", "views"]
+    )
+    order = ["clicks10", "clicks11", *(f"views{n}" for n in range(10)), *(f"clicks{n}" for n in range(10)), "views10"]
+    expected = dict(zip(order, cycle(["g1_a-0", "g1_b-0", "g1_b-1"]), strict=False))
+
+    for topic, size in (("clicks", 12), ("views", 11)):
+        found = dealt(topic, {"clicks": 12, "views": 11}, threads, "1.0")
+        assert found == [expected[f"{topic}{number}"] for number in range(size)]
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [("1.0", "cabcabcabcab"), ("0.10.2", "abcabcabcabc"), ("0.8.2", "abcabcabcabc")],
+)
+def test_v7_and_v8_releases_before_and_after_1_0_differ(order: str, expected: str) -> None:
+    one = Registration({"orders": 1})
+    threads = threads_by_topic(group(a=one, b=one, c=one), ["orders"])
+
+    assert dealt("orders", {"orders": 12}, threads, order) == [f"g1_{letter}-0" for letter in expected]
+
+
+def test_v9_a_thread_that_does_not_read_the_topic_is_skipped_from_0_10_2_on() -> None:
+    threads = threads_by_topic(
+        group(a=Registration({"orders": 1}), b=Registration({"orders": 1, "payments": 1})), ["orders", "payments"]
+    )
+    sizes = {"orders": 6, "payments": 4}
+
+    assert dealt("orders", sizes, threads, "1.0") == ["g1_a-0", "g1_b-0"] * 3
+    assert dealt("payments", sizes, threads, "1.0") == ["g1_b-0"] * 4
+    with pytest.raises(AssignmentError, match="Round-robin assignment is allowed only if all consumers"):
+        dealt("orders", sizes, threads, "0.8.2")
+
+
+def test_equal_hashes_are_dealt_by_topic_and_partition() -> None:
+    threads = {"AaAa": ["t-0", "t-1"], "BBBB": ["t-1", "t-0"]}
+
+    found = assign_roundrobin({"BBBB": [0], "AaAa": [0]}, threads)
+
+    assert found == {TopicPartition("AaAa", 0): "t-0", TopicPartition("BBBB", 0): "t-1"}
+
+
+@given(
+    st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(0, 12), max_size=5),
+    st.dictionaries(
+        st.text("xyz", min_size=1, max_size=2),
+        st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 3), max_size=5),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_each_partition_is_dealt_to_one_reader_of_its_topic(
+    sizes: dict[str, int], subscriptions: dict[str, dict[str, int]]
+) -> None:
+    members = {name: Registration(topics) for name, topics in subscriptions.items()}
+    threads = threads_by_topic(members, sizes)
+
+    found = assign_roundrobin({name: list(range(size)) for name, size in sizes.items()}, threads)
+
+    expected = {TopicPartition(t, n) for t, size in sizes.items() for n in range(size) if threads[t]}
+    assert found.keys() == expected
+    assert all(thread in threads[partition.topic] for partition, thread in found.items())

@@ -28,7 +28,19 @@ def test_what_java_refuses_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["[a-z&&[^x]]", "[[:alpha:]]", "[a[b]]", "[]a]", "a(?i)b", "(?x)a", r"\G", r"\p{IsLatin}", r"\x{61}", r"\cA", r"[\Qa]"],
+    [
+        "[a-z&&[^x]]",
+        "[[:alpha:]]",
+        "[a[b]]",
+        "[]a]",
+        "a(?i)b",
+        "(?x)a",
+        r"\G",
+        r"\p{IsLatin}",
+        r"\x{61}",
+        r"\cA",
+        r"[\Qa]",
+    ],
 )
 def test_what_python_may_read_differently_is_refused_loudly(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot be evaluated as Java does|is an invalid regex"):

@@ -1,0 +1,106 @@
+"""The iterator's other calls: has_next, peek, clear; and what a fork makes of a consumer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support import numbers, produce, take, values
+
+from zkconsumer import TopicPartition, ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.errors import ClosedError, ConsumerTimeoutError
+
+Topic = Callable[..., str]
+Consumer = Callable[..., ZookeeperConsumerConnector]
+
+
+@pytest.fixture
+def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
+    return zkconsumer_cluster.admin
+
+
+def test_the_old_loop_works(admin: Any, topic: Topic, consumer: Consumer) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 5000))
+    connector = consumer(consumer_timeout_ms=500)
+    [stream] = connector.create_message_streams({name: 1})[name]
+    iterator, seen = iter(stream), []
+    assert iter(stream) is iterator  # a stream has one iterator
+
+    with pytest.raises(ConsumerTimeoutError):
+        while iterator.has_next():
+            seen.append(next(iterator).value)
+    with pytest.raises(ConsumerTimeoutError):
+        iterator.has_next()
+
+    assert seen == numbers(0, 5000)
+    produce(admin, name, 0, [b"more"])
+    assert iterator.has_next()
+    assert next(iterator).value == b"more"
+    connector.shutdown()
+    assert not iterator.has_next()
+
+
+def test_a_look_at_the_next_message_does_not_take_it(admin: Any, topic: Topic, consumer: Consumer) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 3))
+    connector = consumer()
+    [stream] = connector.create_message_streams({name: 1})[name]
+
+    assert [stream.peek().value, stream.peek().value, next(stream).value] == [b"0", b"0", b"0"]
+    assert stream.has_next()
+    assert connector.commit_offsets() == {TopicPartition(name, 0): 1}
+    assert values(take(stream, 2)) == [b"1", b"2"]
+    connector.shutdown()
+    with pytest.raises(StopIteration):
+        stream.peek()
+
+
+def test_what_is_cleared_is_fetched_again_from_the_next_message(admin: Any, topic: Topic, consumer: Consumer) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    connector = consumer()
+    [stream] = connector.create_message_streams({name: 1})[name]
+    take(stream, 4)
+
+    stream.clear()
+
+    assert values(take(stream, 6)) == numbers(4, 10)
+
+
+def test_a_fork_cannot_go_on_with_a_consumer_and_does_it_no_harm(admin: Any, topic: Topic, consumer: Consumer) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 5000))
+    connector = consumer()
+    [stream] = connector.create_message_streams({name: 1})[name]
+    take(stream, 1)
+
+    child = os.fork()
+    if not child:  # no assertion here: pytest would run on in the child
+        refused = 0
+        for call in (connector.commit_offsets, lambda: [next(stream) for _ in range(5000)]):
+            try:
+                call()
+            except ClosedError as error:
+                refused += "process" in str(error)
+        connector.shutdown()
+        os._exit(refused)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert values(take(stream, 4999)) == numbers(1, 5000)
+    assert connector.commit_offsets() == {TopicPartition(name, 0): 5000}
+
+
+def test_two_consumers_in_one_process_share_a_topic(admin: Any, topic: Topic, consumer: Consumer) -> None:
+    name = topic(2)
+    one, two = consumer(consumer_id="one"), consumer(consumer_id="two")
+    [first] = one.create_message_streams({name: 1})[name]
+    [second] = two.create_message_streams({name: 1})[name]
+    for partition in range(2):
+        produce(admin, name, partition, numbers(partition * 10, partition * 10 + 5))
+
+    assert values(take(first, 5)) == numbers(0, 5)
+    assert values(take(second, 5)) == numbers(10, 15)

@@ -1,0 +1,123 @@
+"""ConsumerRebalanceListener: when it is called, with what, and what it may do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Set
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import numbers, owners, produce, stored, take, wait_for, wait_until_equal
+
+from zkconsumer import ConsumerRebalanceListener, TopicPartition, ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.errors import MessageStreamsExistError
+
+Topic = Callable[..., str]
+Consumer = Callable[..., ZookeeperConsumerConnector]
+
+
+@pytest.fixture
+def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
+    return zkconsumer_cluster.admin
+
+
+class Recorder(ConsumerRebalanceListener):
+    """Takes note of what it is told."""
+
+    def __init__(self) -> None:
+        self.released: list[dict[str, set[int]]] = []
+        self.assigned: list[tuple[str, dict[str, dict[int, str]]]] = []
+
+    def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
+        self.released.append({topic: set(found) for topic, found in partitions.items()})
+
+    def before_starting_fetchers(self, consumer_id: str, assignment: Mapping[str, Mapping[int, str]]) -> None:
+        self.assigned.append((consumer_id, {topic: dict(found) for topic, found in assignment.items()}))
+
+
+def test_both_members_are_told_of_the_same_assignment(topic: Topic, consumer: Consumer, group: str) -> None:
+    """Source: Kafka 1.1 ZookeeperConsumerConnectorTest.testConsumerRebalanceListener."""
+    name = topic(2)
+    one, two = Recorder(), Recorder()
+    first = consumer(consumer_id="consumer1")
+    first.set_consumer_rebalance_listener(one)
+    first.create_message_streams({name: 1})
+
+    assert one.assigned == [(f"{group}_consumer1", {name: dict.fromkeys((0, 1), f"{group}_consumer1-0")})]
+    assert one.released == []
+
+    second = consumer(consumer_id="consumer2")
+    second.set_consumer_rebalance_listener(two)
+    second.create_message_streams({name: 1})
+
+    both = {name: {0: f"{group}_consumer1-0", 1: f"{group}_consumer2-0"}}
+    wait_until_equal(lambda: one.assigned[-1], (f"{group}_consumer1", both))
+    assert one.released == [{name: {1}}]
+    assert two.assigned == [(f"{group}_consumer2", both)]
+    with pytest.raises(MessageStreamsExistError):
+        second.set_consumer_rebalance_listener(one)
+
+
+def test_the_listener_may_commit_what_goes(
+    admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str
+) -> None:
+    name = topic(2)
+    for partition in range(2):
+        produce(admin, name, partition, numbers(0, 10))
+    first = consumer(consumer_id="consumer1", auto_commit_enable=False)
+
+    class Committer(ConsumerRebalanceListener):
+        def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
+            first.commit_offsets({TopicPartition(t, p): 4 for t, found in partitions.items() for p in found})
+
+    first.set_consumer_rebalance_listener(Committer())
+    [stream] = first.create_message_streams({name: 1})[name]
+    take(stream, 5)
+
+    second = consumer(consumer_id="consumer2", auto_commit_enable=False)
+    [theirs] = second.create_message_streams({name: 1})[name]
+
+    assert take(theirs, 1)[0].offset == 4
+    assert stored(zk, group, name) == {1: "4"}
+
+
+def test_a_listener_that_raises_is_called_again_until_it_does_not(topic: Topic, consumer: Consumer) -> None:
+    name = topic()
+    failures = [ValueError("one"), ValueError("two")]
+
+    class Failing(ConsumerRebalanceListener):
+        def before_starting_fetchers(self, consumer_id: str, assignment: Mapping[str, Mapping[int, str]]) -> None:
+            if failures:
+                raise failures.pop()
+
+    connector = consumer(rebalance_backoff_ms=10)
+    connector.set_consumer_rebalance_listener(Failing())
+    connector.create_message_streams({name: 1})
+
+    assert failures == []
+    assert set(connector.assignment) == {TopicPartition(name, 0)}
+
+
+def test_a_listener_that_does_not_return_does_not_hold_up_the_group(
+    topic: Topic, consumer: Consumer, zk: KazooClient, group: str
+) -> None:
+    name = topic(2)
+    released, let_go = threading.Event(), threading.Event()
+
+    class Stuck(ConsumerRebalanceListener):
+        def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
+            released.set()
+            let_go.wait(60)
+
+    first = consumer(consumer_id="consumer1", rebalance_backoff_ms=100)
+    first.set_consumer_rebalance_listener(Stuck())
+    first.create_message_streams({name: 1})
+    second = consumer(consumer_id="consumer2")
+    second.create_message_streams({name: 1})
+    try:
+        assert released.is_set()
+        wait_for(lambda: owners(zk, group, name) == {0: f"{group}_consumer1-0", 1: f"{group}_consumer2-0"})
+    finally:
+        let_go.set()

@@ -1,0 +1,70 @@
+"""Groups that deal their partitions round-robin, and members that were told to deal in another way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+from kazoo.client import KazooClient
+from support import owners, wait_for
+
+from zkconsumer import TopicPartition, ZookeeperConsumerConnector
+from zkconsumer.errors import ConsumerRebalanceFailedError
+from zkconsumer.rebalance.assignors import assign_roundrobin
+
+Topic = Callable[..., str]
+Consumer = Callable[..., ZookeeperConsumerConnector]
+
+
+def dealt(topic: str, threads: dict[str, list[str]], order: str) -> dict[TopicPartition, str]:
+    return assign_roundrobin({topic: list(range(12))}, {topic: threads[topic]}, order)
+
+
+@pytest.mark.parametrize("order", ["1.0", "0.10.2"])
+def test_the_partitions_of_all_topics_are_dealt(
+    order: str, topic: Topic, consumer: Consumer, zk: KazooClient, group: str
+) -> None:
+    a, b = topic(5), topic(4)
+    settings = {"partition_assignment_strategy": "roundrobin", "roundrobin_order": order}
+    members = [consumer(consumer_id=letter, **settings) for letter in "xyz"]
+    for member in members:
+        member.create_message_streams({a: 1, b: 1})
+
+    wait_for(lambda: all(len(member.assignment) == 3 for member in members))
+    assert {**owners(zk, group, a)}.keys() | owners(zk, group, b).keys() == set(range(5))
+    union = [partition for member in members for partition in member.assignment]
+    assert len(union) == len(set(union)) == 9
+
+
+def test_a_member_that_deals_in_another_order_says_so_and_claims_nothing(
+    topic: Topic,
+    consumer: Consumer,
+    zk: KazooClient,
+    group: str,
+    unique: Callable[[str], str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    threads = {t: [f"{group}_{member}-0" for member in ("c0", "c1", "odd")] for t in (unique("t") for _ in range(100))}
+    name = next(t for t in threads if dealt(t, threads, "1.0") != dealt(t, threads, "0.10.2"))
+    topic(12, name=name)
+    theirs = [consumer(consumer_id=f"c{i}", partition_assignment_strategy="roundrobin") for i in range(2)]
+    for member in theirs:
+        member.create_message_streams({name: 1})
+
+    odd = consumer(
+        consumer_id="odd",
+        partition_assignment_strategy="roundrobin",
+        roundrobin_order="0.10.2",
+        rebalance_max_retries=3,
+        rebalance_backoff_ms=500,
+        zookeeper_session_timeout_ms=2000,
+    )
+    with (
+        caplog.at_level(logging.ERROR, "zkconsumer.rebalance"),
+        pytest.raises(ConsumerRebalanceFailedError, match=r"roundrobin.order=1.0 gives them.*have to deal alike"),
+    ):
+        odd.create_message_streams({name: 1})
+
+    assert any("assignments_contradict" in record.getMessage() for record in caplog.records)
+    wait_for(lambda: len(found := owners(zk, group, name)) == 12 and f"{group}_odd-0" not in found.values())
