@@ -168,7 +168,7 @@ class LeaderLookup:
         """
         wanted = set(partitions)
         answer = self.metadata(brokers, sorted({partition.topic for partition in wanted}))
-        endpoints = {b.node_id: Endpoint(b.host, b.port) for b in answer.brokers}
+        endpoints = {b.node_id: Endpoint(b.host, b.port).among(brokers) for b in answer.brokers}
         found = {}
         for topic in answer.topics:
             for p in topic.partitions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -23,10 +23,11 @@ class TopicPartition(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where a broker listens."""
+    """Where a broker listens, and whether it can tell which requests it knows; those before 0.10 cannot."""
 
     host: str
     port: int
+    tells_versions: bool = True
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -38,6 +39,10 @@ class Endpoint(NamedTuple):
         if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
             raise ValueError(f"{text!r} is not host:port")
         return cls(host.strip("[]"), int(port))
+
+    def among(self, known: Iterable[Endpoint]) -> Endpoint:
+        """Return what is known of this address, where it is."""
+        return next((endpoint for endpoint in known if endpoint[:2] == self[:2]), self)
 
 
 class MessageAndMetadata(NamedTuple):

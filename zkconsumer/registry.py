@@ -21,6 +21,9 @@ BROKER_TOPICS = "/brokers/topics"
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
+#: The version of a broker's znode that 0.10 began with; 0.8 writes 1 and 0.9 writes 2.
+_FIRST_THAT_TELLS_VERSIONS = 3
+
 _FILTERS = ("white_list", "black_list")
 OFFSET_MAX = (1 << 63) - 1
 
@@ -169,12 +172,14 @@ def parse_broker(node: str, data: bytes) -> Endpoint:
     try:
         content = json.loads(data)
         protocols = content.get("listener_security_protocol_map") or {}
+        tells_versions = int(content.get("version", 1)) >= _FIRST_THAT_TELLS_VERSIONS
         for endpoint in content.get("endpoints") or ():
             listener, _, address = endpoint.partition("://")
             if protocols.get(listener, listener) == "PLAINTEXT":
-                return Endpoint.parse(address)
+                return Endpoint.parse(address)._replace(tells_versions=tells_versions)
         if content.get("host") and int(content.get("port", -1)) > 0:
-            return Endpoint.parse(f"{content['host']}:{int(content['port'])}")
+            address = f"{content['host']}:{int(content['port'])}"
+            return Endpoint.parse(address)._replace(tells_versions=tells_versions)
     except (ValueError, TypeError, AttributeError) as error:
         raise ZkConsumerError(f"{BROKER_IDS}/{node} does not describe a broker: {data[:200]!r}") from error
     raise ZkConsumerError(

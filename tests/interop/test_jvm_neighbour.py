@@ -209,7 +209,7 @@ def test_two_that_join_while_one_of_us_is_at_work_wait_for_one_handover_and_not_
         assert jvm.failures == []
         assert [len(partitions) for _, partitions in sorted(znodes.shares().items())] == [3, 3, 2]
     finally:
-        ours.close(timeout=0.1)
+        ours.close()
 
 
 @pytest.mark.timeout(60)

@@ -19,6 +19,7 @@ from typing import Any
 
 from kafka import errors as kafka_errors
 from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from zkconsumer.buffers import allocate
@@ -30,6 +31,8 @@ from zkconsumer.version import __version__
 MAX_FRAME = (1 << 31) - 1
 
 _UNSUPPORTED_VERSION = 35
+#: What a broker has that cannot tell: 0.8.2 has it all, 0.9 no less.
+_BEFORE_API_VERSIONS = (0, 8, 2)
 _BUFFER = 64 * 1024
 
 
@@ -134,7 +137,7 @@ class BrokerChannel:
                     self.disconnect()
 
     def _open(self) -> None:
-        addresses = socket.getaddrinfo(*self.endpoint, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(self.endpoint.host, self.endpoint.port, type=socket.SOCK_STREAM)
         for number, (family, kind, proto, _, address) in enumerate(addresses, 1):
             sock = socket.socket(family, kind, proto)
             sock.settimeout(self._timeout)
@@ -212,6 +215,26 @@ class BrokerChannel:
             ) from error
 
     def _negotiate(self) -> BrokerVersionData:
+        """Agree on versions.
+
+        Brokers before 0.10 do not know ApiVersions: 0.8 hangs up on it, 0.9 never answers. Where ZooKeeper has told
+        their generation they are not asked; else they are found out by that, and by a request that they do know.
+        """
+        versions = BrokerVersionData(broker_version=_BEFORE_API_VERSIONS)
+        if not self.endpoint.tells_versions:
+            return versions
+        for _ in range(2):  # a broker that is about to stop hangs up too, but not twice
+            try:
+                return self._ask_versions()
+            except BrokerUnavailableError as error:
+                if not isinstance(error.__cause__, ConnectionError | TimeoutError):
+                    raise
+            with self._mapped_errors("connect to"):
+                self._open()
+        self.request(ListOffsetsRequest(version=0, replica_id=-1, topics=[]))  # about nothing, so it costs nothing
+        return versions
+
+    def _ask_versions(self) -> BrokerVersionData:
         version = ApiVersionsRequest.max_version
         for _ in range(2):
             request = ApiVersionsRequest(
@@ -276,7 +299,7 @@ class BrokerChannel:
             raise OSError("the connection is closed")
         got = sock.recv_into(view)
         if not got:
-            raise OSError("the broker closed the connection")
+            raise ConnectionResetError("the broker closed the connection")
         return got
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kafka.protocol.producer import ProduceRequest
+from kazoo.client import KazooClient
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
-from zkconsumer.errors import BrokerUnavailableError, NotLeaderError, RetriableError, ZkConsumerError
+from zkconsumer.errors import (
+    BrokerUnavailableError,
+    NotLeaderError,
+    RetriableError,
+    UnsupportedBrokerError,
+    ZkConsumerError,
+)
 from zkconsumer.message import Endpoint, TopicPartition
 
 _NOT_CONTROLLER = 41
@@ -26,10 +35,15 @@ _patiently = Retrying(
 
 
 class Admin:
-    """Talks to the brokers of one cluster; used by one thread."""
+    """Talks to the brokers of one cluster; used by one thread.
 
-    def __init__(self, bootstrap: Sequence[Endpoint]) -> None:
+    Args:
+        zookeeper_connect: where topics are made on brokers before 0.10.1, which cannot be asked for that.
+    """
+
+    def __init__(self, bootstrap: Sequence[Endpoint], zookeeper_connect: str | None = None) -> None:
         self._bootstrap = list(bootstrap)
+        self._zookeeper_connect = zookeeper_connect
         self._channels: dict[Endpoint, BrokerChannel] = {}
         self._leaders: dict[TopicPartition, Endpoint] = {}
 
@@ -60,7 +74,12 @@ class Admin:
         request = lambda: CreateTopicsRequest(  # noqa: E731
             topics=[wanted], timeout_ms=_TIMEOUT_MS, validate_only=False, max_version=4
         )
-        self._on_controller(request, lambda reply: reply.topics)
+        try:
+            self._on_controller(request, lambda reply: reply.topics)
+        except UnsupportedBrokerError:
+            if self._zookeeper_connect is None:
+                raise
+            _write_topic(self._zookeeper_connect, topic, partitions, replication, config or {})
         self.wait_for_leaders(topic, partitions)
 
     def create_partitions(self, topic: str, total: int) -> None:
@@ -86,13 +105,17 @@ class Admin:
         """Wait until every broker knows the controller and all the others; they take connections before that."""
         deadline = time.monotonic() + timeout
         for broker in self._bootstrap:
-            while True:
-                reply = self._channel(broker).request(protocol.metadata_request([]))
-                if len(reply.brokers) >= len(self._bootstrap) and reply.controller_id >= 0:
-                    break
+            while (known := self._known_brokers(broker)) < len(self._bootstrap):
                 if time.monotonic() > deadline:
-                    raise ZkConsumerError(f"broker {broker} knows {len(reply.brokers)} brokers after {timeout} s")
+                    raise ZkConsumerError(f"broker {broker} knows {known} brokers after {timeout} s")
                 time.sleep(0.05)
+
+    def _known_brokers(self, broker: Endpoint) -> int:
+        if broker.tells_versions or self._zookeeper_connect is None:
+            reply = self._channel(broker).request(protocol.metadata_request([]))
+            return len(reply.brokers) if reply.controller_id >= 0 else 0
+        with _zookeeper(self._zookeeper_connect) as client:  # those before 0.10 name nobody before there is a topic
+            return len(client.get_children("/brokers/ids"))
 
     def wait_for_leaders(self, topic: str, partitions: int, timeout: float = 30.0) -> None:
         """Wait until every broker names a leader for each partition."""
@@ -161,7 +184,7 @@ class Admin:
 
     def _leaders_from(self, broker: Endpoint, topic: str) -> dict[TopicPartition, Endpoint]:
         reply = self._channel(broker).request(protocol.metadata_request([topic]))
-        brokers = {b.node_id: Endpoint(b.host, b.port) for b in reply.brokers}
+        brokers = {b.node_id: Endpoint(b.host, b.port).among(self._bootstrap) for b in reply.brokers}
         return {
             TopicPartition(topic, p.partition_index): brokers[p.leader_id]
             for t in reply.topics
@@ -196,3 +219,29 @@ class Admin:
                 text = getattr(result, "error_message", None) or f"error {result.error_code}"
                 raise ZkConsumerError(f"topic {result.name!r}: {text}")
         raise BrokerUnavailableError("no broker is the controller")
+
+
+@contextlib.contextmanager
+def _zookeeper(connect: str) -> Iterator[KazooClient]:
+    client = KazooClient(connect)
+    client.start(timeout=10)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def _write_topic(
+    zookeeper_connect: str, topic: str, partitions: int, replication: int, config: Mapping[str, object]
+) -> None:
+    """Make a topic as old controllers expect it. Source: Kafka 0.8.2 kafka.admin.AdminUtils.createTopic."""
+    with _zookeeper(zookeeper_connect) as client:
+        ids = sorted(int(node) for node in client.get_children("/brokers/ids"))
+        replicas = {str(p): [ids[(p + r) % len(ids)] for r in range(replication)] for p in range(partitions)}
+        settings = {"version": 1, "config": {key: str(value) for key, value in config.items()}}
+        for path, content in (
+            (f"/config/topics/{topic}", settings),
+            (f"/brokers/topics/{topic}", {"version": 1, "partitions": replicas}),
+        ):
+            client.create(path, json.dumps(content).encode(), makepath=True)

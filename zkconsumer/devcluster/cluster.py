@@ -14,12 +14,11 @@ from kazoo.client import KazooClient
 
 from zkconsumer.cluster import parse_bootstrap
 from zkconsumer.devcluster.admin import Admin
-from zkconsumer.devcluster.jars import resolve
 from zkconsumer.devcluster.servers import (
     Broker,
     ZooKeeperServer,
     is_kraft,
-    kafka_coordinate,
+    kafka_jars,
     kraft_brokers,
     zookeeper_brokers,
 )
@@ -130,7 +129,7 @@ class DevCluster(_Client):
             JarsUnavailableError: a coordinate cannot be resolved.
             ServerFailedError: a server does not come up; the end of its log is in the text.
         """
-        resolve(kafka_coordinate(self.kafka))
+        kafka_jars(self.kafka)
         self._folder = Path(tempfile.mkdtemp(prefix="zkconsumer-"))
         try:
             self.zookeeper = ZooKeeperServer(self._folder)
@@ -171,6 +170,10 @@ class DevCluster(_Client):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def new_admin(self) -> Admin:
+        """Return an ``Admin`` for another thread, which closes it."""
+        return Admin([broker.endpoint for broker in self.brokers], self.zookeeper_connect)
 
     @property
     def folder(self) -> Path:

@@ -45,16 +45,28 @@ def logging_jars() -> list[Path]:
     return sorted(jar for pattern in _LOGGING for jar in spark_jars().glob(f"{pattern}.jar"))
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version as numbers, which compare."""
+    return tuple(int(part) for part in version.split("."))
+
+
 def kafka_coordinate(version: str) -> str:
     """Return the coordinate of a broker of that version; before 1.2 there is none for Scala 2.13."""
-    numbers = tuple(int(part) for part in version.split("."))
-    scala = "2.13" if numbers >= (2, 4) else "2.11"
+    scala = "2.13" if numbers(version) >= (2, 4) else "2.11"
     return f"org.apache.kafka:kafka_{scala}:{version}"
+
+
+def kafka_jars(version: str) -> tuple[Path, ...]:
+    """Return the jars of a broker of that version, which the old consumer and its tools are in, too."""
+    jars = resolve(kafka_coordinate(version))
+    if (0, 10, 1) <= numbers(version) < (1,):  # they need a part of Java that left it in 11
+        jars += resolve("javax.xml.bind:jaxb-api:2.3.0", transitive=False)
+    return jars
 
 
 def is_kraft(version: str) -> bool:
     """Whether brokers of that version run without ZooKeeper, which is so from 4.0 on."""
-    return int(version.split(".")[0]) >= 4
+    return numbers(version) >= (4,)
 
 
 def java_command(heap: str, jars: Sequence[Path], main: str, *arguments: str, log: Path | None = None) -> list[str]:
@@ -122,11 +134,11 @@ class Broker(ServerProcess):
 
     def __init__(self, node: int, port: int, folder: Path, version: str, properties: Mapping[str, object]) -> None:
         self.node = node
-        self.endpoint = Endpoint("127.0.0.1", port)
+        self.endpoint = Endpoint("127.0.0.1", port, numbers(version) >= (0, 10))
         settings = write_properties(folder / f"broker-{node}.properties", properties)
         command = java_command(
             BROKER_HEAP,
-            resolve(kafka_coordinate(version)),
+            kafka_jars(version),
             "kafka.Kafka",
             str(settings),
             log=folder / f"broker-{node}.log",
@@ -180,6 +192,12 @@ BROKER_PROPERTIES: dict[str, object] = {
 }
 
 
+def _listener(version: str, port: int) -> dict[str, object]:
+    if numbers(version) >= (0, 9):
+        return {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    return {"host.name": "127.0.0.1", "port": port}
+
+
 def zookeeper_brokers(
     count: int, folder: Path, version: str, zookeeper_connect: str, extra: Mapping[str, object]
 ) -> list[Broker]:
@@ -190,7 +208,7 @@ def zookeeper_brokers(
         properties = {
             **BROKER_PROPERTIES,
             "broker.id": node,
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            **_listener(version, port),
             "zookeeper.connect": zookeeper_connect,
             "zookeeper.session.timeout.ms": 6000,
             "log.dirs": folder / f"broker-{node}-data",

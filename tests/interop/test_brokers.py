@@ -1,0 +1,130 @@
+"""The same life of a group on brokers of each generation, from 0.8.2 to 4.3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from batches import CODEC_NAMES, CODECS, ZSTD, Record, entry
+from kazoo.client import KazooClient
+from support import Reader, owners, stored, take, values, wait_for, wait_until_equal
+
+from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.devcluster.servers import is_kraft, numbers
+
+Consumer = Callable[..., ZookeeperConsumerConnector]
+
+#: The oldest and the newest are in every run, the others are for ``make interop``.
+GENERATIONS = ["0.8.2.2", "0.9.0.1", "0.10.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.2", "4.3.0"]
+IN_EVERY_RUN = ("0.8.2.2", "0.10.2.2")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(v, marks=[] if v in IN_EVERY_RUN else [pytest.mark.slow]) for v in GENERATIONS],
+)
+def generation(request: pytest.FixtureRequest) -> Iterator[DevCluster]:
+    with DevCluster(brokers=2, kafka=request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def consumer(generation: DevCluster) -> Iterator[Consumer]:
+    created: list[ZookeeperConsumerConnector] = []
+
+    def make(**settings: object) -> ZookeeperConsumerConnector:
+        properties: dict[str, object] = {
+            **generation.consumer_properties,
+            "auto.offset.reset": "smallest",
+            "consumer.timeout.ms": 20_000,
+        }
+        properties.update({name.replace("_", "."): value for name, value in settings.items()})
+        created.append(create_consumer(ConsumerConfig.from_dict(properties, strict=True)))
+        return created[-1]
+
+    yield make
+    for connector in created:
+        connector.shutdown()
+
+
+def message_format(kafka: str) -> int:
+    """Return the newest that brokers of a version store."""
+    return 0 if numbers(kafka) < (0, 10) else 1 if numbers(kafka) < (0, 11) else 2
+
+
+def codecs(kafka: str) -> list[int]:
+    """Return the codecs that brokers of a version know in that format."""
+    known = CODECS[message_format(kafka)]
+    return [codec for codec in known if codec != ZSTD or numbers(kafka) >= (2, 1)]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
+def test_produce_consume_rebalance_commit(
+    storage: str, generation: DevCluster, consumer: Consumer, unique: Callable[[str], str]
+) -> None:
+    kafka, group = generation.kafka, unique("g")
+    name = generation.create_topic(unique("t"), 4)
+    expected = []
+    for codec in codecs(kafka):
+        for partition in range(4):
+            records = [
+                Record(i, key=b"k", value=b"%s %d %d" % (CODEC_NAMES[codec].encode(), partition, i)) for i in range(5)
+            ]
+            generation.admin.produce(TopicPartition(name, partition), entry(message_format(kafka), records, codec))
+            expected += [record.value for record in records]
+    each = len(expected) // 4
+    one = consumer(group_id=group, consumer_id="one", offsets_storage=storage)
+    [stream] = one.create_message_streams({name: 1})[name]
+
+    found = take(stream, len(expected))
+
+    assert sorted(values(found)) == sorted(expected)
+    assert all((message.timestamp >= 0) == (message_format(kafka) > 0) for message in found)
+    assert one.commit_offsets() == {TopicPartition(name, partition): each for partition in range(4)}
+
+    two = consumer(group_id=group, consumer_id="two", offsets_storage=storage)
+    [theirs] = two.create_message_streams({name: 1})[name]
+    client = KazooClient(generation.zookeeper_connect)
+    client.start(timeout=10)
+    try:
+        shared = {0: "one", 1: "one", 2: "two", 3: "two"}
+        wait_until_equal(lambda: owners(client, group, name), {p: f"{group}_{who}-0" for p, who in shared.items()})
+        readers = [Reader(stream), Reader(theirs)]
+        for partition in range(4):
+            record = Record(0, value=b"last of %d" % partition)
+            generation.admin.produce(TopicPartition(name, partition), entry(message_format(kafka), [record]))
+        wait_for(lambda: sum(len(reader.seen) for reader in readers) == 4, what="each reads what is its own")
+        assert [sorted(reader.values) for reader in readers] == [
+            [b"last of 0", b"last of 1"],
+            [b"last of 2", b"last of 3"],
+        ]
+        one.commit_offsets()
+        one.shutdown()
+        wait_until_equal(lambda: owners(client, group, name), dict.fromkeys(range(4), f"{group}_two-0"))
+        assert stored(client, group, name) == {0: str(each + 1), 1: str(each + 1), 2: str(each), 3: str(each)}
+        two.commit_offsets()
+        two.shutdown()
+        for reader in readers:
+            reader.finish()
+        assert stored(client, group, name) == dict.fromkeys(range(4), str(each + 1))
+        assert [len(reader.seen) for reader in readers] == [2, 2]  # nothing was read again
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_a_member_finds_brokers_that_zookeeper_does_not_tell_of(
+    generation: DevCluster, consumer: Consumer, unique: Callable[[str], str]
+) -> None:
+    """Those before 0.10 cannot be asked for their versions; who has only their addresses finds out."""
+    name = generation.create_topic(unique("t"))
+    generation.admin.produce(TopicPartition(name, 0), entry(message_format(generation.kafka), [Record(0, value=b"v")]))
+    bootstrap = generation.bootstrap_servers
+    settings = {} if is_kraft(generation.kafka) else {"bootstrap_servers": bootstrap}
+    member = consumer(group_id=unique("g"), consumer_timeout_ms=60_000, **settings)
+
+    [stream] = member.create_message_streams({name: 1})[name]
+
+    assert values(take(stream, 1)) == [b"v"]
