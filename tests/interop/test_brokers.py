@@ -115,6 +115,20 @@ def test_produce_consume_rebalance_commit(
         client.close()
 
 
+def test_a_record_larger_than_a_fetch_arrives(
+    generation: DevCluster, consumer: Consumer, unique: Callable[[str], str]
+) -> None:
+    """Brokers before 0.10.1 cut it; the JVM's consumer would end there."""
+    name, kafka = generation.create_topic(unique("t")), generation.kafka
+    for offset, value in enumerate([b"small", b"x" * 300_000, b"after"]):
+        generation.admin.produce(TopicPartition(name, 0), entry(message_format(kafka), [Record(offset, value=value)]))
+    member = consumer(group_id=unique("g"), fetch_message_max_bytes=1000)
+
+    [stream] = member.create_message_streams({name: 1})[name]
+
+    assert [len(message.value) for message in take(stream, 3)] == [5, 300_000, 5]
+
+
 def test_a_member_finds_brokers_that_zookeeper_does_not_tell_of(
     generation: DevCluster, consumer: Consumer, unique: Callable[[str], str]
 ) -> None:

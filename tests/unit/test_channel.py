@@ -382,8 +382,15 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         Endpoint.parse(text)
 
 
+def test_a_throttle_ends_after_the_longest_time_whatever_the_broker_said() -> None:
+    throttle = Throttle(longest=30)
+    throttle.note((1 << 31) - 1)
+
+    assert 29 < throttle.remaining() <= 30
+
+
 def test_a_throttle_lasts_as_long_as_the_broker_said() -> None:
-    throttle = Throttle()
+    throttle = Throttle(longest=100)
     assert throttle.remaining() == 0
     throttle.note(60_000)
 

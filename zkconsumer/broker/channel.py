@@ -304,15 +304,21 @@ class BrokerChannel:
 
 
 class Throttle:
-    """Obeys a broker's ``throttle_time_ms``, which clients have to since Kafka 2.0 (KIP-219)."""
+    """Obeys a broker's ``throttle_time_ms``, which clients have to since Kafka 2.0 (KIP-219).
 
-    def __init__(self) -> None:
+    Args:
+        longest: seconds; a broker that wants more does not read on before, while a damaged number would stop us for
+            days.
+    """
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
         self._until = 0.0
 
     def note(self, throttle_time_ms: int) -> None:
         """Take what an answer said."""
         if throttle_time_ms > 0:
-            self._until = time.monotonic() + throttle_time_ms / 1000
+            self._until = time.monotonic() + min(self._longest, throttle_time_ms / 1000)
 
     def remaining(self) -> float:
         """Seconds that no further request may be sent."""

@@ -78,12 +78,17 @@ def fetch_request(
     min_bytes: int,
     partition_max_bytes: int,
     read_committed: bool,
+    larger: Mapping[TopicPartition, int] | None = None,
 ) -> Any:
     """Ask for records from the given offsets, in the order of ``positions``.
 
     The order matters: from version 3 on the first partition with data gets at least one whole batch,
     whatever its size (KIP-74).
+
+    Args:
+        larger: partitions with another ``partition_max_bytes``.
     """
+    sizes = larger or {}
     topics: list[tuple[str, list[Any]]] = []
     for (topic, partition), offset in positions.items():
         if not topics or topics[-1][0] != topic:
@@ -93,7 +98,7 @@ def fetch_request(
                 partition=partition,
                 current_leader_epoch=_NO_EPOCH,
                 fetch_offset=offset,
-                partition_max_bytes=partition_max_bytes,
+                partition_max_bytes=sizes.get(TopicPartition(topic, partition), partition_max_bytes),
             )
         )
     return FetchRequest(

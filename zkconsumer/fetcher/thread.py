@@ -35,6 +35,9 @@ RESET = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
 #: coming back can be. It grows to ``fetch.wait.max.ms`` as long as the queue stays full.
 _FIRST_WAIT_BESIDE_A_FULL_QUEUE_MS = 5
 
+#: Bytes; no broker's ``message.max.bytes`` is larger.
+_LARGEST_FETCH = 1 << 30
+
 _UNKNOWN = -1  # Kafka's code for an error that has no other
 
 _JOIN_TIMEOUT = 5.0
@@ -71,6 +74,8 @@ class PartitionTopicInfo:
     reset: str | None = None
     high_watermark: int = field(default=-1, init=False)
     start: int = field(init=False)
+    #: Bytes to ask for where a record did not fit; 0 for the usual size.
+    max_bytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.start = self.fetch_offset
@@ -107,7 +112,7 @@ class ConsumerFetcherThread:
         self._channel = BrokerChannel(
             endpoint, settings.client_id, timeout=settings.socket_timeout, receive_buffer=settings.receive_buffer
         )
-        self._throttle = Throttle()
+        self._throttle = Throttle(settings.socket_timeout)
         self._lock = threading.Lock()  # guards the map; never held during I/O
         self._partition_map: dict[TopicPartition, PartitionTopicInfo] = {}
         self._wakeup = threading.Event()
@@ -229,6 +234,7 @@ class ConsumerFetcherThread:
             max_wait_ms=self._wait_ms,
             min_bytes=self._settings.min_bytes,
             partition_max_bytes=self._settings.partition_max_bytes,
+            larger={info.partition: info.max_bytes for info in wanted if info.max_bytes},
             read_committed=self._settings.read_committed,
         )
         with self._channel.exchange(request) as frame:
@@ -266,6 +272,7 @@ class ConsumerFetcherThread:
         chunk = Chunk(info.partition, info.fetch_offset, next_offset, data.records, data.aborted, info.until)
         info.queue.put(chunk)
         info.fetch_offset = next_offset
+        info.max_bytes = 0
         with self._lock:
             if self._partition_map.get(info.partition) is info:  # else it was taken away, or given anew, meanwhile
                 del self._partition_map[info.partition]
@@ -290,20 +297,24 @@ class ConsumerFetcherThread:
 
     def _nothing_complete(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
         """An answer without one whole entry: too large for the limit, or damaged at its start."""
-        limit = self._settings.partition_max_bytes
+        limit = info.max_bytes or self._settings.partition_max_bytes
         topic, partition = info.partition
         if len(data.records) < limit:
             # Not cut by the limit: the reader finds out what is wrong with it.
             info.queue.put(Chunk(info.partition, info.fetch_offset, info.fetch_offset, data.records))
             return self._stop(info)
+        info.max_bytes = min(2 * limit, _LARGEST_FETCH)  # brokers before 0.10.1 cut records, the others never do
+        self._log.info("record_larger_than_fetch", partition=str(info.partition), offset=info.fetch_offset, size=limit)
+        if limit < _LARGEST_FETCH:
+            return True
         self._on_failure(
             info,
             MessageSizeTooLargeError(
-                f"topic {topic!r} partition {partition} offset {info.fetch_offset}: a record is larger than "
-                f"fetch.message.max.bytes = {limit}, and this broker does not send it whole; raise that setting"
+                f"topic {topic!r} partition {partition} offset {info.fetch_offset}: a record seems to be larger than "
+                f"{limit} bytes; if it is damaged, commit an offset behind it"
             ),
         )
-        return self._stop(info)
+        return False
 
     def _stop(self, info: PartitionTopicInfo) -> bool:
         self.remove_infos([info])
