@@ -6,6 +6,7 @@ from zkconsumer.errors import ZkConsumerError
 from zkconsumer.message import MessageAndMetadata, TopicPartition, string_decoder
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.topic_filter import Blacklist, Whitelist
+from zkconsumer.simple_consumer import SimpleConsumer
 from zkconsumer.stream import KafkaStream
 from zkconsumer.version import __version__
 
@@ -15,6 +16,7 @@ __all__ = [
     "ConsumerRebalanceListener",
     "KafkaStream",
     "MessageAndMetadata",
+    "SimpleConsumer",
     "TopicPartition",
     "Whitelist",
     "ZkConsumerError",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import random
 from collections import Counter
 from itertools import cycle
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from zkconsumer.config import ROUND_ROBIN_ORDERS
 from zkconsumer.errors import AssignmentError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.assignors import assign_range, assign_roundrobin, threads_by_topic
+from zkconsumer.rebalance.assignors import assign, assign_range, assign_roundrobin, threads_by_topic
 from zkconsumer.registry import Registration
 
 Threads = dict[str, list[str]]
@@ -275,3 +278,29 @@ def test_each_partition_is_dealt_to_one_reader_of_its_topic(
     expected = {TopicPartition(t, n) for t, size in sizes.items() for n in range(size) if threads[t]}
     assert found.keys() == expected
     assert all(thread in threads[partition.topic] for partition, thread in found.items())
+
+
+# ---- 2,000 random groups, as Kafka's own classes assign them ------------------------------------------
+
+JVM_ANSWERS = json.loads(gzip.decompress(Path(__file__).with_name("jvm_assignments.json.gz").read_bytes()))
+
+
+@pytest.mark.parametrize(("release", "order"), [("0.8.2.2", "0.8.2"), ("0.11.0.3", "0.10.2"), ("1.1.1", "1.0")])
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+def test_the_jvms_own_classes_assign_the_same(strategy: str, release: str, order: str) -> None:
+    """Made by ``tests/interop/assignments.py``."""
+    partitions = {topic: list(range(size)) for topic, size in JVM_ANSWERS["topics"].items()}
+    refused = 0
+    for found in JVM_ANSWERS["groups"]:
+        members = {name: Registration(topics) for name, topics in found["members"].items()}
+        threads = threads_by_topic(members, {topic for member in members.values() for topic in member.subscription})
+        answer = found[strategy][release]
+        if answer == "raises":
+            refused += 1
+            with pytest.raises(AssignmentError):
+                assign(strategy, order, partitions, threads)
+        else:
+            ours = assign(strategy, order, partitions, threads)
+            assert {f"{topic},{number}": thread for (topic, number), thread in ours.items()} == answer
+    assert len(JVM_ANSWERS["groups"]) >= 2000
+    assert (refused > 0) is (strategy == "roundrobin" and release == "0.8.2.2")

@@ -32,7 +32,7 @@ ORDER = [
     ["rebalance"],
     ["fetcher"],
     ["stream"],
-    ["consumer"],
+    ["consumer", "simple_consumer"],
     ["spark"],
     ["topology"],
     ["devcluster"],
@@ -44,7 +44,7 @@ LINE = {name: number for number, names in enumerate(ORDER) for name in names}
 #: Third-party packages, and the only parts of the house that may import them (style 3.2, rule 17).
 BORDERS = {
     "kazoo": {"zookeeper", "devcluster"},
-    "kafka": {"broker", "devcluster"},
+    "kafka": {"broker", "simple_consumer", "devcluster"},
     "pyspark": {"spark", "topology", "devcluster"},
     "structlog": {"log"},
     "javaproperties": {"config"},

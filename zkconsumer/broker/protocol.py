@@ -26,6 +26,8 @@ OFFSET_OUT_OF_RANGE = 1
 CORRUPT_MESSAGE = 2
 UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
+#: Unknown partition, no leader, another leader, no replica here.
+NO_LEADER = (3, 5, 6, 9)
 
 _FETCH_MAX = 12
 _FLEXIBLE = 12
@@ -234,10 +236,11 @@ def find_coordinator_request(group: str) -> Any:
     return FindCoordinatorRequest(key=group, key_type=0, max_version=3)
 
 
-def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None) -> Any:
+def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None, version: int | None = None) -> Any:
     """Ask for a group's offsets in Kafka; of all partitions for None, from version 2 on.
 
-    Version 0 would read ZooKeeper.
+    Args:
+        version: 0 reads ZooKeeper.
     """
     topics = OffsetFetchRequest.OffsetFetchRequestTopic
     wanted = None if partitions is None else _by_topic(partitions)
@@ -245,8 +248,8 @@ def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None
         group_id=group,
         topics=None if wanted is None else [topics(name=n, partition_indexes=p) for n, p in wanted.items()],
         require_stable=False,
-        min_version=1 if wanted is not None else 2,
-        max_version=7,
+        min_version=(1 if wanted is not None else 2) if version is None else version,
+        max_version=7 if version is None else version,
     )
 
 
@@ -268,8 +271,12 @@ def read_offset_fetch_answer(
     return offsets, errors
 
 
-def offset_commit_request(group: str, offsets: Mapping[TopicPartition, int]) -> Any:
-    """Store offsets as a group without members that Kafka coordinates; version 0 would write ZooKeeper."""
+def offset_commit_request(group: str, offsets: Mapping[TopicPartition, int], version: int | None = None) -> Any:
+    """Store offsets as a group without members that Kafka coordinates.
+
+    Args:
+        version: 0 writes ZooKeeper.
+    """
     t = OffsetCommitRequest.OffsetCommitRequestTopic
     topics: dict[str, list[Any]] = {}
     for (topic, number), offset in offsets.items():
@@ -289,8 +296,8 @@ def offset_commit_request(group: str, offsets: Mapping[TopicPartition, int]) -> 
         group_instance_id=None,
         retention_time_ms=-1,
         topics=[t(name=name, partitions=partitions) for name, partitions in topics.items()],
-        min_version=1,
-        max_version=7,
+        min_version=1 if version is None else version,
+        max_version=7 if version is None else version,
     )
 
 

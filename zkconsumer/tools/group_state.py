@@ -1,0 +1,103 @@
+"""What ZooKeeper says of a group, read once; no decisions here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from zkconsumer.cluster import Cluster, LogOffsets
+from zkconsumer.errors import RegistrationError, RetriableError, ZkConsumerError
+from zkconsumer.message import TopicPartition
+from zkconsumer.registry import GroupPaths, Registration, parse_offset
+from zkconsumer.zookeeper import Node, ZooKeeperSession
+
+
+@dataclass(slots=True)
+class GroupState:
+    """The members, owners and offsets of a group, as their znodes have them.
+
+    ``offsets`` holds -1 for a znode that means "none", and lacks what cannot be read; that is in ``unreadable``, by
+    path, as is a registration that is none.
+    """
+
+    group: str
+    members: dict[str, Registration] = field(default_factory=dict)
+    sessions: dict[str, int] = field(default_factory=dict)
+    owners: dict[TopicPartition, str] = field(default_factory=dict)
+    owner_sessions: dict[TopicPartition, int] = field(default_factory=dict)
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> list[str]:
+        """Topics that have an owner or an offset."""
+        return sorted({partition.topic for partition in (*self.owners, *self.offsets)})
+
+
+def groups(session: ZooKeeperSession) -> list[str]:
+    """Return the names of all groups."""
+    return session.children("/consumers") or []
+
+
+def exists(session: ZooKeeperSession, group: str) -> bool:
+    """Whether there is such a group."""
+    return session.exists(GroupPaths(group).root)
+
+
+def read(session: ZooKeeperSession, group: str) -> GroupState:
+    """Read a group."""
+    paths, state = GroupPaths(group), GroupState(group)
+    for consumer_id, node in _children(session, paths.ids):
+        path = paths.registration(consumer_id)
+        state.sessions[consumer_id] = node.owner_session
+        try:
+            state.members[consumer_id] = Registration.from_json(path, node.data)
+        except RegistrationError as error:
+            state.unreadable[path] = str(error)
+    for partition, path, node in _partitions(session, f"{paths.root}/owners", state):
+        state.owners[partition] = node.data.decode(errors="replace")
+        state.owner_sessions[partition] = node.owner_session
+    for partition, path, node in _partitions(session, f"{paths.root}/offsets", state):
+        try:
+            state.offsets[partition] = parse_offset(path, node.data)
+        except ZkConsumerError as error:
+            state.unreadable[path] = str(error)
+    return state
+
+
+def _partitions(
+    session: ZooKeeperSession, parent: str, state: GroupState
+) -> Iterable[tuple[TopicPartition, str, Node]]:
+    for topic in session.children(parent) or ():
+        for name, node in _children(session, f"{parent}/{topic}"):
+            path = f"{parent}/{topic}/{name}"
+            if name.isdigit():
+                yield TopicPartition(topic, int(name)), path, node
+            else:
+                state.unreadable[path] = f"{path}: a partition's number is expected, {name!r} is a name of Kafka 0.7"
+
+
+def _children(session: ZooKeeperSession, parent: str) -> list[tuple[str, Node]]:
+    names = session.children(parent) or []
+    nodes = session.get_many([f"{parent}/{name}" for name in names])
+    return [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
+
+
+def partitions_of(cluster: Cluster, topics: Iterable[str]) -> list[TopicPartition]:
+    """Return all partitions of topics, sorted."""
+    found = cluster.partitions(sorted(set(topics)))
+    return [TopicPartition(topic, number) for topic, numbers in sorted(found.items()) for number in numbers]
+
+
+def log_offsets(
+    logs: LogOffsets, partitions: Iterable[TopicPartition], timestamp: int
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+    """Return an offset of each partition's log, and why there is none, where a leader is missing or silent."""
+    found: dict[TopicPartition, int] = {}
+    failed: dict[TopicPartition, str] = {}
+    for partition in partitions:
+        try:
+            found.update(logs.offsets([partition], timestamp))
+        except RetriableError as error:
+            failed[partition] = str(error)
+    return found, failed

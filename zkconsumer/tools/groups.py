@@ -1,0 +1,178 @@
+"""``consumer-groups`` and ``verify-rebalance``: which groups there are, who owns what, and whether all is owned.
+
+Source: Kafka 1.1 kafka.admin.ConsumerGroupCommand with ``--zookeeper``; Kafka 0.9 kafka.tools.VerifyConsumerRebalance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from zkconsumer.broker import protocol
+from zkconsumer.cluster import Cluster, LogOffsets
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.assignors import threads_by_topic
+from zkconsumer.rebalance.topic_filter import filter_of
+from zkconsumer.registry import GroupPaths, Registration
+from zkconsumer.tools import common, group_state
+from zkconsumer.zookeeper import ZooKeeperSession
+
+
+def add_to(tools: Any) -> None:
+    """Add the two sub-commands."""
+    parser = common.add_tool(tools, "consumer-groups", run_groups, "List, describe or delete groups in ZooKeeper.")
+    parser.add_argument("--zookeeper", required=True, metavar="HOSTS")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--list", action="store_true", help="print the names of all groups")
+    what.add_argument("--describe", action="store_true", help="print offsets, lag and owners of a group")
+    what.add_argument("--delete", action="store_true", help="delete a group, its offsets of a topic, or both")
+    parser.add_argument("--group", action="append", default=[], help="may be given more than once with --delete")
+    parser.add_argument("--topic", help="with --delete: only the group's part of this topic; without --group: of all")
+    parser.add_argument("--command-config", metavar="FILE", help="accepted for old scripts; nothing in it matters")
+    common.add_bootstrap(parser)
+    common.add_json(parser)
+    verify = common.add_tool(
+        tools, "verify-rebalance", run_verify, "Check that each partition of a group is owned by a member that lives."
+    )
+    verify.add_argument("--zookeeper.connect", dest="zookeeper", default=common.LOCAL, metavar="HOSTS")
+    verify.add_argument("--group", required=True)
+    common.add_bootstrap(verify)
+    common.add_json(verify)
+
+
+def run_groups(options: argparse.Namespace) -> int:
+    """Do what was asked for; returns the exit code."""
+    if options.describe and len(options.group) != 1:
+        raise ConfigurationError("--describe needs one --group")
+    if options.delete and not options.group and not options.topic:
+        raise ConfigurationError("--delete needs --group, --topic, or both")
+    with common.zookeeper(options.zookeeper) as session:
+        if options.list:
+            names = group_state.groups(session)
+            common.print_json(names) if options.json else print("\n".join(names))
+            return 0
+        if options.describe:
+            with common.cluster(session, options.bootstrap_server) as cluster:
+                return _describe(session, cluster, options.group[0], options.json)
+        if not options.group:
+            return _delete_topic(session, options.topic)
+        return max(_delete(session, group, options.topic) for group in options.group)
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    """Print whether all is owned; exit code 1 where not."""
+    with (
+        common.zookeeper(options.zookeeper) as session,
+        common.cluster(session, options.bootstrap_server) as cluster,
+    ):
+        problems = _unowned(session, cluster, options.group)
+    if options.json:
+        common.print_json({"group": options.group, "successful": not problems, "problems": problems})
+    else:
+        for problem in problems:
+            print(problem)
+        print(f"Rebalance operation {'failed' if problems else 'successful'} !")
+    return 1 if problems else 0
+
+
+def _unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> list[str]:
+    if not group_state.exists(session, group):
+        raise ConfigurationError(f"there is no group {group!r} in ZooKeeper at {session.hosts!r}")
+    state = group_state.read(session, group)
+    problems = [error for path, error in state.unreadable.items() if "/ids/" in path]
+    threads = subscribed_threads(state.members, cluster)
+    for partition in group_state.partitions_of(cluster, threads):
+        owner = state.owners.get(partition)
+        if owner is None:
+            problems.append(f"No owner for partition {partition}")
+        elif owner not in threads[partition.topic]:
+            problems.append(f"Owner {owner} for partition {partition} is not a thread of a live member")
+    return problems
+
+
+def subscribed_threads(members: dict[str, Registration], cluster: Cluster) -> dict[str, list[str]]:
+    """Return the thread ids that read each topic that exists and is read."""
+    existing = cluster.topics() if any(member.is_filter for member in members.values()) else []
+    static = {}
+    for name, member in members.items():
+        if member.is_filter:
+            topics, [streams] = filter_of(member), member.subscription.values()
+            member = Registration({topic: streams for topic in existing if topics.is_topic_allowed(topic)})
+        static[name] = member
+    wanted = sorted({topic for member in static.values() for topic in member.subscription})
+    return threads_by_topic(static, wanted)
+
+
+def _describe(session: ZooKeeperSession, cluster: Cluster, group: str, as_json: bool) -> int:
+    print(
+        "Note: This will only show information about consumers that use ZooKeeper (not those using the Java consumer "
+        "API).\n",
+        file=sys.stderr,
+    )
+    if not group_state.exists(session, group):
+        print(f"Error: Consumer group '{group}' does not exist.")
+        return 1
+    state = group_state.read(session, group)
+    partitions = group_state.partitions_of(cluster, state.topics)
+    logs = LogOffsets(cluster.brokers, common.CLIENT_ID, timeout=10)
+    try:
+        ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
+    finally:
+        logs.close()
+    rows: list[list[Any]] = []
+    for partition in partitions:
+        offset, end = state.offsets.get(partition), ends.get(partition)
+        known = offset is not None and offset >= 0
+        lag = end - offset if known and end is not None and offset is not None else None
+        rows.append([*partition, offset if known else None, end, lag, state.owners.get(partition)])
+    at_work = {owner.rpartition("-")[0] for owner in state.owners.values()}
+    rows += [[None, None, None, None, None, member] for member in sorted(state.sessions) if member not in at_work]
+    names = ("topic", "partition", "current-offset", "log-end-offset", "lag", "consumer-id")
+    if as_json:
+        errors = [*failed.values(), *state.unreadable.values()]
+        common.print_json(
+            {"group": group, "rows": [dict(zip(names, row, strict=True)) for row in rows], "errors": errors}
+        )
+        return 0
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    first = max([15, *(len(row[0]) for row in texts)])
+    last = max([15, *(len(row[5]) for row in texts)])
+    line = f"%-{first}s %-10s %-15s %-15s %-15s %-{last}s"
+    for row in ([name.upper() for name in names], *texts):
+        print(line % tuple(row))
+    return 0
+
+
+def _delete(session: ZooKeeperSession, group: str, topic: str | None) -> int:
+    paths = GroupPaths(group)
+    if not group_state.exists(session, group):
+        print(f"Error: Delete for group '{group}' failed because group does not exist.")
+        return 1
+    if session.children(paths.ids):
+        about = f" topic '{topic}'" if topic else ""
+        print(f"Error: Delete for group '{group}'{about} failed because its consumers are still active.")
+        return 1
+    if topic is None:
+        session.delete_tree(paths.root)
+        print(f"Deleted all consumer group information for group '{group}' in zookeeper.")
+        return 0
+    _delete_part(session, group, topic)
+    print(f"Deleted consumer group information for group '{group}' topic '{topic}' in zookeeper.")
+    return 0
+
+
+def _delete_topic(session: ZooKeeperSession, topic: str) -> int:
+    code = 0
+    for group in group_state.groups(session):
+        offset = GroupPaths(group).offset(TopicPartition(topic, 0)).rpartition("/")[0]
+        if session.exists(offset):
+            code = max(code, _delete(session, group, topic))
+    return code
+
+
+def _delete_part(session: ZooKeeperSession, group: str, topic: str) -> None:
+    paths = GroupPaths(group)
+    session.delete_tree(paths.offset(TopicPartition(topic, 0)).rpartition("/")[0])
+    session.delete_tree(paths.owners(topic))

@@ -1,0 +1,125 @@
+"""``zkconsumer offset-checker``: offset, log end, lag and owner of each partition of a group.
+
+Source: Kafka 0.8.2 kafka.tools.ConsumerOffsetChecker.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from zkconsumer.broker import protocol
+from zkconsumer.broker.coordinator import GroupCoordinator
+from zkconsumer.cluster import Cluster, LogOffsets
+from zkconsumer.errors import ConfigurationError, ZkConsumerError
+from zkconsumer.message import TopicPartition
+from zkconsumer.registry import GroupPaths
+from zkconsumer.tools import common, group_state
+from zkconsumer.zookeeper import ZooKeeperSession
+
+_ROW = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
+
+
+def add_to(tools: Any) -> None:
+    """Add the sub-command."""
+    assert __doc__
+    parser = common.add_tool(tools, "offset-checker", run, __doc__)
+    parser.add_argument("--group", required=True, help="the group")
+    parser.add_argument("--zookeeper", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
+    parser.add_argument("--topic", metavar="TOPICS", help="names with commas; default: those that have owners")
+    parser.add_argument("--socket.timeout.ms", dest="socket_timeout_ms", type=common.positive, default=6000)
+    parser.add_argument("--retry.backoff.ms", dest="retry_backoff_ms", type=common.positive, default=3000)
+    parser.add_argument("--broker-info", action="store_true", help="also print the brokers")
+    common.add_bootstrap(parser)
+    common.add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the table; returns the exit code."""
+    try:
+        with (
+            common.zookeeper(options.zookeeper) as session,
+            common.cluster(session, options.bootstrap_server) as cluster,
+        ):
+            _check(options, session, cluster)
+    except ZkConsumerError as error:
+        print(f"Exiting due to: {error}.")
+        return 1
+    return 0
+
+
+def _check(options: argparse.Namespace, session: ZooKeeperSession, cluster: Cluster) -> None:
+    if not group_state.exists(session, options.group):
+        raise ConfigurationError(f"there is no {GroupPaths(options.group).root} in ZooKeeper at {options.zookeeper!r}")
+    state = group_state.read(session, options.group)
+    owned = sorted({partition.topic for partition in state.owners})
+    topics = options.topic.split(",") if options.topic else owned
+    partitions = group_state.partitions_of(cluster, topics)
+    timeout = options.socket_timeout_ms / 1000
+    logs = LogOffsets(cluster.brokers, common.CLIENT_ID, timeout=timeout)
+    coordinator = GroupCoordinator(options.group, cluster.brokers, common.CLIENT_ID, timeout=timeout)
+    try:
+        offsets, notes = _offsets(coordinator, state, partitions)
+        ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
+    finally:
+        logs.close()
+        coordinator.close()
+    rows = [_row(state, partition, offsets, ends) for partition in partitions if partition in ends]
+    if options.json:
+        common.print_json({"group": options.group, "partitions": rows, "errors": notes + list(failed.values())})
+        return
+    for note in notes:
+        print(note)
+    print(_ROW % ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"))
+    by_partition = {TopicPartition(row["topic"], row["partition"]): row for row in rows}
+    for partition in partitions:
+        if partition in by_partition:
+            row = by_partition[partition]
+            lag = "unknown" if row["lag"] is None else row["lag"]
+            offset = "unknown" if row["offset"] is None else row["offset"]
+            owner = row["owner"] or "none"
+            print(_ROW % (options.group, *partition, offset, row["logSize"], lag, owner))
+        else:
+            print(f"No broker for partition {partition.topic} - {partition.partition}")
+    if options.broker_info:
+        print("BROKER INFO")
+        for node, endpoint in sorted(set(logs.leaders.values())):
+            print(f"{node} -> {endpoint}")
+
+
+def _row(
+    state: group_state.GroupState,
+    partition: TopicPartition,
+    offsets: dict[TopicPartition, int],
+    ends: dict[TopicPartition, int],
+) -> dict[str, Any]:
+    offset = offsets.get(partition)
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "offset": offset,
+        "logSize": ends[partition],
+        "lag": None if offset is None or offset < 0 else ends[partition] - offset,
+        "owner": state.owners.get(partition),
+    }
+
+
+def _offsets(
+    coordinator: GroupCoordinator, state: group_state.GroupState, partitions: list[TopicPartition]
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    """Return the offset of each partition: Kafka's, else that in ZooKeeper, else -1; and what was not to be had."""
+    notes: list[str] = []
+    in_kafka: dict[TopicPartition, int] = {}
+    try:
+        in_kafka = coordinator.fetch_offsets(partitions) if partitions else {}
+    except ZkConsumerError as error:
+        notes.append(f"Offsets in Kafka are left out: {error}")
+    found = {}
+    for partition in partitions:
+        path = GroupPaths(state.group).offset(partition)
+        if path in state.unreadable:
+            notes.append(f"Could not fetch offset for {partition} due to {state.unreadable[path]}.")
+            continue
+        stored = in_kafka.get(partition, -1)
+        found[partition] = stored if stored >= 0 else state.offsets.get(partition, -1)
+    return found, notes
