@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 import sys
 import threading
 import uuid
@@ -32,6 +33,9 @@ def pytest_configure() -> None:
     """Have pytest show the package's log where a test fails, and hypothesis measure no time on a shared machine."""
     logging.getLogger("zkconsumer").setLevel(logging.INFO)
     logging.getLogger("zkconsumer.zookeeper.kazoo").setLevel(logging.WARNING)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's background job ignores Ctrl-C, and would have all its children do so, which the tests interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.register_profile("zkconsumer", deadline=None)
     settings.load_profile("zkconsumer")
 

@@ -189,6 +189,11 @@ class SimpleConsumer:
             if topic.partitions
         }
 
+    def brokers(self) -> dict[int, Endpoint]:
+        """Return the cluster's brokers by their ids."""
+        answer = self._channel.request(protocol.metadata_request([]))
+        return {b.node_id: Endpoint(b.host, b.port) for b in answer.brokers}
+
     def find_coordinator(self, group: str) -> Endpoint:
         """Return the broker that keeps a group's offsets in Kafka."""
         answer = self._channel.request(protocol.find_coordinator_request(group))

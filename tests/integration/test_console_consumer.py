@@ -369,9 +369,10 @@ File = Callable[[bytes], str]
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "the following arguments are required: --zookeeper, --topic"),
+        ([], "the following arguments are required: --zookeeper"),
         (["--topic", "t"], "the following arguments are required: --zookeeper"),
-        (["--zookeeper", "127.0.0.1:1"], "the following arguments are required: --topic"),
+        (["--zookeeper", "127.0.0.1:1"], "one of the arguments --topic --whitelist --blacklist is required"),
+        (["--zookeeper", "z", "--topic", "t", "--whitelist", "w"], "not allowed with argument --topic"),
         (["--zookeeper", "z", "--topic", "t", "--max-messages", "0"], "'0' is not a whole number from 1 on"),
         (["--zookeeper", "z", "--topic", "t", "--max-messages", "many"], "'many' is not a whole number from 1 on"),
         (["--zookeeper", "z", "--topic", "t", "--whitlist", "t"], "unrecognized arguments: --whitlist t"),
@@ -469,7 +470,7 @@ def test_from_beginning_is_refused_to_a_group_that_has_offsets(
         (b"group.id=g\nauto.commit.enable=yes\n", "auto.commit.enable = 'yes': exactly 'true' or 'false' is expected"),
         (b"group.id=a group\n", "group.id a group is illegal"),
         (b"group.id=g\nauto.offset.reset=middle\n", "Wrong value middle of auto.offset.reset"),
-        (b"group.id=g\noffsets.storage=kafka\n", "offsets.storage = 'kafka' is not supported"),
+        (b"group.id=g\noffsets.storage=disk\n", "Wrong value disk of offsets.storage"),
         (b"group.id=g\nfetch.message.max.bytes=1MB\n", "fetch.message.max.bytes = '1MB': a whole number"),
     ],
 )

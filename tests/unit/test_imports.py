@@ -48,6 +48,8 @@ BORDERS = {
     "pyspark": {"spark", "topology", "devcluster"},
     "structlog": {"log"},
     "javaproperties": {"config"},
+    "rich": {"tools"},
+    "prometheus_client": {"prometheus"},
 }
 
 MODULES = {

@@ -76,7 +76,7 @@ class GroupCoordinator:
         text = f"the coordinator of group {self.group!r} cannot {doing}"
         if code in (_NOT_AVAILABLE, _NOT_COORDINATOR):
             self.close()
-            return RetriableError(f"{text}: it is another broker now (error {code})")
+            return RetriableError(f"{text}: there is none now, or it has moved (error {code})")
         if code == protocol.UNKNOWN_TOPIC_OR_PARTITION:
             return RetriableError(f"{text}: it does not know the partition (yet) (error {code})")
         if code == _LOADING:

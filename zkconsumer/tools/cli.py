@@ -10,7 +10,18 @@ import sys
 from collections.abc import Sequence
 
 from zkconsumer.errors import ZkConsumerError
-from zkconsumer.tools import cluster, console_consumer
+from zkconsumer.tools import (
+    cluster,
+    console_consumer,
+    consumer_perf,
+    doctor,
+    groups,
+    migrate_offsets,
+    offset_checker,
+    simple_consumer_shell,
+    watch,
+    zookeeper_offsets,
+)
 from zkconsumer.version import __version__
 
 
@@ -19,7 +30,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("zkconsumer", description="Tools for ZooKeeper-coordinated consumer groups.")
     parser.add_argument("--version", action="version", version=f"zkconsumer {__version__}")
     tools = parser.add_subparsers(dest="tool", metavar="TOOL", required=True)
-    for tool in (console_consumer, cluster):
+    for tool in (
+        console_consumer,
+        offset_checker,
+        zookeeper_offsets,
+        groups,
+        consumer_perf,
+        simple_consumer_shell,
+        migrate_offsets,
+        doctor,
+        watch,
+        cluster,
+    ):
         tool.add_to(tools)
     options = parser.parse_args(arguments)
     try:

@@ -10,8 +10,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
 from zkconsumer.cluster import BootstrapCluster, Cluster, ZooKeeperCluster, parse_bootstrap
-from zkconsumer.errors import ConfigurationError
+from zkconsumer.errors import RetriableError
 from zkconsumer.zookeeper import ZooKeeperSession
 
 CLIENT_ID = "zkconsumer-tools"
@@ -24,7 +26,7 @@ def add_tool(tools: Any, name: str, run: Any, description: str) -> argparse.Argu
     """Add a sub-command that ``run`` does."""
     parser: argparse.ArgumentParser = tools.add_parser(
         name,
-        help=description.strip().splitlines()[0].rstrip("."),
+        help=description.strip().splitlines()[0].rpartition("``: ")[2].rstrip("."),
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -52,16 +54,9 @@ def positive(text: str) -> int:
 
 
 @contextlib.contextmanager
-def zookeeper(
-    hosts: str, *, session_timeout: float = 6.0, connection_timeout: float = 6.0
-) -> Iterator[ZooKeeperSession]:
+def zookeeper(hosts: str, timeout: float = 6.0) -> Iterator[ZooKeeperSession]:
     """Connect to an ensemble for a while."""
-    session = ZooKeeperSession(
-        hosts,
-        session_timeout=session_timeout,
-        connection_timeout=connection_timeout,
-        events=queue.SimpleQueue(),
-    )
+    session = ZooKeeperSession(hosts, session_timeout=6.0, connection_timeout=timeout, events=queue.SimpleQueue())
     session.start()
     try:
         yield session
@@ -80,6 +75,13 @@ def cluster(session: ZooKeeperSession, bootstrap_server: str | None, *, timeout:
         yield found
     finally:
         found.close()
+
+
+def patiently(backoff: float = 0.5) -> Retrying:
+    """Call again and again, for a while, what may succeed later: the first to ask for a coordinator waits for it."""
+    return Retrying(
+        retry=retry_if_exception_type(RetriableError), wait=wait_fixed(backoff), stop=stop_after_delay(15), reraise=True
+    )
 
 
 def print_json(content: object) -> None:
@@ -110,13 +112,3 @@ def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def check_group(name: str) -> None:
-    """Refuse what no group can be called."""
-    from zkconsumer.config import ConsumerConfig
-
-    try:
-        ConsumerConfig.parse("group.id", name)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"--group: {error}") from None

@@ -54,7 +54,7 @@ def read(session: ZooKeeperSession, group: str) -> GroupState:
             state.members[consumer_id] = Registration.from_json(path, node.data)
         except RegistrationError as error:
             state.unreadable[path] = str(error)
-    for partition, path, node in _partitions(session, f"{paths.root}/owners", state):
+    for partition, _, node in _partitions(session, f"{paths.root}/owners", state):
         state.owners[partition] = node.data.decode(errors="replace")
         state.owner_sessions[partition] = node.owner_session
     for partition, path, node in _partitions(session, f"{paths.root}/offsets", state):

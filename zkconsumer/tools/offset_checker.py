@@ -59,7 +59,7 @@ def _check(options: argparse.Namespace, session: ZooKeeperSession, cluster: Clus
     logs = LogOffsets(cluster.brokers, common.CLIENT_ID, timeout=timeout)
     coordinator = GroupCoordinator(options.group, cluster.brokers, common.CLIENT_ID, timeout=timeout)
     try:
-        offsets, notes = _offsets(coordinator, state, partitions)
+        offsets, notes = _offsets(coordinator, state, partitions, options.retry_backoff_ms / 1000)
         ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
     finally:
         logs.close()
@@ -105,13 +105,13 @@ def _row(
 
 
 def _offsets(
-    coordinator: GroupCoordinator, state: group_state.GroupState, partitions: list[TopicPartition]
+    coordinator: GroupCoordinator, state: group_state.GroupState, partitions: list[TopicPartition], backoff: float
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     """Return the offset of each partition: Kafka's, else that in ZooKeeper, else -1; and what was not to be had."""
     notes: list[str] = []
     in_kafka: dict[TopicPartition, int] = {}
     try:
-        in_kafka = coordinator.fetch_offsets(partitions) if partitions else {}
+        in_kafka = common.patiently(backoff)(coordinator.fetch_offsets, partitions) if partitions else {}
     except ZkConsumerError as error:
         notes.append(f"Offsets in Kafka are left out: {error}")
     found = {}

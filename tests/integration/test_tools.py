@@ -1,0 +1,466 @@
+"""The command line on real groups: what scripts and operators see."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import numbers, produce, stored, take, wait_for
+
+from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.rebalance.assignors import assign_roundrobin
+from zkconsumer.tools.cli import main
+
+Cluster = DevCluster | ExistingCluster
+Topic = Callable[..., str]
+Consumer = Callable[..., ZookeeperConsumerConnector]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def admin(zkconsumer_cluster: Cluster) -> Any:
+    return zkconsumer_cluster.admin
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a tool; returns its exit code, output and errors."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return code, *capfd.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def at(zkconsumer_cluster: Cluster) -> str:
+    return zkconsumer_cluster.zookeeper_connect
+
+
+def set_offsets(zk: KazooClient, group: str, topic: str, offsets: dict[int, int]) -> None:
+    for partition, offset in offsets.items():
+        path = f"/consumers/{group}/offsets/{topic}/{partition}"
+        zk.ensure_path(path)
+        zk.set(path, b"%d" % offset)
+
+
+# ---- offset-checker ---------------------------------------------------------------------------------
+
+
+def test_offset_checker_prints_the_old_columns(
+    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
+    name = topic(3)
+    for partition in range(2):
+        produce(admin, name, partition, numbers(0, 10))
+    connector = consumer(consumer_id="c", auto_commit_enable=False)
+    connector.create_message_streams({name: 1})
+    set_offsets(zk, group, name, {0: 4, 1: -1})
+
+    code, out, _ = run("offset-checker", "--group", group, "--zookeeper", at, "--retry.backoff.ms", 200)
+
+    row = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
+    owner = f"{group}_c-0"
+    assert (code, out.splitlines()) == (
+        0,
+        [
+            row % ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"),
+            row % (group, name, 0, 4, 10, 6, owner),
+            row % (group, name, 1, -1, 10, "unknown", owner),
+            row % (group, name, 2, -1, 0, "unknown", owner),
+        ],
+    )
+    code, out, _ = run("offset-checker", "--group", group, "--zookeeper", at, "--topic", name, "--broker-info")
+    assert code == 0
+    assert re.search(r"\nBROKER INFO\n(\d+ -> \S+:\d+\n)+$", out)
+    code, out, _ = run("offset-checker", "--group", group, "--zookeeper", at, "--json")
+    assert json.loads(out)["partitions"][0] == {
+        "topic": name,
+        "partition": 0,
+        "offset": 4,
+        "logSize": 10,
+        "lag": 6,
+        "owner": owner,
+    }
+
+
+def test_offset_checker_takes_the_offset_in_kafka_first(
+    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    with consumer(offsets_storage="kafka", dual_commit_enabled=False) as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        take(stream, 7)
+    set_offsets(zk, group, name, {0: 3})
+
+    _, out, _ = run("offset-checker", "--group", group, "--zookeeper", at, "--topic", name)
+
+    assert out.splitlines()[1].split()[2:] == ["0", "7", "10", "3", "none"]
+
+
+@pytest.mark.parametrize("tool", ["offset-checker", "verify-rebalance", "doctor"])
+def test_a_group_that_does_not_exist_is_named(tool: str, run: Run, at: str) -> None:
+    flag = "--zookeeper.connect" if tool == "verify-rebalance" else "--zookeeper"
+    code, out, errors = run(tool, "--group", "none-such", flag, at)
+
+    assert code == 1
+    assert "none-such" in out + errors
+
+
+# ---- export, import, update -------------------------------------------------------------------------
+
+
+def test_offsets_go_to_a_file_and_back(
+    topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+) -> None:
+    name, file = topic(2), tmp_path / "offsets"
+    set_offsets(zk, group, name, {0: 12, 1: 7})
+
+    assert run("export-offsets", "--zkconnect", at, "--group", group, "--output-file", file)[0] == 0
+    assert file.read_text() == f"/consumers/{group}/offsets/{name}/0:12\n/consumers/{group}/offsets/{name}/1:7\n"
+
+    zk.delete(f"/consumers/{group}/offsets/{name}/0")
+    set_offsets(zk, group, name, {1: 99})
+    assert run("import-offsets", "--zkconnect", at, "--input-file", file)[0] == 0
+    assert stored(zk, group, name) == {0: "12", 1: "7"}
+
+
+def test_an_import_with_a_wrong_line_writes_nothing(
+    topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+) -> None:
+    name, file = topic(), tmp_path / "offsets"
+    file.write_text(f"/consumers/{group}/offsets/{name}/0:12\n/brokers/ids/0:7\n")
+
+    code, _, errors = run("import-offsets", "--zkconnect", at, "--input-file", file)
+
+    assert code == 1
+    assert f"{file}:2: '/brokers/ids/0:7' is not" in errors
+    assert stored(zk, group, name) == {}
+
+
+@pytest.mark.parametrize("tool", ["import-offsets", "update-offsets", "migrate-offsets"])
+def test_offsets_of_a_live_group_are_left_alone(
+    tool: str, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+) -> None:
+    name = topic()
+    file, properties = tmp_path / "offsets", tmp_path / "consumer.properties"
+    file.write_text(f"/consumers/{group}/offsets/{name}/0:12\n")
+    properties.write_text(f"group.id={group}\nzookeeper.connect={at}\n")
+    connector = consumer(consumer_id="alive", auto_commit_enable=False)
+    connector.create_message_streams({name: 1})
+    arguments = {
+        "import-offsets": ["--zkconnect", at, "--input-file", file],
+        "update-offsets": ["latest", properties, name],
+        "migrate-offsets": ["--zookeeper", at, "--group", group, "--to", "kafka", "--execute"],
+    }[tool]
+
+    code, _, errors = run(tool, *arguments)
+
+    assert code == 1
+    assert "has live members" in errors
+    assert f"{group}_alive" in errors
+    assert stored(zk, group, name) == {}
+    if tool != "migrate-offsets":
+        assert run(tool, *arguments, "--force")[0] == 0
+        assert stored(zk, group, name) == {0: "12" if tool == "import-offsets" else "0"}
+
+
+@pytest.mark.parametrize(("where", "offset"), [("earliest", "0"), ("latest", "10")])
+def test_update_offsets_sets_an_end_of_the_log(
+    where: str, offset: str, admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+) -> None:
+    name, properties = topic(2), tmp_path / "consumer.properties"
+    properties.write_text(f"group.id={group}\nzookeeper.connect={at}\n")
+    for partition in range(2):
+        produce(admin, name, partition, numbers(0, 10))
+    set_offsets(zk, group, name, {0: 5})
+
+    code, out, _ = run("update-offsets", where, properties, name)
+
+    assert code == 0
+    assert out.splitlines() == [
+        f"updating partition 0 with new offset: {offset}",
+        f"updating partition 1 with new offset: {offset}",
+        "updated the offset for 2 partitions",
+    ]
+    assert stored(zk, group, name) == {0: offset, 1: offset}
+
+
+# ---- migrate-offsets --------------------------------------------------------------------------------
+
+
+def test_offsets_are_shown_then_copied_to_kafka_and_back(
+    admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str, config: Callable[..., ConsumerConfig]
+) -> None:
+    name = topic(2)
+    set_offsets(zk, group, name, {0: 4, 1: 6})
+    to = ["migrate-offsets", "--zookeeper", at, "--group", group, "--to"]
+
+    assert "2 of 2 offsets would be copied to kafka; --execute does it" in run(*to, "kafka")[1]
+    assert "has no offsets to copy" in run(*to, "zookeeper")[1]  # nothing was written
+    assert "2 of 2 offsets copied to kafka" in run(*to, "kafka", "--execute")[1]
+    assert "0 of 2 offsets copied" in run(*to, "kafka", "--execute")[1]  # again
+
+    set_offsets(zk, group, name, {0: 9, 1: 1})
+    code, out, _ = run(*to, "zookeeper", "--execute", "--json")
+    assert code == 1  # one was kept
+    actions = {row["partition"]: row["action"] for row in json.loads(out)["offsets"]}
+    assert actions == {0: "keep, it is further on", 1: "copy"}
+    assert stored(zk, group, name) == {0: "9", 1: "6"}
+    assert run(*to, "zookeeper", "--execute", "--allow-back")[0] == 0
+    assert stored(zk, group, name) == {0: "4", 1: "6"}
+
+
+# ---- consumer-groups, verify-rebalance --------------------------------------------------------------
+
+
+def test_groups_are_listed_described_and_deleted(
+    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
+    name = topic(2)
+    produce(admin, name, 0, numbers(0, 10))
+    busy = consumer(consumer_id="busy", auto_commit_enable=False)
+    busy.create_message_streams({name: 1})
+    idle = consumer(consumer_id="idle", auto_commit_enable=False)
+    idle.create_message_streams({})
+    set_offsets(zk, group, name, {0: 4})
+    tool = ["consumer-groups", "--zookeeper", at]
+
+    assert group in run(*tool, "--list")[1].splitlines()
+    code, out, errors = run(*tool, "--describe", "--group", group)
+    assert code == 0
+    assert errors.startswith("Note: This will only show information about consumers that use ZooKeeper")
+    assert [line.split() for line in out.splitlines()] == [
+        ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID"],
+        [name, "0", "4", "10", "6", f"{group}_busy-0"],
+        [name, "1", "-", "0", "-", f"{group}_busy-0"],
+        ["-", "-", "-", "-", "-", f"{group}_idle"],
+    ]
+    code, out, _ = run(*tool, "--delete", "--group", group)
+    assert (code, out) == (1, f"Error: Delete for group '{group}' failed because its consumers are still active.\n")
+    busy.shutdown()
+    idle.shutdown()
+    code, out, _ = run(*tool, "--delete", "--group", group)
+    assert (code, out) == (0, f"Deleted all consumer group information for group '{group}' in zookeeper.\n")
+    assert not zk.exists(f"/consumers/{group}")
+    code, out, _ = run(*tool, "--describe", "--group", group)
+    assert (code, out) == (1, f"Error: Consumer group '{group}' does not exist.\n")
+
+
+def test_verify_rebalance_finds_what_nobody_owns(
+    topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
+    name = topic(2)
+    connector = consumer()
+    connector.create_message_streams({name: 1})
+    tool = ["verify-rebalance", "--zookeeper.connect", at, "--group", group]
+
+    assert run(*tool)[:2] == (0, "Rebalance operation successful !\n")
+    zk.create(
+        f"/consumers/{group}/ids/{group}_dead", b'{"version":1,"subscription":{"%s":1},"pattern":"static"}' % b"x"
+    )
+    connector.shutdown()
+    zk.create(
+        f"/consumers/{group}/ids/{group}_a", b'{"version":1,"subscription":{"%s":1},"pattern":"static"}' % name.encode()
+    )
+    code, out, _ = run(*tool)
+    assert code == 1
+    assert out.splitlines()[-1] == "Rebalance operation failed !"
+    assert f"No owner for partition {name}-0" in out
+
+
+# ---- doctor -----------------------------------------------------------------------------------------
+
+
+def registered(zk: KazooClient, group: str, member: str, topics: dict[str, int], pattern: str = "static") -> None:
+    content = json.dumps({"version": 1, "subscription": topics, "pattern": pattern, "timestamp": "1"})
+    zk.create(f"/consumers/{group}/ids/{group}_{member}", content.encode(), ephemeral=True, makepath=True)
+
+
+def test_doctor_finds_nothing_in_a_healthy_group(
+    topic: Topic, consumer: Consumer, group: str, run: Run, at: str
+) -> None:
+    name = topic(4)
+    members = [consumer(consumer_id=letter) for letter in "ab"]
+    for member in members:
+        member.create_message_streams({name: 1})
+    wait_for(lambda: all(len(member.assignment) == 2 for member in members))
+
+    code, out, _ = run("doctor", "--zookeeper", at, "--group", group)
+
+    assert (code, out) == (0, f"group {group}: 2 members, 4 partitions owned: all is well\n")
+
+
+def test_doctor_names_each_trouble(admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:
+    name, gone = topic(12), "gone-" + group
+    produce(admin, name, 0, numbers(0, 10))
+    zk.create(f"/consumers/{group}/ids/{group}_broken", b"not json", ephemeral=True, makepath=True)
+    registered(zk, group, "a", {name: 1})
+    registered(zk, group, "b", {name: 1, gone: 1})
+    registered(zk, group, "twice", {"foo\\\\.bar": 1}, "white_list")
+    registered(zk, group, "odd", {"[a-z&&[^x]]": 1}, "white_list")
+    zk.create(f"/consumers/{group}/owners/{name}/3", f"{group}_zombie-0".encode(), ephemeral=True, makepath=True)
+    set_offsets(zk, group, name, {0: 1000, 40: 1})
+    zk.create(f"/consumers/{group}/offsets/{name}/5", b"many", makepath=True)
+    zk.create(f"/consumers/{group}/offsets/{name}/0-5", b"7", makepath=True)
+    try:
+        code, out, _ = run("doctor", "--zookeeper", at, "--group", group, "--json")
+    finally:
+        for member in zk.get_children(f"/consumers/{group}/ids"):
+            zk.delete(f"/consumers/{group}/ids/{member}")
+        zk.delete(f"/consumers/{group}/owners/{name}/3")
+
+    assert code == 1
+    found = {finding["where"]: finding["problem"] for finding in json.loads(out)["findings"]}
+    for where, problem in {
+        f"/consumers/{group}/ids/{group}_broken": "is not the registration of a consumer",
+        f"member {group}_twice": "escaped twice",
+        f"member {group}_odd": "cannot evaluate",
+        f"topic {gone}": "does not exist",
+        f"partition {name}-3": "is no member of the group",
+        f"partition {name}-4": "has no owner",
+        f"partition {name}-40": "of a partition that does not exist",
+        f"/consumers/{group}/offsets/{name}/5": "not a whole number",
+        f"/consumers/{group}/offsets/{name}/0-5": "a name of Kafka 0.7",
+    }.items():
+        assert problem in found[where], where
+    problems = [f["problem"] for f in json.loads(out)["findings"] if f["where"] == f"partition {name}-0"]
+    assert any("the offset 1000 is not in the log, which holds 0 to 10" in problem for problem in problems)
+
+
+def test_doctor_sees_members_that_deal_in_different_ways(
+    topic: Topic, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
+    name = topic(4)
+    for member in "ab":
+        registered(zk, group, member, {name: 1})
+    by_range = {0: "a", 1: "a"}
+    dealt = assign_roundrobin({name: [0, 1, 2, 3]}, {name: [f"{group}_a-0", f"{group}_b-0"]})
+    b_gets = {p.partition: "b" for p, thread in dealt.items() if thread == f"{group}_b-0" and p.partition > 1}
+    assert b_gets.keys() != {2, 3}
+    for partition, member in {**by_range, **b_gets}.items():
+        zk.create(f"/consumers/{group}/owners/{name}/{partition}", f"{group}_{member}-0".encode(), makepath=True)
+    try:
+        _, out, _ = run("doctor", "--zookeeper", at, "--group", group)
+    finally:
+        zk.delete(f"/consumers/{group}/ids", recursive=True)
+        zk.delete(f"/consumers/{group}/owners", recursive=True)
+    assert "has no owner" in out
+
+
+# ---- watch, perf, shell, console --------------------------------------------------------------------
+
+
+def test_watch_prints_lag_and_rates_where_there_is_no_terminal(
+    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    connector = consumer(consumer_id="c", auto_commit_enable=False)
+    connector.create_message_streams({name: 1})
+    set_offsets(zk, group, name, {0: 4})
+
+    code, out, _ = run("watch", "--zookeeper", at, "--group", group, "--interval", 1, "--count", 2)
+
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == f"group {group}: 1 members, 1 partitions, lag 6"
+    assert lines[1].split() == ["TOPIC", "PARTITION", "OFFSET", "LOG-END", "LAG", "CONSUMED/S", "PRODUCED/S", "OWNER"]
+    assert lines[-1].split() == [name, "0", "4", "10", "6", "0", "0", f"{group}_c-0"]
+
+
+@pytest.mark.parametrize("arrow", [[], ["--arrow"]])
+def test_consumer_perf_prints_the_old_columns(
+    arrow: list[str], admin: Any, topic: Topic, group: str, run: Run, at: str
+) -> None:
+    name = topic(2)
+    for partition in range(2):
+        produce(admin, name, partition, [b"x" * 100] * 500)
+
+    code, out, _ = run(
+        *("consumer-perf", "--zookeeper", at, "--topic", name, "--group", group),
+        *("--messages", 100_000, "--threads", 2, *arrow),
+    )
+
+    assert code == 0
+    header, row = out.splitlines()
+    assert header == "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec"
+    cells = row.split(", ")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}", cells[0])
+    assert cells[4] == "1000"
+    assert float(cells[5]) > 100
+
+
+def test_simple_consumer_shell_prints_a_partition_to_its_end(
+    zkconsumer_cluster: Cluster, admin: Any, topic: Topic, run: Run
+) -> None:
+    name = topic(2)
+    produce(admin, name, 1, numbers(0, 4))
+    shell = ["simple-consumer-shell", "--broker-list", zkconsumer_cluster.bootstrap_servers, "--topic", name]
+
+    code, out, _ = run(*shell, "--partition", 1, "--offset", 2, "--no-wait-at-logend", "--print-offsets")
+
+    end = f"Terminating. Reached the end of partition ({name}, 1) at offset 4"
+    assert (code, out.splitlines()) == (0, ["next offset = 3", "2", "next offset = 4", "3", end])
+    assert run(*shell, "--partition", 1, "--max-messages", 1)[1] == "0\n"
+    assert "does not exist" in run(*shell, "--partition", 7)[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--property", "print.key=true"], b"null\tv0\n"),
+        (["--property", "print.key=true", "--property", "key.separator=:"], b"null:v0\n"),
+        (["--property", "print.timestamp=true"], rb"CreateTime:\d+\tv0" + b"\n"),
+        (["--property", "line.separator=;"], b"v0;"),
+        (["--formatter", "kafka.tools.NoOpMessageFormatter"], b""),
+        (["--formatter", "kafka.tools.ChecksumMessageFormatter"], rb"checksum:\d+" + b"\n"),
+        (["--formatter", "kafka.tools.LoggingMessageFormatter"], b"v0\n"),
+    ],
+)
+def test_the_consoles_formatters_are_those_of_the_original(
+    arguments: list[str], line: bytes, admin: Any, topic: Topic, group: str, at: str, run: Run
+) -> None:
+    name = topic()
+    produce(admin, name, 0, [b"v0"])
+
+    code, out, errors = run(
+        *("console-consumer", "--zookeeper", at, "--group", group, "--whitelist", name, "--from-beginning"),
+        *("--max-messages", 1, *arguments),
+    )
+
+    assert code == 0
+    assert re.fullmatch(line, out.encode())
+    assert errors == "Processed a total of 1 messages\n"
+
+
+def test_a_formatter_that_does_not_exist_is_refused(run: Run, at: str) -> None:
+    code, _, errors = run(
+        *("console-consumer", "--zookeeper", at, "--topic", "t", "--formatter", "kafka.tools.DefaultMesageFormatter")
+    )
+
+    assert code == 1
+    assert "did you mean kafka.tools.DefaultMessageFormatter?" in errors
+
+
+def test_the_console_deletes_offsets_first_where_it_is_told_to(
+    admin: Any, topic: Topic, group: str, zk: KazooClient, at: str, run: Run
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 3))
+    set_offsets(zk, group, name, {0: 2})
+    console = ["console-consumer", "--zookeeper", at, "--group", group, "--topic", name, "--from-beginning"]
+
+    code, _, errors = run(*console, "--max-messages", 1)
+    assert code == 1
+    assert "Please use --delete-consumer-offsets to delete previous offsets metadata" in errors
+    assert run(*console, "--max-messages", 1, "--delete-consumer-offsets")[1] == "0\n"

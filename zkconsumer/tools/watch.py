@@ -1,0 +1,108 @@
+"""``zkconsumer watch``: a live table of a group: owners, offsets, lag and rates.
+
+A terminal is drawn anew; a file or a pipe gets a table for each look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from zkconsumer.broker import protocol
+from zkconsumer.cluster import Cluster, LogOffsets
+from zkconsumer.message import TopicPartition
+from zkconsumer.tools import common, group_state
+from zkconsumer.zookeeper import ZooKeeperSession
+
+_COLUMNS = ("TOPIC", "PARTITION", "OFFSET", "LOG-END", "LAG", "CONSUMED/S", "PRODUCED/S", "OWNER")
+
+
+def add_to(tools: Any) -> None:
+    """Add the sub-command."""
+    assert __doc__
+    parser = common.add_tool(tools, "watch", run, __doc__)
+    parser.add_argument("--zookeeper", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
+    parser.add_argument("--group", required=True)
+    parser.add_argument("--interval", type=common.positive, default=2, metavar="SECONDS", help="default: %(default)s")
+    parser.add_argument("--count", type=common.positive, metavar="N", help="looks; default: until Ctrl-C")
+    common.add_bootstrap(parser)
+    common.add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look again and again; returns the exit code."""
+    with (
+        common.zookeeper(options.zookeeper) as session,
+        common.cluster(session, options.bootstrap_server) as cluster,
+    ):
+        logs = LogOffsets(cluster.brokers, common.CLIENT_ID, timeout=10)
+        try:
+            _watch(options, session, cluster, logs)
+        except KeyboardInterrupt:
+            pass  # the usual way to end it
+        finally:
+            logs.close()
+    return 0
+
+
+def _watch(options: argparse.Namespace, session: ZooKeeperSession, cluster: Cluster, logs: LogOffsets) -> None:
+    live = _live() if not options.json else None
+    before: tuple[float, Mapping[TopicPartition, int], Mapping[TopicPartition, int]] | None = None
+    looks = 0
+    with live if live is not None else contextlib.nullcontext():
+        while True:
+            looked_at = time.monotonic()
+            state = group_state.read(session, options.group)
+            partitions = group_state.partitions_of(cluster, state.topics)
+            ends, _ = group_state.log_offsets(logs, partitions, protocol.LATEST)
+            rows = [_row(partition, state, ends, before, looked_at) for partition in partitions]
+            before = looked_at, state.offsets, ends
+            lag = sum(row[4] or 0 for row in rows)
+            title = f"group {options.group}: {len(state.sessions)} members, {len(rows)} partitions, lag {lag:,}"
+            if options.json:
+                named = [dict(zip(map(str.lower, _COLUMNS), row, strict=True)) for row in rows]
+                common.print_json({"group": options.group, "members": sorted(state.sessions), "partitions": named})
+            elif live is not None:
+                table = common.rich_table(_COLUMNS, [["-" if c is None else str(c) for c in row] for row in rows])
+                table.title = title
+                live.update(table, refresh=True)
+            else:
+                print(title)
+                common.print_table(_COLUMNS, rows)
+            sys.stdout.flush()
+            looks += 1
+            if looks == options.count:
+                return
+            time.sleep(max(0.0, looked_at + options.interval - time.monotonic()))
+
+
+def _row(
+    partition: TopicPartition,
+    state: group_state.GroupState,
+    ends: Mapping[TopicPartition, int],
+    before: tuple[float, Mapping[TopicPartition, int], Mapping[TopicPartition, int]] | None,
+    now: float,
+) -> tuple[Any, ...]:
+    offset, end = state.offsets.get(partition), ends.get(partition)
+    if offset is not None and offset < 0:
+        offset = None
+    rates: list[int | None] = [None, None]
+    if before is not None:
+        then, offsets, old_ends = before
+        for index, (current, old) in enumerate(((offset, offsets.get(partition)), (end, old_ends.get(partition)))):
+            if current is not None and old is not None and old >= 0:
+                rates[index] = round((current - old) / (now - then))
+    lag = None if offset is None or end is None else end - offset
+    return (*partition, offset, end, lag, *rates, state.owners.get(partition))
+
+
+def _live() -> Any:
+    if not sys.stdout.isatty() or common.rich_table((), ()) is None:
+        return None
+    from rich.live import Live
+
+    return Live(auto_refresh=False, screen=False)
