@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
-from collections.abc import Iterable, Mapping, Set
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Set
 from types import TracebackType
 
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
@@ -27,6 +29,7 @@ from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import FetchSettings, PartitionTopicInfo
 from zkconsumer.log import get_logger
 from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
+from zkconsumer.metrics import MetricName, Metrics
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
@@ -239,6 +242,11 @@ class ZookeeperConsumerConnector:
         """Records that are not fetched yet, of each partition; -1 where that is not known yet."""
         return {info.partition: info.lag for info in self._parts.fetchers.infos} if self._parts else {}
 
+    @property
+    def metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
+        """What was counted and timed so far; see ``zkconsumer.metrics``. Empty before there are streams."""
+        return self._parts.metrics.snapshot() if self._parts else {}
+
 
 def create_consumer(config: ConsumerConfig) -> ZookeeperConsumerConnector:
     """Return a consumer; it joins the group when its streams are created."""
@@ -265,8 +273,14 @@ class _Running:
     ) -> None:
         assert config.client_id is not None
         self._config = config
+        self.metrics = Metrics()
         self.member = GroupMember(
-            config, registration, self, auto_commit=config.auto_commit_enable, user_listener=listener
+            config,
+            registration,
+            self,
+            auto_commit=config.auto_commit_enable,
+            user_listener=listener,
+            metrics=self.metrics,
         )
         self.fetchers = ConsumerFetcherManager(
             self.member.consumer_id,
@@ -279,6 +293,7 @@ class _Running:
                 socket_timeout=config.socket_timeout_ms / 1000,
                 receive_buffer=config.socket_receive_buffer_bytes,
                 backoff=config.refresh_leader_backoff_ms / 1000,
+                metrics=self.metrics,
             ),
             self.member.cluster.brokers,
             num_fetchers=config.num_consumer_fetchers,
@@ -305,6 +320,7 @@ class _Running:
                     check_crcs=config.check_crcs,
                     refetch=self.fetchers.refetch,
                     on_reset=self.member.allow_back,
+                    on_consumed=self._count,
                 )
                 self._queues[name, thread] = queue
                 self._by_thread[name, thread] = stream
@@ -312,6 +328,7 @@ class _Running:
         self._threads: dict[TopicPartition, str] = {}
         self._closing = threading.RLock()
         self._closed = False
+        self.metrics.gauges(self._gauges)
 
     def start(self) -> None:
         self.fetchers.start_connections()
@@ -347,6 +364,35 @@ class _Running:
         for stream in self._by_thread.values():
             positions.update(stream.positions(handed_out=handed_out))
         return self._begun(positions, self.fetchers.infos)
+
+    # ---- metrics, by any thread ----
+
+    def _count(self, partition: TopicPartition, messages: int) -> None:
+        for tags in ({}, {"topic": partition.topic}):
+            self.metrics.meter(
+                "kafka.consumer", "ConsumerTopicMetrics", "MessagesPerSec", clientId=self._config.client_id, **tags
+            ).mark(messages)
+
+    def _gauges(self) -> Iterator[tuple[MetricName, float]]:
+        group, connector, manager = "kafka.consumer", "ZookeeperConsumerConnector", "ConsumerFetcherManager"
+        client = {"clientId": self._config.client_id}
+        member = {**client, "groupId": self._config.group_id}
+        for (topic, thread), queue in self._queues.items():
+            yield MetricName.of(group, connector, "FetchQueueSize", **client, topic=topic, threadId=thread), len(queue)
+        owned = Counter(partition.topic for partition in self.member.assignment)
+        yield MetricName.of(group, connector, "OwnedPartitionsCount", **member), owned.total()
+        for topic, count in owned.items():
+            yield MetricName.of(group, connector, "OwnedPartitionsCount", **member, topic=topic), count
+        since = self.member.unbalanced_since
+        unbalanced = 0.0 if since is None else time.monotonic() - since
+        yield MetricName.of(group, connector, "UnbalancedSeconds", **client), unbalanced
+        infos = self.fetchers.infos
+        yield MetricName.of(group, manager, "MaxLag", **client), max((i.lag for i in infos if i.lag > 0), default=0)
+        yield MetricName.of(group, manager, "MinFetchRate", **client), self.fetchers.min_fetch_rate
+        for info in infos:
+            topic, number = info.partition
+            tags = {**client, "topic": topic, "partition": number}
+            yield MetricName.of("kafka.server", "FetcherLagMetrics", "ConsumerLag", **tags), info.lag
 
     # ---- PartitionHandler, in the member's thread ----
 

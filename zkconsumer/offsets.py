@@ -5,7 +5,7 @@ Source: Kafka 1.1 ZookeeperConsumerConnector.commitOffsets, commitOffsetToZooKee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from zkconsumer.broker.coordinator import GroupCoordinator
@@ -84,9 +84,18 @@ class ZooKeeperOffsets:
 
     Args:
         rewrite_unchanged: write also what is stored already, so that monitors see a live group by the znodes' age.
+        on_commit: told how many offsets were sent.
     """
 
-    def __init__(self, session: ZooKeeperSession, group: str, *, rewrite_unchanged: bool = False) -> None:
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        group: str,
+        *,
+        rewrite_unchanged: bool = False,
+        on_commit: Callable[[int], object] = int,
+    ) -> None:
+        self._on_commit = on_commit
         self._session = session
         self._rewrite_unchanged = rewrite_unchanged
         self._paths = GroupPaths(group)
@@ -160,6 +169,7 @@ class ZooKeeperOffsets:
             if not self._never_back.admits(partition, offset, stored, may_go_back):
                 continue
             writes.append((partition, offset, version))
+        self._on_commit(len(writes))
         refused = {p: o for p, o, version in writes if version < 0 and not self._create(p, o)}
         updates = [write for write in writes if write[2] >= 0]
         versions = self._session.set_many([(self._paths.offset(p), b"%d" % o, v) for p, o, v in updates])
@@ -180,10 +190,15 @@ class ZooKeeperOffsets:
 
 
 class KafkaOffsets:
-    """Reads and writes offsets in Kafka, where each commit names every partition (KAFKA-1510)."""
+    """Reads and writes offsets in Kafka, where each commit names every partition (KAFKA-1510).
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    Args:
+        on_commit: told how many offsets were sent.
+    """
+
+    def __init__(self, coordinator: GroupCoordinator, on_commit: Callable[[int], object] = int) -> None:
         self._coordinator = coordinator
+        self._on_commit = on_commit
         self._stored: dict[TopicPartition, int] = {}
         self._never_back = _NeverBack(get_logger("zkconsumer.offsets", group=coordinator.group))
 
@@ -212,6 +227,7 @@ class KafkaOffsets:
             for partition, offset in offsets.items()
             if self._never_back.admits(partition, offset, self._stored[partition], may_go_back)
         }
+        self._on_commit(len(writes))
         refused = self._coordinator.commit_offsets(writes) if writes else {}
         self._stored.update({p: offset for p, offset in writes.items() if p not in refused})
         self._never_back.settle(offsets.keys() - refused.keys())

@@ -35,6 +35,7 @@ class _Piece:
     partition: TopicPartition
     starts: Callable[[int], int]
     size: int
+    rows: int
     next_offset: int
     waiting: deque[Any]
 
@@ -68,6 +69,7 @@ class KafkaStream:
         check_crcs: bool,
         refetch: Callable[[PartitionQueue, TopicPartition, int], None],
         on_reset: Callable[[TopicPartition], object],
+        on_consumed: Callable[[TopicPartition, int], object],
     ) -> None:
         self.topic = topic
         self.client_id = client_id
@@ -77,6 +79,7 @@ class KafkaStream:
         self._check_crcs = check_crcs
         self._refetch = refetch
         self._on_reset = on_reset
+        self._on_consumed = on_consumed
         self._lock = threading.Lock()  # guards what follows, for a few assignments at a time
         self._positions: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -223,6 +226,8 @@ class KafkaStream:
                 piece, self._piece = self._piece, None
                 if piece is not None:
                     self._positions[piece.partition] = piece.next_offset
+            if piece is not None and piece.rows:
+                self._on_consumed(piece.partition, piece.rows)
             piece = self._next_piece()
             if piece is None:
                 self._begin_chunk(read)
@@ -290,6 +295,7 @@ class KafkaStream:
                 chunk.partition,
                 lambda i, messages=messages: messages[i].offset,  # type: ignore[misc]
                 len(messages),
+                len(messages),
                 next_offset,
                 deque(messages),
             )
@@ -298,7 +304,7 @@ class KafkaStream:
 
 def _end_of(queue: PartitionQueue, chunk: Chunk) -> _Piece:
     """An empty piece that moves the position over what has no rows: markers, aborted or compacted records."""
-    return _Piece(queue, chunk.partition, lambda _index: chunk.next_offset, 0, chunk.next_offset, deque())
+    return _Piece(queue, chunk.partition, lambda _index: chunk.next_offset, 0, 0, chunk.next_offset, deque())
 
 
 class _Batches:
@@ -322,6 +328,7 @@ class _Batches:
                 chunk.partition,
                 lambda _index, first=first: first,  # type: ignore[misc]
                 1,
+                batch.num_rows,
                 next_offset,
                 deque([batch]),
             )

@@ -373,7 +373,7 @@ def test_closing_twice_and_before_connecting_is_fine(channel: Callable[..., Brok
     [("h:1", ("h", 1)), (" h:1 ", ("h", 1)), ("[::1]:9092", ("::1", 9092)), ("10.0.0.1:65535", ("10.0.0.1", 65535))],
 )
 def test_an_address_is_host_and_port(text: str, endpoint: tuple[str, int]) -> None:
-    assert Endpoint.parse(text) == endpoint
+    assert Endpoint.parse(text) == Endpoint(*endpoint)
 
 
 @pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:x", "h:-1", "h:1:"])

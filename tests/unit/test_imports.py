@@ -32,7 +32,7 @@ ORDER = [
     ["rebalance"],
     ["fetcher"],
     ["stream"],
-    ["consumer", "simple_consumer"],
+    ["consumer", "simple_consumer", "prometheus"],
     ["spark"],
     ["topology"],
     ["devcluster"],

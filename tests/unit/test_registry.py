@@ -315,7 +315,10 @@ def broker(**content: object) -> bytes:
     ids=["v1", "v2", "v3", "v4", "v5", "first of two", "misleading name"],
 )
 def test_a_broker_of_every_version_is_read(data: bytes, endpoint: tuple[str, int]) -> None:
-    assert registry.parse_broker("1", data) == endpoint
+    found = registry.parse_broker("1", data)
+
+    assert (found.host, found.port) == endpoint
+    assert found.tells_versions is (json.loads(data)["version"] >= 3)  # those of 0.10 and later do
 
 
 def test_a_broker_without_plaintext_is_refused_with_a_remedy() -> None:

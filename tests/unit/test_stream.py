@@ -52,6 +52,7 @@ class Fed:
             check_crcs=self.check_crcs,
             refetch=lambda *what: self.refetched.append(what),
             on_reset=self.resets.append,
+            on_consumed=lambda _partition, _messages: None,
         )
 
     def acquire(self, partition: TopicPartition = P0, offset: int = 0) -> Fed:

@@ -127,6 +127,13 @@ class ConsumerFetcherManager:
             return list(self._infos.values())
 
     @property
+    def min_fetch_rate(self) -> float:
+        """Requests per second of the fetcher that makes the fewest."""
+        with self._lock:
+            fetchers = list(self._fetchers.values())
+        return min((fetcher.request_rate for fetcher in fetchers), default=0.0)
+
+    @property
     def no_leader_partitions(self) -> set[TopicPartition]:
         """Partitions whose leader is being looked for."""
         return self._leader_finder.no_leader_partitions

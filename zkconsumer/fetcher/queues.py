@@ -58,6 +58,11 @@ class StreamQueue:
         queue.on_room()
         return queue, chunk
 
+    def __len__(self) -> int:
+        """Chunks that wait, in all queues of the stream."""
+        with self._lock:
+            return sum(len(queue._chunks) for queue in self._ready)
+
     @property
     def is_closed(self) -> bool:
         """Whether nothing will come any more."""

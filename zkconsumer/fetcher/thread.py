@@ -28,6 +28,7 @@ from zkconsumer.fetcher.decode import NO_LIMIT, Chunk, native
 from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.metrics import Metrics
 
 RESET = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
 
@@ -55,6 +56,7 @@ class FetchSettings:
     socket_timeout: float = 30.0
     receive_buffer: int = -1
     backoff: float = 0.2
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +88,37 @@ class PartitionTopicInfo:
         return -1 if self.high_watermark < 0 else max(0, self.high_watermark - self.fetch_offset)
 
 
+class _FetcherMetrics:
+    """What is counted of the talk with one broker."""
+
+    def __init__(self, metrics: Metrics, client_id: str, endpoint: Endpoint) -> None:
+        where = {"clientId": client_id, "brokerHost": endpoint.host, "brokerPort": endpoint.port}
+        both = ({"clientId": client_id}, where)
+        talk = "kafka.consumer", "FetchRequestAndResponseMetrics"
+        self._metrics, self._client_id = metrics, client_id
+        self.requests = metrics.meter("kafka.server", "FetcherStats", "RequestsPerSec", **where)
+        self._bytes = metrics.meter("kafka.server", "FetcherStats", "BytesPerSec", **where)
+        self._times = [metrics.timer(*talk, "FetchRequestRateAndTimeMs", **tags) for tags in both]
+        self._sizes = [metrics.histogram(*talk, "FetchResponseSize", **tags) for tags in both]
+        self._throttles = [metrics.timer(*talk, "FetchRequestThrottleRateAndTimeMs", **tags) for tags in both]
+
+    def fetched(self, seconds: float, size: int, throttled: float) -> None:
+        """A request was answered."""
+        self.requests.mark()
+        self._bytes.mark(size)
+        for time_, size_, throttle in zip(self._times, self._sizes, self._throttles, strict=True):
+            time_.update(seconds)
+            size_.update(size)
+            throttle.update(throttled)
+
+    def enqueued(self, topic: str, size: int) -> None:
+        """Records were put into a queue."""
+        for tags in ({}, {"topic": topic}):
+            self._metrics.meter(
+                "kafka.consumer", "ConsumerTopicMetrics", "BytesPerSec", clientId=self._client_id, **tags
+            ).mark(size)
+
+
 class ConsumerFetcherThread:
     """One thread, one connection, one request at a time.
 
@@ -113,6 +146,7 @@ class ConsumerFetcherThread:
             endpoint, settings.client_id, timeout=settings.socket_timeout, receive_buffer=settings.receive_buffer
         )
         self._throttle = Throttle(settings.socket_timeout)
+        self._metrics = _FetcherMetrics(settings.metrics, settings.client_id, endpoint)
         self._lock = threading.Lock()  # guards the map; never held during I/O
         self._partition_map: dict[TopicPartition, PartitionTopicInfo] = {}
         self._wakeup = threading.Event()
@@ -155,6 +189,11 @@ class ConsumerFetcherThread:
             for info in infos:
                 if self._partition_map.get(info.partition) is info:
                     del self._partition_map[info.partition]
+
+    @property
+    def request_rate(self) -> float:
+        """Requests per second of late."""
+        return self._metrics.requests.one_minute_rate
 
     @property
     def infos(self) -> list[PartitionTopicInfo]:
@@ -237,9 +276,12 @@ class ConsumerFetcherThread:
             larger={info.partition: info.max_bytes for info in wanted if info.max_bytes},
             read_committed=self._settings.read_committed,
         )
+        asked_at = time.monotonic()
         with self._channel.exchange(request) as frame:
+            size = frame.left
             answer = protocol.read_fetch_answer(frame, request.API_VERSION)
         self._throttle.note(answer.throttle_time_ms)
+        self._metrics.fetched(time.monotonic() - asked_at, size, answer.throttle_time_ms / 1000)
         if answer.error_code:
             raise RetriableError(f"broker {self.endpoint} refused a fetch with error {answer.error_code}")
         return answer.partitions
@@ -271,6 +313,7 @@ class ConsumerFetcherThread:
             return self._nothing_complete(info, data)
         chunk = Chunk(info.partition, info.fetch_offset, next_offset, data.records, data.aborted, info.until)
         info.queue.put(chunk)
+        self._metrics.enqueued(info.partition.topic, chunk.nbytes)
         info.fetch_offset = next_offset
         info.max_bytes = 0
         with self._lock:

@@ -97,6 +97,7 @@ class ZKRebalancerListener:
     Args:
         commit_interval: seconds between periodic commits of ``handler.consumed()``; None for none.
         user_listener: told of each rebalance.
+        on_rebalance: told the seconds that each try took.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class ZKRebalancerListener:
         *,
         commit_interval: float | None,
         user_listener: ConsumerRebalanceListener | None = None,
+        on_rebalance: Callable[[float], object] = float,
     ) -> None:
         self.assignment: Assignment = {}
         self.rebalances = 0
@@ -125,6 +127,7 @@ class ZKRebalancerListener:
         self._handler = handler
         self._events = events
         self._commit_interval = commit_interval
+        self._on_rebalance = on_rebalance
         self._paths = GroupPaths(config.group_id)
         self._ownership = Ownership(session, self._paths, consumer_id)
         self._context = AssignmentContext(config, consumer_id, registration, session, cluster)
@@ -343,6 +346,8 @@ class ZKRebalancerListener:
         except ZkConsumerError as error:
             self._failed(error)
             return
+        finally:
+            self._on_rebalance(time.monotonic() - started)
         if self._stopping:
             return
         if blocker is not None:

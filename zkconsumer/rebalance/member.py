@@ -17,6 +17,7 @@ from zkconsumer.cluster import BootstrapCluster, Cluster, ZooKeeperCluster, pars
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.message import TopicPartition
+from zkconsumer.metrics import Metrics
 from zkconsumer.offsets import DualOffsets, KafkaOffsets, Offsets, ZooKeeperOffsets
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.listener import PartitionHandler, ZKRebalancerListener
@@ -35,6 +36,7 @@ class GroupMember:
         handler: told of partitions that come and go.
         auto_commit: store ``handler.consumed()`` every ``auto.commit.interval.ms``.
         user_listener: told of each rebalance.
+        metrics: where it is counted.
     """
 
     def __init__(
@@ -45,8 +47,10 @@ class GroupMember:
         *,
         auto_commit: bool,
         user_listener: ConsumerRebalanceListener | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.config = config
+        self.metrics = metrics or Metrics()
         self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.session = ZooKeeperSession(
@@ -78,6 +82,9 @@ class GroupMember:
             events,
             commit_interval=config.auto_commit_interval_ms / 1000 if auto_commit else None,
             user_listener=user_listener,
+            on_rebalance=self.metrics.timer(
+                "kafka.consumer", "ZookeeperConsumerConnector", "RebalanceRateAndTime", clientId=config.client_id
+            ).update,
         )
 
     def _patience(self, milliseconds: int) -> float:
@@ -87,11 +94,23 @@ class GroupMember:
     def _new_offsets(self, storage: str, dual_commit: bool) -> Offsets:
         config = self.config
         assert config.client_id is not None
-        zookeeper = ZooKeeperOffsets(self.session, config.group_id, rewrite_unchanged=config.offsets_commit_unchanged)
+
+        def commits(where: str) -> Callable[[int], object]:
+            name = f"{where}CommitsPerSec"
+            meter = self.metrics.meter("kafka.consumer", "ZookeeperConsumerConnector", name, clientId=config.client_id)
+            return meter.mark
+
+        zookeeper = ZooKeeperOffsets(
+            self.session,
+            config.group_id,
+            rewrite_unchanged=config.offsets_commit_unchanged,
+            on_commit=commits("ZooKeeper"),
+        )
         if storage == "zookeeper":
             return zookeeper
         timeout = self._patience(config.offsets_channel_socket_timeout_ms)
-        kafka = KafkaOffsets(GroupCoordinator(config.group_id, self.cluster.brokers, config.client_id, timeout=timeout))
+        coordinator = GroupCoordinator(config.group_id, self.cluster.brokers, config.client_id, timeout=timeout)
+        kafka = KafkaOffsets(coordinator, on_commit=commits("Kafka"))
         return DualOffsets(kafka, zookeeper) if dual_commit else kafka
 
     def start(self) -> None:

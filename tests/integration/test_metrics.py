@@ -1,0 +1,111 @@
+"""Metrics by the names of the original, and as Prometheus reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from support import numbers, produce, take, wait_for, wait_until_equal
+
+from zkconsumer import ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.prometheus import ConsumerCollector
+
+Topic = Callable[..., str]
+Consumer = Callable[..., ZookeeperConsumerConnector]
+
+
+@pytest.fixture
+def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
+    return zkconsumer_cluster.admin
+
+
+def by_mbean(connector: ZookeeperConsumerConnector) -> dict[str, dict[str, float]]:
+    return {str(name): dict(values) for name, values in connector.metrics.items()}
+
+
+def test_the_mbeans_of_the_original_are_there(admin: Any, topic: Topic, consumer: Consumer, group: str) -> None:
+    name = topic(2)
+    connector = consumer(client_id="c", consumer_id="m", fetch_message_max_bytes=1000, queued_max_message_chunks=1)
+    assert connector.metrics == {}
+    [stream] = connector.create_message_streams({name: 1})[name]
+    for partition in range(2):
+        for _ in range(5):
+            produce(admin, name, partition, [b"x" * 900])
+    consumers, servers, connectors = "kafka.consumer:type=", "kafka.server:type=", "ZookeeperConsumerConnector"
+    queue = f"{consumers}{connectors},name=FetchQueueSize,clientId=c,topic={name},threadId={group}_m-0"
+    wait_for(lambda: by_mbean(connector)[queue]["Value"] >= 2, what="each partition has something in its queue")
+
+    take(stream, 10)
+    connector.commit_offsets()
+
+    found = by_mbean(connector)
+    assert found[f"{consumers}{connectors},name=OwnedPartitionsCount,clientId=c,groupId={group}"] == {"Value": 2}
+    owned = f"{consumers}{connectors},name=OwnedPartitionsCount,clientId=c,groupId={group},topic={name}"
+    assert found[owned] == {"Value": 2}
+    assert found[f"{consumers}{connectors},name=ZooKeeperCommitsPerSec,clientId=c"]["Count"] == 2
+    assert found[f"{consumers}{connectors},name=RebalanceRateAndTime,clientId=c"]["Count"] >= 1
+    assert found[f"{consumers}{connectors},name=UnbalancedSeconds,clientId=c"] == {"Value": 0}
+    assert found[f"{consumers}ConsumerFetcherManager,name=MaxLag,clientId=c"] == {"Value": 0}
+    assert found[f"{consumers}ConsumerFetcherManager,name=MinFetchRate,clientId=c"]["Value"] >= 0
+    for partition in range(2):
+        lag = f"{servers}FetcherLagMetrics,name=ConsumerLag,clientId=c,topic={name},partition={partition}"
+        assert found[lag] == {"Value": 0}
+    for suffix in ("", f",topic={name}"):
+        assert found[f"{consumers}ConsumerTopicMetrics,name=MessagesPerSec,clientId=c{suffix}"]["Count"] == 9
+        assert found[f"{consumers}ConsumerTopicMetrics,name=BytesPerSec,clientId=c{suffix}"]["Count"] > 9000
+    requests = [mbean for mbean in found if mbean.startswith(f"{servers}FetcherStats,name=RequestsPerSec,clientId=c,")]
+    assert all(re.search(r",brokerHost=[^,]+,brokerPort=\d+$", mbean) for mbean in requests)
+    assert sum(found[mbean]["Count"] for mbean in requests) >= 10
+    times = found[f"{consumers}FetchRequestAndResponseMetrics,name=FetchRequestRateAndTimeMs,clientId=c"]
+    assert 0 < times["Min"] <= times["50thPercentile"] <= times["99thPercentile"] <= times["Max"]
+    assert found[f"{consumers}FetchRequestAndResponseMetrics,name=FetchResponseSize,clientId=c"]["Max"] > 900
+
+
+def test_the_lag_of_a_partition_goes_with_it(topic: Topic, consumer: Consumer) -> None:
+    """Source: Kafka 1.1 AbstractFetcherThreadTest.testConsumerLagRemovedWithPartition."""
+    name = topic(2)
+    one = consumer(consumer_id="one")
+    one.create_message_streams({name: 1})
+
+    def lags() -> int:
+        return sum("ConsumerLag" in mbean for mbean in by_mbean(one))
+
+    assert lags() == 2
+    two = consumer(consumer_id="two")
+    two.create_message_streams({name: 1})
+    wait_until_equal(lags, 1)
+
+
+def test_two_consumers_of_one_client_id_count_for_themselves(admin: Any, topic: Topic, consumer: Consumer) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    one, two = consumer(client_id="same"), consumer(client_id="same", group_id="other-" + name)
+    [stream] = one.create_message_streams({name: 1})[name]
+    two.create_message_streams({})
+    take(stream, 10)
+    one.commit_offsets()
+
+    commits = "kafka.consumer:type=ZookeeperConsumerConnector,name=ZooKeeperCommitsPerSec,clientId=same"
+    assert (by_mbean(one)[commits]["Count"], by_mbean(two)[commits]["Count"]) == (1, 0)
+
+
+def test_prometheus_reads_them(admin: Any, topic: Topic, consumer: Consumer, group: str) -> None:
+    name = topic()
+    connector = consumer(client_id="c")
+    connector.create_message_streams({name: 1})
+    registry = CollectorRegistry()
+    registry.register(ConsumerCollector(connector))
+
+    text = generate_latest(registry).decode()
+
+    owned = "kafka_consumer_ZookeeperConsumerConnector_OwnedPartitionsCount"
+    assert f'{owned}{{clientId="c",groupId="{group}"}} 1.0' in text
+    assert f'{owned}{{clientId="c",groupId="{group}",topic="{name}"}} 1.0' in text
+    assert re.search(
+        r'kafka_consumer_ZookeeperConsumerConnector_RebalanceRateAndTime_Count_total\{clientId="c"\} [1-9]', text
+    )
+    assert text.count(f"# TYPE {owned} gauge") == 1

@@ -1,0 +1,172 @@
+"""What a consumer counts and times, by the names that the original has in JMX.
+
+One consumer has one ``Metrics``; nothing is global, so nothing outlives it or is shared by accident (KAFKA-1567,
+KAFKA-3632). Whoever wants to show them reads ``snapshot``; ``zkconsumer.prometheus`` is one such reader.
+
+Source: Kafka 1.1 kafka.metrics.KafkaMetricsGroup, com.yammer.metrics.core.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, Protocol, TypeVar
+
+_TICK = 5.0
+_ALPHA = 1 - math.exp(-_TICK / 60)
+
+#: Values that percentiles are taken over.
+_SAMPLES = 1028
+
+
+_T = TypeVar("_T", "Meter", "Histogram", "Timer")
+
+
+class MetricName(NamedTuple):
+    """Group, type, name and tags of an MBean."""
+
+    group: str
+    type: str
+    name: str
+    tags: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        """The MBean's name; tags with an empty value are left out."""
+        tags = "".join(f",{key}={value}" for key, value in self.tags if value)
+        return f"{self.group}:type={self.type},name={self.name}{tags}"
+
+    @classmethod
+    def of(cls, group: str, type_: str, name: str, **tags: object) -> MetricName:
+        """Return the name with these tags."""
+        return cls(group, type_, name, tuple((key, str(value)) for key, value in tags.items()))
+
+
+class MetricsSource(Protocol):
+    """Anything with metrics, such as a ``ZookeeperConsumerConnector``."""
+
+    @property
+    def metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
+        """Attributes by metric: ``Value`` of a gauge; ``Count``, ``OneMinuteRate`` and so on of the others."""
+
+
+class Meter:
+    """How often something happens; rates are per second."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # for a few additions
+        self.count = 0
+        self._started = self._ticked = time.monotonic()
+        self._uncounted = 0
+        self._rate: float | None = None
+
+    def mark(self, count: int = 1) -> None:
+        """It happened so often."""
+        with self._lock:
+            self._tick()
+            self.count += count
+            self._uncounted += count
+
+    @property
+    def one_minute_rate(self) -> float:
+        """The rate of late: what is older than a minute hardly counts."""
+        with self._lock:
+            self._tick()
+            return self._rate or 0.0
+
+    def values(self) -> dict[str, float]:
+        """Return the attributes."""
+        elapsed = max(time.monotonic() - self._started, 1e-9)
+        return {"Count": self.count, "MeanRate": self.count / elapsed, "OneMinuteRate": self.one_minute_rate}
+
+    def _tick(self) -> None:
+        ticks = int((time.monotonic() - self._ticked) // _TICK)
+        if ticks <= 0:
+            return
+        self._ticked += ticks * _TICK
+        rate, self._uncounted = self._uncounted / _TICK, 0
+        self._rate = rate if self._rate is None else self._rate + _ALPHA * (rate - self._rate)
+        self._rate *= (1 - _ALPHA) ** (ticks - 1)
+
+
+class Histogram:
+    """How large something is; percentiles are those of the last thousand."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._last: deque[float] = deque(maxlen=_SAMPLES)
+
+    def update(self, value: float) -> None:
+        """Take a value."""
+        with self._lock:
+            self._count += 1
+            self._last.append(value)
+
+    def values(self) -> dict[str, float]:
+        """Return the attributes."""
+        with self._lock:
+            count, last = self._count, sorted(self._last)
+        if not last:
+            return {"Count": 0}
+        at = {f"{share * 100:g}thPercentile": last[int(share * (len(last) - 1))] for share in (0.5, 0.75, 0.95, 0.99)}
+        return {"Count": count, "Min": last[0], "Max": last[-1], "Mean": sum(last) / len(last), **at}
+
+
+class Timer:
+    """How long something takes, in milliseconds, and how often it happens."""
+
+    def __init__(self) -> None:
+        self._meter = Meter()
+        self._histogram = Histogram()
+
+    def update(self, seconds: float) -> None:
+        """It took so long."""
+        self._meter.mark()
+        self._histogram.update(seconds * 1000)
+
+    def values(self) -> dict[str, float]:
+        """Return the attributes."""
+        return {**self._histogram.values(), **self._meter.values()}
+
+
+class Metrics:
+    """The metrics of one consumer; any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._metrics: dict[MetricName, Meter | Histogram | Timer] = {}
+        self._gauges: list[Callable[[], Iterator[tuple[MetricName, float]]]] = []
+
+    def meter(self, group: str, type_: str, name: str, **tags: object) -> Meter:
+        """Return the meter of that name."""
+        return self._get(Meter, MetricName.of(group, type_, name, **tags))
+
+    def histogram(self, group: str, type_: str, name: str, **tags: object) -> Histogram:
+        """Return the histogram of that name."""
+        return self._get(Histogram, MetricName.of(group, type_, name, **tags))
+
+    def timer(self, group: str, type_: str, name: str, **tags: object) -> Timer:
+        """Return the timer of that name."""
+        return self._get(Timer, MetricName.of(group, type_, name, **tags))
+
+    def gauges(self, read: Callable[[], Iterator[tuple[MetricName, float]]]) -> None:
+        """Have ``read`` asked for the values of some gauges at each snapshot; those it leaves out are gone."""
+        self._gauges.append(read)
+
+    def snapshot(self) -> dict[MetricName, dict[str, float]]:
+        """Return all metrics as they are now."""
+        with self._lock:
+            metrics = dict(self._metrics)
+        values = {name: metric.values() for name, metric in metrics.items()}
+        for read in self._gauges:
+            values.update({name: {"Value": value} for name, value in read()})
+        return values
+
+    def _get(self, kind: type[_T], name: MetricName) -> _T:
+        with self._lock:
+            metric = self._metrics.setdefault(name, kind())
+        assert isinstance(metric, kind)
+        return metric

@@ -1,0 +1,51 @@
+"""A collector for prometheus_client (the extra ``prometheus``): a consumer's metrics under names of Prometheus.
+
+::
+
+    from prometheus_client import REGISTRY, start_http_server
+    REGISTRY.register(ConsumerCollector(consumer))
+    start_http_server(8000)
+
+``kafka.consumer:type=ConsumerFetcherManager,name=MaxLag,clientId=c`` becomes
+``kafka_consumer_ConsumerFetcherManager_MaxLag{clientId="c"}``; attributes other than ``Value`` are appended, and
+``Count`` becomes a counter that ends in ``_total``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from zkconsumer.metrics import MetricsSource
+
+
+class ConsumerCollector(Collector):  # type: ignore[misc]
+    """Reads the metrics of some consumers at each scrape."""
+
+    def __init__(self, *consumers: MetricsSource) -> None:
+        self._consumers = consumers
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """Yield a family for each attribute of each metric."""
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for consumer in self._consumers:
+            for name, attributes in consumer.metrics.items():
+                tags = [(key, value) for key, value in name.tags if value]
+                for attribute, value in attributes.items():
+                    end = "" if attribute == "Value" else f"_{attribute}"
+                    plain = re.sub(r"\W", "_", f"{name.group}_{name.type}_{name.name}{end}")
+                    # One family has one set of labels: JMX has the same name with and without some.
+                    key = "/".join([plain, *(tag for tag, _ in tags)])
+                    if key not in families:
+                        kind = CounterMetricFamily if attribute == "Count" else GaugeMetricFamily
+                        families[key] = kind(plain, str(name), labels=[tag for tag, _ in tags])
+                    families[key].add_metric([value for _, value in tags], value)
+        merged: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for family in families.values():
+            merged.setdefault(family.name, family)
+            if merged[family.name] is not family:
+                merged[family.name].samples += family.samples
+        yield from merged.values()
