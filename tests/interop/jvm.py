@@ -6,19 +6,26 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from zkconsumer.devcluster.jars import resolve
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.devcluster.process import ServerProcess
-from zkconsumer.devcluster.servers import java_command, write_properties
+from zkconsumer.devcluster.servers import java_command, kafka_jars, write_properties
 
 #: The last release that had the old consumer.
-COORDINATE = "org.apache.kafka:kafka_2.11:1.1.1"
+LAST = "1.1.1"
 #: Bytes of a value of the load.
 WIDTH = 16
 
 # exec keeps the process id, so that signals meet the consumer itself.
 _INTO_FILE = 'out=$1; shift; exec "$@" >"$out"'
-_FAILURES = ("can't rebalance after", "Traceback", "Error processing message", " ERROR ", " FATAL ")
+_FAILURES = (
+    "can't rebalance after",
+    "Can't parse json",
+    "error constructing TopicCount",
+    "Traceback",
+    "Error processing message",
+    " ERROR ",
+    " FATAL ",
+)
 # Spark's own workers complain on a busy machine, and are started again.
 _SPARK_FAILURES = ("can't rebalance after", " ERROR zkconsumer")
 
@@ -74,12 +81,24 @@ def jvm_consumer(name: str, folder: Path, properties: Mapping[str, object], topi
     return _jvm("kafka.tools.ConsoleConsumer", name, folder, _console_arguments(name, folder, properties, topic))
 
 
-def jvm_filter(option: str, expression: str) -> Maker:
+def jvm_filter(option: str, expression: str, release: str = LAST) -> Maker:
     """Return a maker of JVM console consumers with ``--whitelist`` or ``--blacklist`` and a regular expression."""
 
     def make(name: str, folder: Path, properties: Mapping[str, object], topic: str) -> ChildConsumer:
         _, at, _, _, *others = _console_arguments(name, folder, properties, topic)
-        return _jvm("kafka.tools.ConsoleConsumer", name, folder, ["--zookeeper", at, option, expression, *others])
+        arguments = ["--zookeeper", at, option, expression, *others]
+        return _jvm("kafka.tools.ConsoleConsumer", name, folder, arguments, release)
+
+    return make
+
+
+def our_filter(option: str, expression: str) -> Maker:
+    """Return a maker of our console consumers with the same."""
+
+    def make(name: str, folder: Path, properties: Mapping[str, object], topic: str) -> ChildConsumer:
+        _, at, _, _, *others = _console_arguments(name, folder, properties, topic)
+        command = [sys.executable, "-m", "zkconsumer", "console-consumer"]
+        return ChildConsumer(name, [*command, "--zookeeper", at, option, expression, *others], folder)
 
     return make
 
@@ -108,8 +127,8 @@ def spark_query(name: str, folder: Path, properties: Mapping[str, object], topic
     return ChildConsumer(name, command, folder, failures=_SPARK_FAILURES)
 
 
-def _jvm(main: str, name: str, folder: Path, arguments: Sequence[str]) -> ChildConsumer:
-    command = java_command("128m", resolve(COORDINATE), main, *arguments, log=folder / f"{name}.log")
+def _jvm(main: str, name: str, folder: Path, arguments: Sequence[str], release: str = LAST) -> ChildConsumer:
+    command = java_command("128m", kafka_jars(release), main, *arguments, log=folder / f"{name}.log")
     return ChildConsumer(name, command, folder)
 
 

@@ -1,0 +1,277 @@
+"""Ours beside JVM members of several releases: they join, leave and die at random, under load.
+
+The same is played with JVM members alone, to hold ours against.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from support import PATIENCE, wait_for
+
+from zkconsumer import TopicPartition, Whitelist
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster.load import numbered_batch
+from zkconsumer.rebalance.assignors import assign, threads_by_topic
+from zkconsumer.registry import GroupPaths, Registration
+
+from .jvm import WIDTH, ChildConsumer, Maker, jvm_filter, our_filter
+
+_BATCH = 40
+_PER_SECOND = 2000
+_PARTITIONS = 8
+OURS = "zkconsumer"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the members of a group share it."""
+
+    strategy: str
+    releases: tuple[str, ...]
+    order: str = "1.0"
+
+
+RANGE = Setting("range", ("0.8.2.2", "0.11.0.3", "1.1.1"))
+ROUND_ROBIN_1 = Setting("roundrobin", ("1.1.1",), "1.0")
+ROUND_ROBIN_0 = Setting("roundrobin", ("0.8.2.2", "0.11.0.3"), "0.10.2")
+
+
+@dataclass
+class Outcome:
+    """What a run of a schedule brought."""
+
+    seconds: list[float] = field(default_factory=list)  # per event, until every partition has its owner again
+    written: int = 0
+    lost: int = 0
+    repeated: int = 0
+    repeated_among_ours: int = 0  # where one of ours handed over to one of ours, and none was killed
+    failures: list[str] = field(default_factory=list)
+
+    def row(self, name: str) -> str:
+        """Return a line of the table that the test prints."""
+        worst, median = max(self.seconds), statistics.median(self.seconds)
+        return (
+            f"{name:<12} {len(self.seconds):>6} {median:>8.2f} {worst:>8.2f} {self.written:>9,} {self.lost:>5} "
+            f"{self.repeated:>9,} {self.repeated_among_ours:>11}"
+        )
+
+
+class MixedGroup:
+    """A group on three topics, with its load, its members and what they have read."""
+
+    def __init__(
+        self, cluster: DevCluster | ExistingCluster, zk: KazooClient, group: str, topics: list[str], setting: Setting
+    ) -> None:
+        self._cluster, self._zk, self._paths = cluster, zk, GroupPaths(group)
+        self._setting, self._group, self._topics = setting, group, topics
+        self.partitions = [TopicPartition(topic, number) for topic in topics for number in range(_PARTITIONS)]
+        self.alive: dict[str, ChildConsumer] = {}
+        self.all: dict[str, ChildConsumer] = {}
+        self.killed: set[str] = set()
+        self.readers: dict[int, list[str]] = {}
+        self.written = 0
+        self._stop = threading.Event()
+        self._admin = cluster.new_admin()
+        self._load = threading.Thread(target=self._write, name="test-load", daemon=True)
+        for partition in self.partitions:  # 0.8.2's console always begins at the end where nothing is stored
+            zk.create(self._paths.offset(partition), b"0", makepath=True)
+        self._load.start()
+
+    def _write(self) -> None:
+        while not self._stop.wait(_BATCH / _PER_SECOND):
+            partition = self.partitions[self.written // _BATCH % len(self.partitions)]
+            self._admin.produce(partition, numbered_batch(self.written, _BATCH, size=WIDTH))
+            self.written += _BATCH
+        self._admin.close()
+
+    def start(self, kind: str, folder: Path) -> None:
+        """Start a member: ours, or a JVM's of some release."""
+        name = f"m{len(self.all)}-{kind.replace('.', '')}"
+        expression = "|".join(self._topics)
+        maker: Maker = our_filter("--whitelist", expression)
+        if kind != OURS:
+            maker = jvm_filter("--whitelist", expression, kind)
+        settings: dict[str, object] = {
+            "zookeeper.connect": self._cluster.zookeeper_connect,
+            "group.id": self._group,
+            "consumer.id": name,
+            "auto.offset.reset": "largest",
+            "auto.commit.interval.ms": 1000,
+            "zookeeper.session.timeout.ms": 3000,
+            "zookeeper.connection.timeout.ms": 20_000,
+            "rebalance.max.retries": 10,
+            "partition.assignment.strategy": self._setting.strategy,
+        }
+        if kind == OURS:
+            settings["roundrobin.order"] = self._setting.order
+        member = maker(name, folder, settings, "")
+        self.alive[name] = self.all[name] = member
+        member.start()
+        path = self._paths.registration(f"{self._group}_{name}")
+        wait_for(lambda: self._zk.exists(path) or not member.is_running, what=f"{name} is registered")
+        assert member.is_running, member.log_end()
+
+    def leave(self, name: str) -> None:
+        """Have a member end in peace."""
+        self.alive.pop(name).stop()
+
+    def kill(self, name: str) -> None:
+        """Kill a member with SIGKILL."""
+        self.killed.add(name)
+        self.alive.pop(name).kill()
+
+    def wait_until_balanced(self, timeout: float = 60.0) -> None:
+        """Wait until each partition is owned by the thread that the assignor gives it."""
+        wanted = {f"{self._group}_{name}" for name in self.alive}
+
+        def balanced() -> bool:
+            try:
+                members = {
+                    name: Registration.from_json(name, self._zk.get(self._paths.registration(name))[0])
+                    for name in self._zk.get_children(self._paths.ids)
+                }
+                if members.keys() != wanted:
+                    return False
+                owners = {p: self._zk.get(self._paths.owner(p))[0].decode() for p in self.partitions}
+            except NoNodeError:
+                return False
+            return owners == self._predicted(members)
+
+        wait_for(balanced, timeout, what=f"{sorted(wanted)} share all partitions")
+
+    def _predicted(self, members: dict[str, Registration]) -> dict[TopicPartition, str]:
+        static = {}
+        for name, member in members.items():
+            [(regex, streams)] = member.subscription.items()
+            static[name] = Registration({t: streams for t in self._topics if Whitelist(regex).is_topic_allowed(t)})
+        sizes = {topic: list(range(_PARTITIONS)) for topic in self._topics}
+        threads = threads_by_topic(static, self._topics)
+        return assign(self._setting.strategy, self._setting.order, sizes, threads)
+
+    def look(self) -> None:
+        """Take note of what was read."""
+        for name, member in self.all.items():
+            for number in member.new_numbers():
+                self.readers.setdefault(number, []).append(name)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Stop the load, wait for what is on its way, and count."""
+        self.stop_load()
+
+        def all_is_read() -> bool:
+            self.look()
+            return len(self.readers) >= self.written
+
+        try:
+            wait_for(all_is_read, 60)
+        except AssertionError:
+            pass  # counted below
+        outcome.written, outcome.lost = self.written, self.written - len(self.readers)
+        outcome.repeated = sum(len(names) - 1 for names in self.readers.values())
+        outcome.repeated_among_ours = sum(
+            len(names) - 1
+            for names in self.readers.values()
+            if len(names) > 1 and all(OURS in name for name in names) and not self.killed.intersection(names)
+        )
+        outcome.failures = [line for member in self.all.values() for line in member.failures]
+
+    def stop_load(self) -> None:
+        """Write no more."""
+        self._stop.set()
+        self._load.join(PATIENCE)
+
+    def close(self) -> None:
+        """End what still runs."""
+        self.stop_load()
+        for member in self.all.values():
+            member.kill()
+
+
+def schedule(seed: int, events: int, releases: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return what happens: ``(start, kind)``, or ``(leave | kill, kind)`` of one that is there then."""
+    chance, steps, alive = random.Random(seed), [("start", OURS), ("start", releases[0])], [OURS, releases[0]]
+    while len(steps) < events:
+        if len(alive) < 2 or (len(alive) < 5 and chance.random() < 0.55):
+            kind = OURS if chance.random() < 0.5 else chance.choice(releases)
+            steps.append(("start", kind))
+            alive.append(kind)
+        else:
+            kind = alive.pop(chance.randrange(len(alive)))
+            steps.append((chance.choice(["leave", "kill"]), kind))
+    return steps
+
+
+@pytest.fixture
+def played(
+    zkconsumer_cluster: DevCluster | ExistingCluster,
+    zk: KazooClient,
+    topic: Callable[..., str],
+    unique: Callable[[str], str],
+    tmp_path: Path,
+) -> Iterator[Callable[..., Outcome]]:
+    """Play a schedule with a fresh group; ``ours`` says what takes the place of our members."""
+    groups: list[MixedGroup] = []
+
+    def play(steps: list[tuple[str, str]], setting: Setting, ours: str = OURS) -> Outcome:
+        group = MixedGroup(zkconsumer_cluster, zk, unique("g"), [topic(_PARTITIONS) for _ in range(3)], setting)
+        groups.append(group)
+        folder = tmp_path / str(len(groups))
+        folder.mkdir()
+        outcome = Outcome()
+        for what, kind in steps:
+            real = ours if kind == OURS else kind
+            if what == "start":
+                group.start(real, folder)
+            else:
+                name = next(name for name in group.alive if name.endswith("-" + real.replace(".", "")))
+                (group.leave if what == "leave" else group.kill)(name)
+            begun = time.monotonic()
+            group.wait_until_balanced()
+            outcome.seconds.append(time.monotonic() - begun)
+            group.look()
+        group.finish(outcome)
+        return outcome
+
+    yield play
+    for group in groups:
+        group.close()
+
+
+@pytest.mark.parametrize(
+    ("setting", "events"),
+    [
+        pytest.param(RANGE, 6, marks=pytest.mark.timeout(200)),
+        pytest.param(RANGE, 30, marks=[pytest.mark.slow, pytest.mark.timeout(1500)]),
+        pytest.param(ROUND_ROBIN_1, 10, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param(ROUND_ROBIN_0, 10, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
+    ids=["range sample", "range", "round-robin 1.x", "round-robin 0.x"],
+)
+def test_members_of_all_releases_share_a_group_with_ours(
+    setting: Setting, events: int, played: Callable[..., Outcome], capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = schedule(events, events, setting.releases)
+
+    mixed = played(steps, setting)
+    anchor = played(steps, setting, ours=setting.releases[-1])
+
+    with capsys.disabled():
+        print(f"\n{setting.strategy} {'+'.join(setting.releases)}: seconds until all is owned again")
+        print("members      events   median    worst   written  lost  repeated  among ours")
+        print(mixed.row("with ours"))
+        print(anchor.row("JVMs alone"))
+    assert mixed.failures == []
+    assert (mixed.lost, mixed.repeated_among_ours) == (0, 0)
+    assert max(mixed.seconds) <= max(anchor.seconds) + 5  # a JVM starts beside us, on the same cores
+    assert Counter(what for what, _ in steps)["start"] > 0
