@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from zkconsumer import registry
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import (
     BrokerUnavailableError,
     ConfigurationError,
@@ -43,12 +44,17 @@ class Cluster(Protocol):
 
 
 class ZooKeeperCluster:
-    """Kafka before 4.0: everything stands under ``/brokers``."""
+    """Kafka before 4.0: everything stands under ``/brokers``.
+
+    Args:
+        protocol: which of a broker's listeners is used, by ``security.protocol``.
+    """
 
     poll_interval = None
 
-    def __init__(self, session: ZooKeeperSession) -> None:
+    def __init__(self, session: ZooKeeperSession, protocol: str = "PLAINTEXT") -> None:
         self._session = session
+        self._protocol = protocol
         self._known: list[Endpoint] = []
         self._log = get_logger("zkconsumer.cluster")
 
@@ -64,7 +70,7 @@ class ZooKeeperCluster:
         known, unusable = [], []
         for node, content in zip(ids, nodes, strict=True):
             try:
-                known += [registry.parse_broker(node, content.data)] if content is not None else []
+                known += [registry.parse_broker(node, content.data, self._protocol)] if content is not None else []
             except ZkConsumerError as error:
                 unusable.append(error)
         if unusable:
@@ -107,11 +113,17 @@ class BootstrapCluster:
     """
 
     def __init__(
-        self, servers: Sequence[Endpoint], client_id: str, *, timeout: float, poll_interval: float | None = 30.0
+        self,
+        servers: Sequence[Endpoint],
+        client_id: str,
+        *,
+        timeout: float,
+        poll_interval: float | None = 30.0,
+        security: Security = PLAINTEXT,
     ) -> None:
         self.poll_interval = poll_interval
         self._servers = list(servers)
-        self._leaders = LeaderLookup(client_id, timeout)
+        self._leaders = LeaderLookup(client_id, timeout, security)
 
     def brokers(self) -> list[Endpoint]:
         """Return the bootstrap servers."""
@@ -152,9 +164,10 @@ class LeaderLookup:
     Used by one thread; others may only call ``close()``.
     """
 
-    def __init__(self, client_id: str, timeout: float) -> None:
+    def __init__(self, client_id: str, timeout: float, security: Security = PLAINTEXT) -> None:
         self._client_id = client_id
         self._timeout = timeout
+        self._security = security
         self._channel: BrokerChannel | None = None
         self._closed = False
 
@@ -200,7 +213,9 @@ class LeaderLookup:
         channel = self._channel
         if channel is None or channel.endpoint != endpoint:
             self._drop()
-            channel = self._channel = BrokerChannel(endpoint, self._client_id, timeout=self._timeout)
+            channel = self._channel = BrokerChannel(
+                endpoint, self._client_id, timeout=self._timeout, security=self._security
+            )
         if self._closed:  # asked for after the channel can be seen: either close() closes it, or this does
             channel.close()
         return channel
@@ -233,14 +248,21 @@ class LogOffsets:
     """
 
     def __init__(
-        self, brokers: Callable[[], Sequence[Endpoint]], client_id: str, *, timeout: float, read_committed: bool = False
+        self,
+        brokers: Callable[[], Sequence[Endpoint]],
+        client_id: str,
+        *,
+        timeout: float,
+        read_committed: bool = False,
+        security: Security = PLAINTEXT,
     ) -> None:
         self.leaders: dict[TopicPartition, tuple[int, Endpoint]] = {}
         self._brokers = brokers
         self._client_id = client_id
         self._timeout = timeout
         self._read_committed = read_committed
-        self._lookup = LeaderLookup(client_id, timeout)
+        self._security = security
+        self._lookup = LeaderLookup(client_id, timeout, security)
         self._channels: dict[Endpoint, BrokerChannel] = {}
 
     def find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, Endpoint]]:
@@ -268,7 +290,9 @@ class LogOffsets:
         for endpoint, theirs in by_leader.items():
             channel = self._channels.get(endpoint)
             if channel is None:
-                channel = self._channels[endpoint] = BrokerChannel(endpoint, self._client_id, timeout=self._timeout)
+                channel = self._channels[endpoint] = BrokerChannel(
+                    endpoint, self._client_id, timeout=self._timeout, security=self._security
+                )
             request = protocol.list_offsets_request(theirs, timestamp, read_committed=self._read_committed)
             try:
                 answers = protocol.read_offsets_answer(channel.request(request))

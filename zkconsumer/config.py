@@ -59,9 +59,11 @@ def _integer(least: int) -> Callable[[str, str], int]:
     return parse
 
 
-def _choice(where: str, *values: str, shown: str = "{}", any_case: bool = False) -> Callable[[str, str], str]:
+def _choice(
+    where: str, *values: str, shown: str = "{}", any_case: bool = False, upper: bool = False
+) -> Callable[[str, str], str]:
     def parse(key: str, value: str) -> str:
-        chosen = value.lower() if any_case else value
+        chosen = value.lower() if any_case else value.upper() if upper else value
         if chosen not in values:
             valid = " and ".join(shown.format(value) for value in values)
             raise ConfigurationError(f"Wrong value {value} of {key} in {where}; Valid values are {valid}")
@@ -93,9 +95,10 @@ class _Property:
     default: Any
 
 
-def _property(parse: Callable[[str, str], Any], default: Any = _REQUIRED) -> Any:
+def _property(parse: Callable[[str, str], Any], default: Any = _REQUIRED, *, secret: bool = False) -> Any:
     return dataclasses.field(
         kw_only=True,
+        repr=not secret,
         metadata={"property": _Property(parse, default)},
     )
 
@@ -135,6 +138,33 @@ class ConsumerConfig:
         _choice("ConsumerConfig", "read_uncommitted", "read_committed"), "read_uncommitted"
     )
     check_crcs: bool = _property(_boolean, True)
+    # Security of the brokers' listeners, by librdkafka's names.
+    security_protocol: str = _property(
+        _choice("consumer config", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", upper=True), "PLAINTEXT"
+    )
+    ssl_ca_location: str | None = _property(_text, None)
+    ssl_certificate_location: str | None = _property(_text, None)
+    ssl_key_location: str | None = _property(_text, None)
+    ssl_key_password: str | None = _property(_text, None, secret=True)
+    ssl_endpoint_identification_algorithm: str = _property(_choice("consumer config", "https", "none"), "https")
+    sasl_mechanism: str = _property(
+        _choice("consumer config", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", upper=True), "PLAIN"
+    )
+    sasl_username: str | None = _property(_text, None)
+    sasl_password: str | None = _property(_text, None, secret=True)
+    # Security of ZooKeeper.
+    zookeeper_ssl_client_enable: bool = _property(_boolean, False)
+    zookeeper_ssl_ca_location: str | None = _property(_text, None)
+    zookeeper_ssl_certificate_location: str | None = _property(_text, None)
+    zookeeper_ssl_key_location: str | None = _property(_text, None)
+    zookeeper_ssl_key_password: str | None = _property(_text, None, secret=True)
+    zookeeper_sasl_mechanism: str | None = _property(
+        _choice("consumer config", "DIGEST-MD5", "GSSAPI", upper=True), None
+    )
+    zookeeper_sasl_username: str | None = _property(_text, None)
+    zookeeper_sasl_password: str | None = _property(_text, None, secret=True)
+    #: ``user:password`` for ZooKeeper's plain digest authentication.
+    zookeeper_auth_digest: str | None = _property(_text, None, secret=True)
     # The group.
     rebalance_max_retries: int = _property(_integer(1), 4)
     rebalance_backoff_ms: int | None = _property(_integer(0), None)

@@ -284,20 +284,11 @@ class _Running:
         )
         self.fetchers = ConsumerFetcherManager(
             self.member.consumer_id,
-            FetchSettings(
-                client_id=config.client_id,
-                max_wait_ms=config.fetch_wait_max_ms,
-                min_bytes=config.fetch_min_bytes,
-                partition_max_bytes=config.fetch_message_max_bytes,
-                read_committed=config.read_committed,
-                socket_timeout=config.socket_timeout_ms / 1000,
-                receive_buffer=config.socket_receive_buffer_bytes,
-                backoff=config.refresh_leader_backoff_ms / 1000,
-                metrics=self.metrics,
-            ),
+            FetchSettings.of(config),
             self.member.cluster.brokers,
             num_fetchers=config.num_consumer_fetchers,
             on_failure=self._fail_stream,
+            metrics=self.metrics,
         )
         timeout = config.consumer_timeout_ms
         message_type = decoded_message_type(key_decoder, value_decoder)

@@ -8,6 +8,7 @@
         BrokerUnavailableError
         NotLeaderError
         ZooKeeperUnavailableError
+      AuthenticationError           a broker or ZooKeeper does not trust us, or we do not trust it
       OwnershipLostError            another member may own it now; stop committing
       ConsumerRebalanceFailedError  the tries of the first rebalance are used up
       RegistrationError             a member's znode cannot be read; path and content in the text
@@ -49,6 +50,10 @@ class NotLeaderError(RetriableError):
 
 class ZooKeeperUnavailableError(RetriableError):
     """The ensemble cannot be reached, or did not answer in time."""
+
+
+class AuthenticationError(ZkConsumerError):
+    """One side of a connection does not trust the other; never retried."""
 
 
 class OwnershipLostError(ZkConsumerError):

@@ -163,11 +163,11 @@ def parse_partitions(topic: str, data: bytes) -> list[int]:
         raise ZkConsumerError(f"{topic_path(topic)} does not list partitions: {data[:200]!r}") from error
 
 
-def parse_broker(node: str, data: bytes) -> Endpoint:
-    """Return where a broker listens in plain text.
+def parse_broker(node: str, data: bytes, protocol: str = "PLAINTEXT") -> Endpoint:
+    """Return where a broker listens for a security protocol.
 
     Raises:
-        ZkConsumerError: it has no PLAINTEXT listener, or the znode is not a broker's.
+        ZkConsumerError: it has no such listener, or the znode is not a broker's.
     """
     try:
         content = json.loads(data)
@@ -175,16 +175,16 @@ def parse_broker(node: str, data: bytes) -> Endpoint:
         tells_versions = int(content.get("version", 1)) >= _FIRST_THAT_TELLS_VERSIONS
         for endpoint in content.get("endpoints") or ():
             listener, _, address = endpoint.partition("://")
-            if protocols.get(listener, listener) == "PLAINTEXT":
+            if protocols.get(listener, listener) == protocol:
                 return Endpoint.parse(address)._replace(tells_versions=tells_versions)
-        if content.get("host") and int(content.get("port", -1)) > 0:
+        if protocol == "PLAINTEXT" and content.get("host") and int(content.get("port", -1)) > 0:
             address = f"{content['host']}:{int(content['port'])}"
             return Endpoint.parse(address)._replace(tells_versions=tells_versions)
     except (ValueError, TypeError, AttributeError) as error:
         raise ZkConsumerError(f"{BROKER_IDS}/{node} does not describe a broker: {data[:200]!r}") from error
     raise ZkConsumerError(
-        f"broker {node} has no PLAINTEXT listener ({data[:200]!r}); add one, or set bootstrap.servers to reach the "
-        "brokers without /brokers"
+        f"broker {node} has no {protocol} listener ({data[:200]!r}); add one, set security.protocol, or set "
+        "bootstrap.servers to reach the brokers without /brokers"
     )
 
 

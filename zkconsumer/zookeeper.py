@@ -14,15 +14,18 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
+    AuthenticationError,
     ClosedError,
     ConfigurationError,
     OwnershipLostError,
@@ -68,6 +71,73 @@ _CONNECTION_ERRORS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSecurity:
+    """How the connection is secured; secrets are left out of its text.
+
+    Attributes:
+        tls: whether it is encrypted; the PEM files are for that.
+        sasl_mechanism: ``DIGEST-MD5`` with a user and a password, or ``GSSAPI``.
+        digest: ``user:password`` of ZooKeeper's own plain scheme.
+    """
+
+    tls: bool = False
+    ca_location: str | None = None
+    certificate_location: str | None = None
+    key_location: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    digest: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, config: ConsumerConfig) -> ZooKeeperSecurity:
+        """Return what the properties say."""
+        if config.zookeeper_auth_digest is not None and ":" not in config.zookeeper_auth_digest:
+            raise ConfigurationError("zookeeper.auth.digest is not user:password")
+        return cls(
+            config.zookeeper_ssl_client_enable,
+            config.zookeeper_ssl_ca_location,
+            config.zookeeper_ssl_certificate_location,
+            config.zookeeper_ssl_key_location,
+            config.zookeeper_ssl_key_password,
+            config.zookeeper_sasl_mechanism,
+            config.zookeeper_sasl_username,
+            config.zookeeper_sasl_password,
+            config.zookeeper_auth_digest,
+        )
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether ZooKeeper learns who we are, so that znodes can be kept from others."""
+        return bool(self.sasl_mechanism or self.digest)
+
+    def client_arguments(self) -> dict[str, Any]:
+        """Return what kazoo wants to know."""
+        arguments: dict[str, Any] = {}
+        if self.tls:
+            arguments |= {
+                "use_ssl": True,
+                "ca": self.ca_location,
+                "certfile": self.certificate_location,
+                "keyfile": self.key_location,
+                "keyfile_password": self.key_password,
+            }
+        if self.sasl_mechanism:
+            options: dict[str, Any] = {"mechanism": self.sasl_mechanism}
+            if self.sasl_mechanism == "DIGEST-MD5":
+                options |= {"username": self.sasl_username, "password": self.sasl_password}
+            arguments["sasl_options"] = options
+        if self.digest:
+            arguments["auth_data"] = [("digest", self.digest)]
+        return arguments
+
+
+#: What a JVM with a login gives the znodes that are its own: all for their creator, reading for everybody.
+_OURS = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+
+
 class NodeExists(RetriableError):
     """The znode to be created is there."""
 
@@ -91,9 +161,17 @@ class ZooKeeperSession:
     """
 
     def __init__(
-        self, hosts: str, *, session_timeout: float, connection_timeout: float, events: queue.SimpleQueue[Any]
+        self,
+        hosts: str,
+        *,
+        session_timeout: float,
+        connection_timeout: float,
+        events: queue.SimpleQueue[Any],
+        security: ZooKeeperSecurity | None = None,
     ) -> None:
         self.hosts = hosts
+        security = security or ZooKeeperSecurity()
+        self._acl = _OURS if security.authenticates else OPEN_ACL_UNSAFE
         self._events = events
         self._session_timeout = session_timeout
         self._timeout = connection_timeout
@@ -109,6 +187,7 @@ class ZooKeeperSession:
                 timeout=session_timeout,
                 connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},  # kazoo's is 60 s
                 logger=logging.getLogger("zkconsumer.zookeeper.kazoo"),
+                **security.client_arguments(),
             )
         except ValueError as error:
             raise ConfigurationError(f"zookeeper.connect = {hosts!r}: {error}") from error
@@ -128,6 +207,11 @@ class ZooKeeperSession:
                     if self._closing:
                         raise ClosedError("the consumer was shut down")
                     self._client.start(self._timeout)
+        except kazoo_errors.AuthFailedError as error:
+            self.close()
+            raise AuthenticationError(
+                f"ZooKeeper at {self.hosts!r} refuses the login; check zookeeper.sasl.* and zookeeper.auth.digest"
+            ) from error
         except KazooTimeoutError as error:
             self.close()
             raise ZooKeeperUnavailableError(
@@ -228,8 +312,8 @@ class ZooKeeperSession:
         # Under a chroot kazoo cannot name the chroot itself but as the root, whose stat it does give.
         return self._call(self._client.exists_async("/")) is not None
 
-    def _call(self, result: Any) -> Any:
-        """Wait for the result of an asynchronous kazoo call, in our errors."""
+    def _call(self, result: Any, path: str = "") -> Any:
+        """Wait for the result of an asynchronous kazoo call about ``path``, in our errors."""
         try:
             return result.get(timeout=self._timeout)
         except kazoo_errors.NodeExistsError as error:
@@ -238,6 +322,8 @@ class ZooKeeperSession:
             raise NodeMissing(str(error) or "a znode was deleted meanwhile") from error
         except kazoo_errors.BadVersionError as error:
             raise BadVersion(str(error) or "a znode was written meanwhile") from error
+        except kazoo_errors.NoAuthError as error:
+            raise self._refused(path) from error
         except kazoo_errors.SessionExpiredError as error:
             raise OwnershipLostError("the ZooKeeper session has ended; the member registers anew") from error
         except _CONNECTION_ERRORS as error:
@@ -248,6 +334,12 @@ class ZooKeeperSession:
             raise ZooKeeperUnavailableError(
                 f"ZooKeeper at {self.hosts!r} refused a request: {type(error).__name__} {error}"
             ) from error
+
+    def _refused(self, path: str) -> AuthenticationError:
+        return AuthenticationError(
+            f"ZooKeeper at {self.hosts!r} does not allow {path or 'this'}: an ACL keeps it for others. Give this "
+            "member their login (zookeeper.sasl.*, zookeeper.auth.digest), or have them open it"
+        )
 
     def _ready(self) -> Any:
         """Return the client, so that no request is queued for a connection that may come much later."""
@@ -262,7 +354,7 @@ class ZooKeeperSession:
     def get(self, path: str, *, watch: bool = False) -> Node | None:
         """Return a znode, or None where it is missing; with ``watch`` its next change is an event."""
         try:
-            data, stat = self._call(self._ready().get_async(path, self._on_change if watch else None))
+            data, stat = self._call(self._ready().get_async(path, self._on_change if watch else None), path)
         except NodeMissing:
             return None
         return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid)
@@ -283,36 +375,38 @@ class ZooKeeperSession:
     def children(self, path: str, *, watch: bool = False) -> list[str] | None:
         """Return the sorted names of a znode's children, or None where it is missing."""
         try:
-            return sorted(self._call(self._ready().get_children_async(path, self._on_change if watch else None)))
+            return sorted(self._call(self._ready().get_children_async(path, self._on_change if watch else None), path))
         except NodeMissing:
             return None
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
         """Whether there is such a znode; with ``watch`` its appearance, change or end is an event."""
-        return self._call(self._ready().exists_async(path, self._on_change if watch else None)) is not None
+        return self._call(self._ready().exists_async(path, self._on_change if watch else None), path) is not None
 
-    def ensure(self, path: str) -> None:
+    def ensure(self, path: str, *, open_to_all: bool = False) -> None:
         """Create a persistent znode, with its parents, unless it exists."""
         parent, _, _ = path.rpartition("/")
+        # /consumers and a group's own znode are everybody's.
+        acl = OPEN_ACL_UNSAFE if open_to_all or path.count("/") < 3 else self._acl
         try:
-            self._call(self._ready().create_async(path, b""))
+            self._call(self._ready().create_async(path, b"", acl), path)
         except NodeExists:
             return
         except NodeMissing:
-            self.ensure(parent)
-            self.ensure(path)
+            self.ensure(parent, open_to_all=open_to_all)
+            self.ensure(path, open_to_all=open_to_all)
 
     def create_ephemeral(self, path: str, data: bytes) -> None:
-        """Create an ephemeral znode, and its parents.
+        """Create an ephemeral znode, and its parents, open to all.
 
         Raises:
             NodeExists: it is there.
         """
         try:
-            self._call(self._ready().create_async(path, data, ephemeral=True))
+            self._call(self._ready().create_async(path, data, OPEN_ACL_UNSAFE, ephemeral=True), path)
         except NodeMissing:
-            self.ensure(path.rpartition("/")[0])
-            self._call(self._ready().create_async(path, data, ephemeral=True))
+            self.ensure(path.rpartition("/")[0], open_to_all=True)
+            self._call(self._ready().create_async(path, data, OPEN_ACL_UNSAFE, ephemeral=True), path)
 
     def create_all_ephemeral(self, nodes: Sequence[tuple[str, bytes]]) -> str | None:
         """Create all or none of up to ``TRANSACTION_LIMIT`` ephemeral znodes; their parents must exist.
@@ -322,13 +416,15 @@ class ZooKeeperSession:
         """
         transaction = self._ready().transaction()
         for path, data in nodes:
-            transaction.create(path, data, ephemeral=True)
+            transaction.create(path, data, self._acl, ephemeral=True)
         results = self._call(transaction.commit_async())
         for (path, _), result in zip(nodes, results, strict=True):
             if isinstance(result, kazoo_errors.NodeExistsError):
                 return path
             if isinstance(result, kazoo_errors.NoNodeError):
                 raise NodeMissing(path)
+            if isinstance(result, kazoo_errors.NoAuthError):
+                raise self._refused(path) from result
         errors = [result for result in results if isinstance(result, Exception)]
         if errors:
             raise ZooKeeperUnavailableError(f"ZooKeeper refused to create {nodes[0][0]!r} and others: {errors[0]!r}")
@@ -341,16 +437,17 @@ class ZooKeeperSession:
             BadVersion: it has been written since it had ``version``.
         """
         try:
-            self._call(self._ready().delete_async(path, version))
+            self._call(self._ready().delete_async(path, version), path)
         except NodeMissing:
             pass
 
     def delete_many(self, paths: Iterable[str]) -> None:
         """Delete znodes, asked for at once; missing ones are fine."""
         client = self._ready()
-        for result in [client.delete_async(path) for path in paths]:
+        wanted = list(paths)
+        for path, result in zip(wanted, [client.delete_async(path) for path in wanted], strict=True):
             try:
-                self._call(result)
+                self._call(result, path)
             except NodeMissing:
                 pass
 
@@ -368,24 +465,25 @@ class ZooKeeperSession:
         """
         client = self._ready()
         versions: list[int | None] = []
-        for result in [client.set_async(path, data, version) for path, data, version in nodes]:
+        results = [client.set_async(path, data, version) for path, data, version in nodes]
+        for (path, _, _), result in zip(nodes, results, strict=True):
             try:
-                versions.append(int(self._call(result).version))
+                versions.append(int(self._call(result, path).version))
             except (BadVersion, NodeMissing):
                 versions.append(None)
         return versions
 
     def create(self, path: str, data: bytes) -> None:
-        """Create a persistent znode, and its parents, open to all as the JVM's are.
+        """Create a persistent znode, and its parents; open to all, unless we are known to ZooKeeper, as the JVM's are.
 
         Raises:
             NodeExists: it is there.
         """
         try:
-            self._call(self._ready().create_async(path, data))
+            self._call(self._ready().create_async(path, data, self._acl), path)
         except NodeMissing:
             self.ensure(path.rpartition("/")[0])
-            self._call(self._ready().create_async(path, data))
+            self._call(self._ready().create_async(path, data, self._acl), path)
 
 
 __all__ = ["BadVersion", "Event", "Node", "NodeExists", "NodeMissing", "ZooKeeperSession"]

@@ -118,8 +118,6 @@ def test_a_missing_option_is_named(name: str) -> None:
         ("check.crcs", "yes"),
         ("group.id", "a/b"),
         ("zookeeper.connect", " "),
-        ("partition.assignment.strategy", "roundrobin"),
-        ("offsets.storage", "kafka"),
     ],
 )
 def test_a_malformed_value_is_refused_with_the_option_and_the_value(name: str, value: str) -> None:

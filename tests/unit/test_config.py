@@ -52,6 +52,24 @@ OWN_DEFAULTS: dict[str, object] = {
     "metadata.max.age.ms": 30_000,
     "offsets.commit.unchanged": False,
     "roundrobin.order": "1.0",
+    "security.protocol": "PLAINTEXT",
+    "ssl.ca.location": None,
+    "ssl.certificate.location": None,
+    "ssl.key.location": None,
+    "ssl.key.password": None,
+    "ssl.endpoint.identification.algorithm": "https",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": None,
+    "sasl.password": None,
+    "zookeeper.ssl.client.enable": False,
+    "zookeeper.ssl.ca.location": None,
+    "zookeeper.ssl.certificate.location": None,
+    "zookeeper.ssl.key.location": None,
+    "zookeeper.ssl.key.password": None,
+    "zookeeper.sasl.mechanism": None,
+    "zookeeper.sasl.username": None,
+    "zookeeper.sasl.password": None,
+    "zookeeper.auth.digest": None,
 }
 
 
@@ -261,6 +279,16 @@ def test_a_name_that_cannot_matter_is_accepted_with_one_warning_that_says_why(
     [record] = caplog.records
     assert name in record.getMessage()
     assert WITHOUT_EFFECT[name] in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "name", ["sasl.password", "ssl.key.password", "zookeeper.sasl.password", "zookeeper.auth.digest"]
+)
+def test_a_secret_is_not_in_the_text_of_a_config(name: str) -> None:
+    built = ConsumerConfig.from_dict({**REQUIRED, name: "me:hidden-from-you"})
+
+    assert value_of(built, name) == "me:hidden-from-you"
+    assert "hidden-from-you" not in repr(built)
 
 
 # ---- unknown keys ----------------------------------------------------------------------------------

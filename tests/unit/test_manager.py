@@ -20,6 +20,7 @@ from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
 from zkconsumer.javahash import java_hash
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.metrics import Metrics
 
 # Reference, section 4.3: topic, hash, and the fetchers of partitions 0 to 3 for 2, 3 and 4 of them.
 VECTORS = [
@@ -107,7 +108,7 @@ PARTITION = TopicPartition("t", 0)
 def test_a_partition_that_is_given_anew_while_its_last_answer_is_queued_stays() -> None:
     failures: list[Any] = []
     fetcher = ConsumerFetcherThread(
-        "t", NOWHERE, FetchSettings("t"), failures.extend, lambda *told: failures.append(told)
+        "t", NOWHERE, FetchSettings("t"), failures.extend, lambda *told: failures.append(told), Metrics()
     )
     stream = StreamQueue()
     anew = PartitionTopicInfo(PARTITION, PartitionQueue(stream, 2), 5)

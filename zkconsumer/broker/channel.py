@@ -22,6 +22,7 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
+from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.buffers import allocate
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBrokerError
 from zkconsumer.message import Endpoint
@@ -72,7 +73,16 @@ class BrokerChannel:
         receive_buffer: bytes of the socket's receive buffer; -1 leaves it to the system.
     """
 
-    def __init__(self, endpoint: Endpoint, client_id: str, *, timeout: float = 30.0, receive_buffer: int = -1) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        client_id: str,
+        *,
+        timeout: float = 30.0,
+        receive_buffer: int = -1,
+        security: Security = PLAINTEXT,
+    ) -> None:
+        self._security = security
         self.endpoint = endpoint
         self.versions: BrokerVersionData | None = None
         self._client_id = client_id
@@ -92,12 +102,18 @@ class BrokerChannel:
         Raises:
             BrokerUnavailableError: refused, unreachable, or no answer in time.
             UnsupportedBrokerError: the broker has no version of ApiVersions that we know.
+            AuthenticationError: one side does not trust the other.
         """
         with self._in_use():
             if self._socket is None:
                 with self._mapped_errors("connect to"):
                     self._open()
                 self.versions = self._negotiate()
+                try:
+                    self._security.authenticate(self.request, self.endpoint.host)
+                except BaseException:
+                    self.disconnect()
+                    raise
         return self
 
     def close(self) -> None:
@@ -152,6 +168,12 @@ class BrokerChannel:
                 self._socket, self._at, self._end = sock, 0, 0  # from here on close() can end the attempt
             try:
                 sock.connect(address)
+                encrypted = self._security.encrypt(sock, self.endpoint.host)
+                with self._lock:
+                    if self._closed:
+                        encrypted.close()
+                        raise ClosedError(f"the channel to {self.endpoint} is closed")
+                    self._socket = encrypted
                 return
             except OSError:
                 self.disconnect()

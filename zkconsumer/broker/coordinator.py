@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import BrokerUnavailableError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
 
@@ -28,12 +29,19 @@ class GroupCoordinator:
     """
 
     def __init__(
-        self, group: str, brokers: Callable[[], Sequence[Endpoint]], client_id: str, *, timeout: float
+        self,
+        group: str,
+        brokers: Callable[[], Sequence[Endpoint]],
+        client_id: str,
+        *,
+        timeout: float,
+        security: Security = PLAINTEXT,
     ) -> None:
         self.group = group
         self._brokers = brokers
         self._client_id = client_id
         self._timeout = timeout
+        self._security = security
         self._channel: BrokerChannel | None = None
 
     def fetch_offsets(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int]:
@@ -90,19 +98,22 @@ class GroupCoordinator:
 
     def _connected(self) -> BrokerChannel:
         if self._channel is None:
-            self._channel = BrokerChannel(self._find(), self._client_id, timeout=self._timeout)
+            self._channel = self._new_channel(self._find())
         try:
             return self._channel.connect()
         except RetriableError:
             self.close()
             raise
 
+    def _new_channel(self, endpoint: Endpoint) -> BrokerChannel:
+        return BrokerChannel(endpoint, self._client_id, timeout=self._timeout, security=self._security)
+
     def _find(self) -> Endpoint:
         brokers = list(self._brokers())
         random.shuffle(brokers)
         failures = []
         for endpoint in brokers:
-            channel = BrokerChannel(endpoint, self._client_id, timeout=self._timeout)
+            channel = self._new_channel(endpoint)
             try:
                 answer = channel.request(protocol.find_coordinator_request(self.group))
             except RetriableError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -104,6 +104,7 @@ class DevCluster(_Client):
         kafka: the version, e.g. ``3.9.2`` or ``4.3.0``.
         chroot: part of the ZooKeeper tree for Kafka and the groups, e.g. ``/kafka``.
         broker_config: further broker properties.
+        zookeeper_options: options of ZooKeeper's JVM, such as ``-D...`` for a login.
     """
 
     def __init__(
@@ -113,12 +114,14 @@ class DevCluster(_Client):
         kafka: str = DEFAULT_KAFKA,
         chroot: str = "",
         broker_config: Mapping[str, object] | None = None,
+        zookeeper_options: Sequence[str] = (),
     ) -> None:
         self.kafka = kafka
         self.brokers: list[Broker] = []
         self.zookeeper: ZooKeeperServer
         self._count = brokers
         self._chroot = chroot
+        self._zookeeper_options = list(zookeeper_options)
         self._broker_config = dict(broker_config or {})
         self._folder: Path | None = None
 
@@ -132,7 +135,7 @@ class DevCluster(_Client):
         kafka_jars(self.kafka)
         self._folder = Path(tempfile.mkdtemp(prefix="zkconsumer-"))
         try:
-            self.zookeeper = ZooKeeperServer(self._folder)
+            self.zookeeper = ZooKeeperServer(self._folder, self._zookeeper_options)
             self.zookeeper.start(wait=False)
             if is_kraft(self.kafka):
                 self.brokers = kraft_brokers(self._count, self._folder, self.kafka, self._broker_config)

@@ -69,9 +69,16 @@ def is_kraft(version: str) -> bool:
     return numbers(version) >= (4,)
 
 
-def java_command(heap: str, jars: Sequence[Path], main: str, *arguments: str, log: Path | None = None) -> list[str]:
+def java_command(
+    heap: str,
+    jars: Sequence[Path],
+    main: str,
+    *arguments: str,
+    log: Path | None = None,
+    java_options: Sequence[str] = (),
+) -> list[str]:
     """Return a command line for a server or tool; with ``log`` it logs there."""
-    options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"]
+    options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", *java_options]
     if log is not None:
         # What a killed JVM leaves behind goes with the folder.
         options += [f"-Djava.io.tmpdir={log.parent}", "-XX:-UsePerfData"]
@@ -90,7 +97,7 @@ def write_properties(path: Path, properties: Mapping[str, object]) -> Path:
 class ZooKeeperServer(ServerProcess):
     """A standalone ZooKeeper, from the jars inside pyspark."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, java_options: Sequence[str] = ()) -> None:
         self.port = free_port()
         settings = write_properties(
             folder / "zookeeper.properties",
@@ -112,6 +119,7 @@ class ZooKeeperServer(ServerProcess):
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             str(settings),
             log=folder / "zookeeper.log",
+            java_options=java_options,
         )
         super().__init__("zookeeper", command, folder, self._is_ready)
 

@@ -48,7 +48,8 @@ class LeaderFinderThread:
         self._retire_idle = retire_idle
         self._on_failure = on_failure
         self._log = get_logger("zkconsumer.leader_finder")
-        self._lookup = LeaderLookup(settings.client_id, min(settings.socket_timeout, _LOOKUP_TIMEOUT))
+        timeout = min(settings.socket_timeout, _LOOKUP_TIMEOUT)
+        self._lookup = LeaderLookup(settings.client_id, timeout, settings.security)
         self._lock = threading.Lock()
         self._no_leader: dict[TopicPartition, PartitionTopicInfo] = {}
         self._changed = threading.Event()

@@ -14,6 +14,7 @@ from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
 from zkconsumer.javahash import java_hash, signed32
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.metrics import Metrics
 
 
 def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
@@ -37,6 +38,7 @@ class ConsumerFetcherManager:
         brokers: returns the brokers that may be asked for leaders; called by the leader finder.
         num_fetchers: fetcher threads per broker.
         on_failure: given an error that a partition's reader has to be told.
+        metrics: where it is counted.
     """
 
     def __init__(
@@ -47,11 +49,13 @@ class ConsumerFetcherManager:
         *,
         num_fetchers: int,
         on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
+        metrics: Metrics | None = None,
     ) -> None:
         self._name = name
         self._settings = settings
         self._num_fetchers = num_fetchers
         self._on_failure = on_failure
+        self._metrics = metrics or Metrics()
         self._lock = threading.Lock()
         self._infos: dict[TopicPartition, PartitionTopicInfo] = {}
         self._fetchers: dict[tuple[int, int], ConsumerFetcherThread] = {}
@@ -159,6 +163,7 @@ class ConsumerFetcherManager:
                         self._settings,
                         self._find_leaders,
                         self._on_failure,
+                        self._metrics,
                     )
                     self._fetchers[node, number] = fetcher
                     fetcher.start()

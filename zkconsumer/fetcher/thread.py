@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel, Throttle
+from zkconsumer.broker.security import PLAINTEXT, Security
+from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
     ClosedError,
     CorruptRecordError,
@@ -56,7 +58,22 @@ class FetchSettings:
     socket_timeout: float = 30.0
     receive_buffer: int = -1
     backoff: float = 0.2
-    metrics: Metrics = field(default_factory=Metrics)
+    security: Security = PLAINTEXT
+
+    @classmethod
+    def of(cls, config: ConsumerConfig) -> FetchSettings:
+        """Return what the properties say."""
+        return cls(
+            client_id=config.client_id or config.group_id,
+            max_wait_ms=config.fetch_wait_max_ms,
+            min_bytes=config.fetch_min_bytes,
+            partition_max_bytes=config.fetch_message_max_bytes,
+            read_committed=config.read_committed,
+            socket_timeout=config.socket_timeout_ms / 1000,
+            receive_buffer=config.socket_receive_buffer_bytes,
+            backoff=config.refresh_leader_backoff_ms / 1000,
+            security=Security.of(config),
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -136,6 +153,7 @@ class ConsumerFetcherThread:
         settings: FetchSettings,
         on_error: Callable[[Iterable[PartitionTopicInfo]], None],
         on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
+        metrics: Metrics,
     ) -> None:
         self.endpoint = endpoint
         self._settings = settings
@@ -143,10 +161,14 @@ class ConsumerFetcherThread:
         self._on_failure = on_failure
         self._log = get_logger("zkconsumer.fetcher", broker=str(endpoint))
         self._channel = BrokerChannel(
-            endpoint, settings.client_id, timeout=settings.socket_timeout, receive_buffer=settings.receive_buffer
+            endpoint,
+            settings.client_id,
+            timeout=settings.socket_timeout,
+            receive_buffer=settings.receive_buffer,
+            security=settings.security,
         )
         self._throttle = Throttle(settings.socket_timeout)
-        self._metrics = _FetcherMetrics(settings.metrics, settings.client_id, endpoint)
+        self._metrics = _FetcherMetrics(metrics, settings.client_id, endpoint)
         self._lock = threading.Lock()  # guards the map; never held during I/O
         self._partition_map: dict[TopicPartition, PartitionTopicInfo] = {}
         self._wakeup = threading.Event()

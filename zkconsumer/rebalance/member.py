@@ -13,6 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from zkconsumer.broker.coordinator import GroupCoordinator
+from zkconsumer.broker.security import Security
 from zkconsumer.cluster import BootstrapCluster, Cluster, ZooKeeperCluster, parse_bootstrap
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZooKeeperUnavailableError
@@ -22,7 +23,7 @@ from zkconsumer.offsets import DualOffsets, KafkaOffsets, Offsets, ZooKeeperOffs
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.listener import PartitionHandler, ZKRebalancerListener
 from zkconsumer.registry import Registration, new_consumer_id
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper import ZooKeeperSecurity, ZooKeeperSession
 
 #: Seconds that leaving a group may take once nothing is waited for any more.
 LEAVE_TIMEOUT = 10.0
@@ -58,6 +59,7 @@ class GroupMember:
             session_timeout=config.zookeeper_session_timeout_ms / 1000,
             connection_timeout=config.connection_timeout,
             events=events,
+            security=ZooKeeperSecurity.of(config),
         )
         self._bootstrap: BootstrapCluster | None = None
         if config.bootstrap_servers:
@@ -67,8 +69,9 @@ class GroupMember:
                 config.client_id,
                 timeout=self._patience(config.socket_timeout_ms),
                 poll_interval=config.metadata_max_age_ms / 1000,
+                security=Security.of(config),
             )
-        self.cluster: Cluster = self._bootstrap or ZooKeeperCluster(self.session)
+        self.cluster: Cluster = self._bootstrap or ZooKeeperCluster(self.session, config.security_protocol)
         self._handler = handler
         self._offsets = self._new_offsets(config.offsets_storage, bool(config.dual_commit_enabled))
         self._listener = ZKRebalancerListener(
@@ -109,7 +112,9 @@ class GroupMember:
         if storage == "zookeeper":
             return zookeeper
         timeout = self._patience(config.offsets_channel_socket_timeout_ms)
-        coordinator = GroupCoordinator(config.group_id, self.cluster.brokers, config.client_id, timeout=timeout)
+        coordinator = GroupCoordinator(
+            config.group_id, self.cluster.brokers, config.client_id, timeout=timeout, security=Security.of(config)
+        )
         kafka = KafkaOffsets(coordinator, on_commit=commits("Kafka"))
         return DualOffsets(kafka, zookeeper) if dual_commit else kafka
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from zkconsumer.broker import protocol
+from zkconsumer.broker.security import Security
 from zkconsumer.cluster import LogOffsets
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
@@ -64,6 +65,7 @@ class Planner:
             config.client_id,
             timeout=config.socket_timeout_ms / 1000,
             read_committed=config.read_committed,
+            security=Security.of(config),
         )
         self._lock = threading.Lock()
         self._owned: dict[TopicPartition, int] = {}  # the group's offset when it was claimed

@@ -100,16 +100,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         leaders = planner.find_leaders(ranges)
         brokers = planner.brokers()
         config = options.consumer
-        settings = FetchSettings(
-            client_id=config.client_id or config.group_id,
-            max_wait_ms=config.fetch_wait_max_ms,
-            min_bytes=config.fetch_min_bytes,
-            partition_max_bytes=config.fetch_message_max_bytes,
-            read_committed=config.read_committed,
-            socket_timeout=config.socket_timeout_ms / 1000,
-            receive_buffer=config.socket_receive_buffer_bytes,
-            backoff=config.refresh_leader_backoff_ms / 1000,
-        )
+        settings = FetchSettings.of(config)
         return [
             FetchTask(
                 ranges=group,

@@ -1,0 +1,325 @@
+"""TLS, SASL and ACLs: brokers and a ZooKeeper that want to know who comes, and refuse others."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from kazoo.client import KazooClient
+from support import numbers, produce, take, values, wait_for
+
+from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
+from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.security import Security
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.devcluster.process import free_port
+from zkconsumer.errors import AuthenticationError, ConfigurationError, ZkConsumerError
+from zkconsumer.message import Endpoint
+
+PASSWORD = "the-secret-of-alice"
+_MODULES = "org.apache.kafka.common.security"
+
+
+def scram(algorithm: str, password: str) -> str:
+    """Return a credential as brokers keep it in ZooKeeper. Source: RFC 5802."""
+    salt, iterations = os.urandom(16), 4096
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
+    client = hmac.digest(salted, b"Client Key", algorithm)
+    server = hmac.digest(salted, b"Server Key", algorithm)
+    stored = hashlib.new(algorithm, client).digest()
+    encoded = (base64.b64encode(part).decode() for part in (salt, stored, server))
+    return "salt={},stored_key={},server_key={},iterations=4096".format(*encoded)
+
+
+class Secured:
+    """A cluster whose one broker also listens for each way of being secured, and the files of its clients."""
+
+    def __init__(self, cluster: DevCluster, folder: Path) -> None:
+        self.cluster = cluster
+        authority, stranger = trustme.CA(), trustme.CA()
+        self.ca, self.other_ca = folder / "ca.pem", folder / "other-ca.pem"
+        authority.cert_pem.write_to_path(self.ca)
+        stranger.cert_pem.write_to_path(self.other_ca)
+        self.certificate, self.key = folder / "client.pem", folder / "client.key"
+        client = authority.issue_cert("client.example")
+        client.cert_chain_pems[0].write_to_path(self.certificate)
+        client.private_key_pem.write_to_path(self.key)
+        server = authority.issue_cert("127.0.0.1")
+        key = load_pem_private_key(server.private_key_pem.bytes(), None)
+        keystore = folder / "server.pem"
+        keystore.write_bytes(
+            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + server.cert_chain_pems[0].bytes()
+        )
+        [broker] = cluster.brokers
+        protocols = {"TLS": "SSL", "MUTUAL": "SSL", "PASSWORD": "SASL_PLAINTEXT", "BOTH": "SASL_SSL"}
+        ports = {name: free_port() for name in protocols}
+        self.ports = ports
+        listeners = ",".join(
+            [f"PLAINTEXT://{broker.endpoint.host}:{broker.endpoint.port}"]
+            + [f"{name}://127.0.0.1:{port}" for name, port in ports.items()]
+        )
+        mapped = ",".join(["PLAINTEXT:PLAINTEXT"] + [f"{name}:{protocol}" for name, protocol in protocols.items()])
+        lines = [
+            f"listeners={listeners}",
+            f"listener.security.protocol.map={mapped}",
+            "inter.broker.listener.name=PLAINTEXT",
+            "ssl.keystore.type=PEM",
+            f"ssl.keystore.location={keystore}",
+            "ssl.truststore.type=PEM",
+            f"ssl.truststore.location={self.ca}",
+            "listener.name.mutual.ssl.client.auth=required",
+            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        ]
+        for name in ("password", "both"):
+            lines += [
+                f"listener.name.{name}.plain.sasl.jaas.config={_MODULES}.plain.PlainLoginModule required "
+                f'user_alice="{PASSWORD}";',
+                f"listener.name.{name}.scram-sha-256.sasl.jaas.config={_MODULES}.scram.ScramLoginModule required;",
+                f"listener.name.{name}.scram-sha-512.sasl.jaas.config={_MODULES}.scram.ScramLoginModule required;",
+            ]
+        properties = cluster.folder / "broker-0.properties"
+        properties.write_text("\n".join([properties.read_text(), *lines, ""]))
+        zk = KazooClient(cluster.zookeeper_connect)
+        zk.start(timeout=10)
+        try:
+            algorithms = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+            credentials = {name: scram(algorithm, PASSWORD) for name, algorithm in algorithms.items()}
+            content = json.dumps({"version": 1, "config": credentials})
+            zk.create("/config/users/alice", content.encode(), makepath=True)
+        finally:
+            zk.stop()
+            zk.close()
+        broker.restart()
+
+    def tls(self, **changes: object) -> dict[str, object]:
+        """Return the properties of a client that trusts the broker."""
+        return {"security.protocol": "SSL", "ssl.ca.location": str(self.ca), **changes}
+
+    def password(self, mechanism: str = "PLAIN", password: str = PASSWORD) -> dict[str, object]:
+        """Return the properties of a client with a password."""
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": "alice",
+            "sasl.password": password,
+        }
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with DevCluster() as cluster:
+        yield Secured(cluster, tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def consumer(secured: Secured, unique: Callable[[str], str]) -> Iterator[Callable[..., ZookeeperConsumerConnector]]:
+    created: list[ZookeeperConsumerConnector] = []
+
+    def make(properties: dict[str, object]) -> ZookeeperConsumerConnector:
+        given: dict[str, object] = {
+            "zookeeper.connect": secured.cluster.zookeeper_connect,
+            "group.id": unique("g"),
+            "auto.offset.reset": "smallest",
+            "consumer.timeout.ms": 20_000,
+            **properties,
+        }
+        created.append(create_consumer(ConsumerConfig.from_dict(given, strict=True)))
+        return created[-1]
+
+    yield make
+    for connector in created:
+        connector.shutdown()
+
+
+WAYS: dict[str, Callable[[Secured], dict[str, object]]] = {
+    "tls": lambda s: {**s.tls(), "bootstrap.servers": f"127.0.0.1:{s.ports['TLS']}"},
+    "mutual tls": lambda s: {
+        **s.tls(),
+        "ssl.certificate.location": str(s.certificate),
+        "ssl.key.location": str(s.key),
+        "bootstrap.servers": f"127.0.0.1:{s.ports['MUTUAL']}",
+    },
+    "plain": lambda s: s.password(),
+    "scram 256": lambda s: s.password("SCRAM-SHA-256"),
+    "scram 512, offsets in kafka": lambda s: {**s.password("scram-sha-512"), "offsets.storage": "kafka"},
+    "both": lambda s: {**s.password("SCRAM-SHA-512"), **s.tls(), "security.protocol": "SASL_SSL"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_consumer_reads_and_commits_through_a_secured_listener(
+    way: str,
+    secured: Secured,
+    consumer: Callable[..., ZookeeperConsumerConnector],
+    unique: Callable[[str], str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Brokers are found through ZooKeeper where it tells one listener of that protocol."""
+    name = secured.cluster.create_topic(unique("t"), 2)
+    for partition in range(2):
+        produce(secured.cluster.admin, name, partition, numbers(0, 50))
+    with caplog.at_level(logging.DEBUG, "zkconsumer"):
+        connector = consumer(WAYS[way](secured))
+        [stream] = connector.create_message_streams({name: 1})[name]
+        assert sorted(values(take(stream, 100))) == sorted(numbers(0, 50) * 2)
+        assert set(connector.commit_offsets().values()) == {50}
+    assert PASSWORD not in caplog.text
+    assert PASSWORD not in repr(connector.config)
+
+
+def channel(secured: Secured, listener: str, properties: dict[str, object]) -> BrokerChannel:
+    config = ConsumerConfig.from_dict({"zookeeper.connect": "z:1", "group.id": "g", **properties})
+    endpoint = Endpoint("127.0.0.1", secured.ports[listener])
+    return BrokerChannel(endpoint, "test", timeout=10, security=Security.of(config))
+
+
+@pytest.mark.parametrize(
+    ("listener", "properties", "said"),
+    [
+        ("PASSWORD", lambda s: s.password(password="wrong"), "refuses user 'alice' by PLAIN"),
+        ("PASSWORD", lambda s: s.password("SCRAM-SHA-256", "wrong"), "refuses user 'alice' by SCRAM-SHA-256"),
+        ("TLS", lambda s: {"security.protocol": "SSL"}, "is not trusted"),
+        ("TLS", lambda s: s.tls(**{"ssl.ca.location": str(s.other_ca)}), "is not trusted"),
+    ],
+)
+def test_who_is_not_trusted_is_told_so(
+    listener: str, properties: Callable[[Secured], dict[str, Any]], said: str, secured: Secured
+) -> None:
+    one = channel(secured, listener, properties(secured))
+    try:
+        with pytest.raises(AuthenticationError, match=said) as raised:
+            one.connect()
+    finally:
+        one.close()
+    assert "wrong" not in str(raised.value)
+
+
+def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(secured: Secured) -> None:
+    one = channel(secured, "MUTUAL", secured.tls())
+    try:
+        with pytest.raises(ZkConsumerError):
+            one.connect()
+    finally:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"security.protocol": "SASL_SSL"}, "needs sasl.username and sasl.password"),
+        ({"security.protocol": "TLS"}, "Wrong value TLS of security.protocol"),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/none.pem"}, "cannot load ssl.ca.location = '/none.pem'"),
+        ({"zookeeper.auth.digest": PASSWORD}, "zookeeper.auth.digest is not user:password"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused(
+    properties: dict[str, object], said: str, consumer: Callable[..., ZookeeperConsumerConnector]
+) -> None:
+    with pytest.raises(ConfigurationError, match=said) as raised:
+        consumer(properties).create_message_streams({"t": 1})
+    assert PASSWORD not in str(raised.value)
+
+
+def test_znodes_of_a_member_that_zookeeper_knows_are_its_own_as_those_of_a_jvm_with_a_login(
+    secured: Secured, consumer: Callable[..., ZookeeperConsumerConnector], unique: Callable[[str], str]
+) -> None:
+    name = secured.cluster.create_topic(unique("t"))
+    produce(secured.cluster.admin, name, 0, numbers(0, 10))
+    connector = consumer({"zookeeper.auth.digest": f"alice:{PASSWORD}", "consumer.id": "c"})
+    [stream] = connector.create_message_streams({name: 1})[name]
+    take(stream, 5)
+    connector.commit_offsets()
+    group = connector.config.group_id
+    zk = KazooClient(secured.cluster.zookeeper_connect)
+    zk.start(timeout=10)
+    try:
+
+        def rights(path: str) -> set[tuple[str, tuple[str, ...]]]:
+            acls, _ = zk.get_acls(f"/consumers/{group}{path}")
+            return {(acl.id.scheme, tuple(acl.acl_list)) for acl in acls}
+
+        everybody, ours = {("world", ("ALL",))}, {("digest", ("ALL",)), ("world", ("READ",))}
+        assert rights("") == rights("/ids") == rights(f"/ids/{group}_c") == everybody
+        assert rights(f"/owners/{name}/0") == rights(f"/offsets/{name}/0") == ours
+        assert zk.get(f"/consumers/{group}/offsets/{name}/0")[0] == b"5"
+    finally:
+        zk.stop()
+        zk.close()
+
+
+def test_a_member_that_may_not_write_says_which_znode_and_what_to_do(
+    secured: Secured, consumer: Callable[..., ZookeeperConsumerConnector], unique: Callable[[str], str]
+) -> None:
+    name = secured.cluster.create_topic(unique("t"))
+    produce(secured.cluster.admin, name, 0, numbers(0, 10))
+    owner = consumer({"zookeeper.auth.digest": f"alice:{PASSWORD}"})
+    [stream] = owner.create_message_streams({name: 1})[name]
+    take(stream, 5)
+    owner.commit_offsets()
+    owner.shutdown()
+    group = owner.config.group_id
+
+    stranger = consumer(
+        {
+            "group.id": group,
+            "rebalance.backoff.ms": 100,
+            "zookeeper.session.timeout.ms": 2000,
+            "rebalance.max.retries": 2,
+        }
+    )
+    with pytest.raises(ZkConsumerError, match=rf"/consumers/{group}/owners/{name}:.*zookeeper\.auth\.digest"):
+        stranger.create_message_streams({name: 1})
+
+
+def test_a_digest_login_to_zookeeper_by_sasl(tmp_path: Path, unique: Callable[[str], str]) -> None:
+    jaas = tmp_path / "jaas.conf"
+    jaas.write_text(
+        f'Server {{\n org.apache.zookeeper.server.auth.DigestLoginModule required user_alice="{PASSWORD}";\n}};\n'
+    )
+    options = [
+        f"-Djava.security.auth.login.config={jaas}",
+        "-Dzookeeper.authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+    ]
+    with DevCluster(zookeeper_options=options) as cluster:
+        name = cluster.create_topic("t")
+        produce(cluster.admin, name, 0, numbers(0, 10))
+        properties = {
+            "zookeeper.connect": cluster.zookeeper_connect,
+            "group.id": "g",
+            "auto.offset.reset": "smallest",
+            "consumer.timeout.ms": 20_000,
+            "zookeeper.sasl.mechanism": "DIGEST-MD5",
+            "zookeeper.sasl.username": "alice",
+            "zookeeper.sasl.password": PASSWORD,
+        }
+        with create_consumer(ConsumerConfig.from_dict(properties)) as connector:
+            [stream] = connector.create_message_streams({name: 1})[name]
+            take(stream, 10)
+        zk = KazooClient(cluster.zookeeper_connect)
+        zk.start(timeout=10)
+        try:
+            acls, _ = wait_for(lambda: zk.get_acls("/consumers/g/offsets/t/0"))
+            assert ("sasl", "alice") in {(acl.id.scheme, acl.id.id) for acl in acls}
+        finally:
+            zk.stop()
+            zk.close()
+        refused = create_consumer(ConsumerConfig.from_dict({**properties, "zookeeper.sasl.password": "wrong"}))
+        with pytest.raises(ZkConsumerError) as raised:
+            refused.create_message_streams({name: 1})
+        assert "wrong" not in str(raised.value)
+        refused.shutdown()
