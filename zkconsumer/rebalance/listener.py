@@ -353,6 +353,8 @@ class ZKRebalancerListener:
         if blocker is not None:
             self._failed(self._blocked(blocker))
             return
+        if self._commit_interval is not None:
+            self._auto_commit()  # as the original does: members often end in a row, and one that is killed repeats less
         self._attempt = 0
         self.rebalances += 1
         self.unbalanced_since = None

@@ -12,11 +12,17 @@ from typing import Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from zkconsumer.cluster import BootstrapCluster, Cluster, ZooKeeperCluster, parse_bootstrap
+from zkconsumer.broker.coordinator import GroupCoordinator
+from zkconsumer.broker.security import Security
+from zkconsumer.cluster import BootstrapCluster, Cluster, LogOffsets, ZooKeeperCluster, parse_bootstrap
+from zkconsumer.config import ConsumerConfig, read_properties
 from zkconsumer.errors import RetriableError
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper import ZooKeeperSecurity, ZooKeeperSession
 
 CLIENT_ID = "zkconsumer-tools"
+
+#: Seconds that a broker may take to answer.
+_PATIENCE = 10.0
 
 #: What the old tools take where no ensemble is named.
 LOCAL = "localhost:2181"
@@ -39,8 +45,15 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead, for programs")
 
 
-def add_bootstrap(parser: argparse.ArgumentParser) -> None:
-    """Add ``--bootstrap-server``."""
+def add_access(parser: argparse.ArgumentParser, *, brokers: bool = True) -> None:
+    """Add ``--command-config``, and ``--bootstrap-server`` where brokers are asked."""
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties for logins and TLS (security.protocol, zookeeper.sasl.*)",
+    )
+    if not brokers:
+        return
     parser.add_argument(
         "--bootstrap-server", metavar="HOSTS", help="brokers, where they are not registered in that ZooKeeper (KRaft)"
     )
@@ -53,28 +66,59 @@ def positive(text: str) -> int:
     return int(text)
 
 
-@contextlib.contextmanager
-def zookeeper(hosts: str, timeout: float = 6.0) -> Iterator[ZooKeeperSession]:
-    """Connect to an ensemble for a while."""
-    session = ZooKeeperSession(hosts, session_timeout=6.0, connection_timeout=timeout, events=queue.SimpleQueue())
-    session.start()
-    try:
-        yield session
-    finally:
-        session.close()
+class Access:
+    """A tool's connections; all are closed with it.
+
+    Attributes:
+        session: to ZooKeeper.
+        cluster: the brokers that it knows, or those that are named.
+    """
+
+    def __init__(self, config: ConsumerConfig, closing: contextlib.ExitStack) -> None:
+        self._security = Security.of(config)
+        self._closing = closing
+        self.session = ZooKeeperSession(
+            config.zookeeper_connect,
+            session_timeout=config.zookeeper_session_timeout_ms / 1000,
+            connection_timeout=config.connection_timeout,
+            events=queue.SimpleQueue(),
+            security=ZooKeeperSecurity.of(config),
+        )
+        self.session.start()
+        closing.callback(self.session.close)
+        self.cluster: Cluster = ZooKeeperCluster(self.session, config.security_protocol)
+        if config.bootstrap_servers:
+            brokers = parse_bootstrap(config.bootstrap_servers)
+            found = BootstrapCluster(brokers, CLIENT_ID, timeout=_PATIENCE, security=self._security)
+            closing.callback(found.close)
+            self.cluster = found
+
+    def logs(self, timeout: float = _PATIENCE) -> LogOffsets:
+        """Return what asks for offsets of logs."""
+        logs = LogOffsets(self.cluster.brokers, CLIENT_ID, timeout=timeout, security=self._security)
+        self._closing.callback(logs.close)
+        return logs
+
+    def coordinator(self, group: str, timeout: float = _PATIENCE) -> GroupCoordinator:
+        """Return what asks for a group's offsets in Kafka."""
+        found = GroupCoordinator(group, self.cluster.brokers, CLIENT_ID, timeout=timeout, security=self._security)
+        self._closing.callback(found.close)
+        return found
 
 
 @contextlib.contextmanager
-def cluster(session: ZooKeeperSession, bootstrap_server: str | None, *, timeout: float = 10.0) -> Iterator[Cluster]:
-    """Give the brokers that ZooKeeper knows, or those that are named."""
-    if not bootstrap_server:
-        yield ZooKeeperCluster(session)
-        return
-    found = BootstrapCluster(parse_bootstrap(bootstrap_server), CLIENT_ID, timeout=timeout)
-    try:
-        yield found
-    finally:
-        found.close()
+def access(config: ConsumerConfig) -> Iterator[Access]:
+    """Connect as a consumer would."""
+    with contextlib.ExitStack() as closing:
+        yield Access(config, closing)
+
+
+def config_of(options: argparse.Namespace, hosts: str) -> ConsumerConfig:
+    """Return the settings that ``--command-config`` and ``--bootstrap-server`` make, for an ensemble."""
+    properties = read_properties(options.command_config) if getattr(options, "command_config", None) else {}
+    if getattr(options, "bootstrap_server", None):
+        properties["bootstrap.servers"] = options.bootstrap_server
+    return ConsumerConfig.from_dict({**properties, "group.id": CLIENT_ID, "zookeeper.connect": hosts})
 
 
 def patiently(backoff: float = 0.5) -> Retrying:

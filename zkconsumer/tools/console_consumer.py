@@ -89,8 +89,8 @@ def run(options: argparse.Namespace) -> int:
     finally:
         print(f"Processed a total of {printer.count} messages", file=sys.stderr)
         if group_is_ours:
-            with common.zookeeper(config.zookeeper_connect, config.connection_timeout) as session:
-                session.delete_tree(GroupPaths(config.group_id).root)
+            with common.access(config) as access:
+                access.session.delete_tree(GroupPaths(config.group_id).root)
     return 0
 
 
@@ -142,7 +142,8 @@ class _Printer:
 
 def _check(config: ConsumerConfig, options: argparse.Namespace) -> None:
     """Look for brokers, and for offsets that ``--from-beginning`` would not get past."""
-    with common.zookeeper(config.zookeeper_connect, config.connection_timeout) as session:
+    with common.access(config) as access:
+        session = access.session
         if not config.bootstrap_servers and not session.children(BROKER_IDS):
             raise ConfigurationError(
                 f"No brokers found in ZK. Nothing is registered in {BROKER_IDS} at {config.zookeeper_connect!r}; "

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.cluster import Cluster, LogOffsets
+from zkconsumer.cluster import LogOffsets
 from zkconsumer.config import ROUND_ROBIN_ORDERS
 from zkconsumer.errors import AssignmentError, ConfigurationError, ZkConsumerError
 from zkconsumer.message import TopicPartition
@@ -19,6 +19,7 @@ from zkconsumer.rebalance.assignors import assign
 from zkconsumer.rebalance.topic_filter import filter_of
 from zkconsumer.registry import Registration
 from zkconsumer.tools import common, group_state
+from zkconsumer.tools.common import Access
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.tools.groups import subscribed_threads
 
@@ -38,20 +39,17 @@ def add_to(tools: Any) -> None:
     parser = common.add_tool(tools, "doctor", run, __doc__)
     parser.add_argument("--zookeeper", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
     parser.add_argument("--group", required=True)
-    common.add_bootstrap(parser)
+    common.add_access(parser)
     common.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what is found; returns the exit code."""
-    with (
-        common.zookeeper(options.zookeeper) as session,
-        common.cluster(session, options.bootstrap_server) as cluster,
-    ):
-        if not group_state.exists(session, options.group):
+    with common.access(common.config_of(options, options.zookeeper)) as access:
+        if not group_state.exists(access.session, options.group):
             raise ConfigurationError(f"there is no group {options.group!r} in ZooKeeper at {options.zookeeper!r}")
-        state = group_state.read(session, options.group)
-        findings = list(examine(state, cluster))
+        state = group_state.read(access.session, options.group)
+        findings = list(examine(state, access))
     if options.json:
         common.print_json({"group": options.group, "findings": [asdict(finding) for finding in findings]})
     else:
@@ -63,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if findings else 0
 
 
-def examine(state: GroupState, cluster: Cluster) -> Iterator[Finding]:
+def examine(state: GroupState, access: Access) -> Iterator[Finding]:
     """Yield what is wrong with a group."""
     for path, error in state.unreadable.items():
         if "/ids/" in path:
@@ -84,12 +82,12 @@ def examine(state: GroupState, cluster: Cluster) -> Iterator[Finding]:
                     f"member {consumer_id}",
                     "they claim nothing new while it is there; have it name its topics",
                 )
-    threads = subscribed_threads(readable, cluster)
-    partitions = cluster.partitions(sorted({*threads, *state.topics}))
+    threads = subscribed_threads(readable, access.cluster)
+    partitions = access.cluster.partitions(sorted({*threads, *state.topics}))
     yield from _missing_topics(threads, partitions)
     yield from _ownership(state, threads, partitions)
     yield from _strategy(state, threads, partitions)
-    yield from _offsets(state, cluster, partitions)
+    yield from _offsets(state, access.logs(), partitions)
 
 
 def _escaped_twice(consumer_id: str, member: Registration) -> Iterator[Finding]:
@@ -181,7 +179,7 @@ def _strategy(
     )
 
 
-def _offsets(state: GroupState, cluster: Cluster, partitions: Mapping[str, list[int]]) -> Iterator[Finding]:
+def _offsets(state: GroupState, logs: LogOffsets, partitions: Mapping[str, list[int]]) -> Iterator[Finding]:
     known = [p for p in sorted(state.offsets) if p.partition in partitions.get(p.topic, ())]
     for partition in sorted(state.offsets.keys() - set(known)):
         yield Finding(
@@ -190,15 +188,12 @@ def _offsets(state: GroupState, cluster: Cluster, partitions: Mapping[str, list[
             "delete it: zkconsumer consumer-groups --delete --group GROUP --topic TOPIC; a topic of that name that is "
             "made anew would be read from there",
         )
-    logs = LogOffsets(cluster.brokers, common.CLIENT_ID, timeout=10)
     try:
         starts, failed = group_state.log_offsets(logs, known, protocol.EARLIEST)
         ends, _ = group_state.log_offsets(logs, [p for p in known if p in starts], protocol.LATEST)
     except ZkConsumerError as error:
         yield Finding(str(error), "brokers", "offsets are not held against the logs")
         return
-    finally:
-        logs.close()
     for partition, error_text in failed.items():
         yield Finding(error_text, f"partition {partition}", "nobody can read it before it has a leader")
     for partition in known:

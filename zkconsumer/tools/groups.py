@@ -10,13 +10,14 @@ import sys
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.cluster import Cluster, LogOffsets
+from zkconsumer.cluster import Cluster
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import threads_by_topic
 from zkconsumer.rebalance.topic_filter import filter_of
 from zkconsumer.registry import GroupPaths, Registration
 from zkconsumer.tools import common, group_state
+from zkconsumer.tools.common import Access
 from zkconsumer.zookeeper import ZooKeeperSession
 
 
@@ -30,15 +31,14 @@ def add_to(tools: Any) -> None:
     what.add_argument("--delete", action="store_true", help="delete a group, its offsets of a topic, or both")
     parser.add_argument("--group", action="append", default=[], help="may be given more than once with --delete")
     parser.add_argument("--topic", help="with --delete: only the group's part of this topic; without --group: of all")
-    parser.add_argument("--command-config", metavar="FILE", help="accepted for old scripts; nothing in it matters")
-    common.add_bootstrap(parser)
+    common.add_access(parser)
     common.add_json(parser)
     verify = common.add_tool(
         tools, "verify-rebalance", run_verify, "Check that each partition of a group is owned by a member that lives."
     )
     verify.add_argument("--zookeeper.connect", dest="zookeeper", default=common.LOCAL, metavar="HOSTS")
     verify.add_argument("--group", required=True)
-    common.add_bootstrap(verify)
+    common.add_access(verify)
     common.add_json(verify)
 
 
@@ -48,14 +48,14 @@ def run_groups(options: argparse.Namespace) -> int:
         raise ConfigurationError("--describe needs one --group")
     if options.delete and not options.group and not options.topic:
         raise ConfigurationError("--delete needs --group, --topic, or both")
-    with common.zookeeper(options.zookeeper) as session:
+    with common.access(common.config_of(options, options.zookeeper)) as access:
+        session = access.session
         if options.list:
             names = group_state.groups(session)
             common.print_json(names) if options.json else print("\n".join(names))
             return 0
         if options.describe:
-            with common.cluster(session, options.bootstrap_server) as cluster:
-                return _describe(session, cluster, options.group[0], options.json)
+            return _describe(access, options.group[0], options.json)
         if not options.group:
             return _delete_topic(session, options.topic)
         return max(_delete(session, group, options.topic) for group in options.group)
@@ -63,11 +63,8 @@ def run_groups(options: argparse.Namespace) -> int:
 
 def run_verify(options: argparse.Namespace) -> int:
     """Print whether all is owned; exit code 1 where not."""
-    with (
-        common.zookeeper(options.zookeeper) as session,
-        common.cluster(session, options.bootstrap_server) as cluster,
-    ):
-        problems = _unowned(session, cluster, options.group)
+    with common.access(common.config_of(options, options.zookeeper)) as access:
+        problems = _unowned(access.session, access.cluster, options.group)
     if options.json:
         common.print_json({"group": options.group, "successful": not problems, "problems": problems})
     else:
@@ -105,22 +102,18 @@ def subscribed_threads(members: dict[str, Registration], cluster: Cluster) -> di
     return threads_by_topic(static, wanted)
 
 
-def _describe(session: ZooKeeperSession, cluster: Cluster, group: str, as_json: bool) -> int:
+def _describe(access: Access, group: str, as_json: bool) -> int:
     print(
         "Note: This will only show information about consumers that use ZooKeeper (not those using the Java consumer "
         "API).\n",
         file=sys.stderr,
     )
-    if not group_state.exists(session, group):
+    if not group_state.exists(access.session, group):
         print(f"Error: Consumer group '{group}' does not exist.")
         return 1
-    state = group_state.read(session, group)
-    partitions = group_state.partitions_of(cluster, state.topics)
-    logs = LogOffsets(cluster.brokers, common.CLIENT_ID, timeout=10)
-    try:
-        ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
-    finally:
-        logs.close()
+    state = group_state.read(access.session, group)
+    partitions = group_state.partitions_of(access.cluster, state.topics)
+    ends, failed = group_state.log_offsets(access.logs(), partitions, protocol.LATEST)
     rows: list[list[Any]] = []
     for partition in partitions:
         offset, end = state.offsets.get(partition), ends.get(partition)

@@ -10,7 +10,6 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from zkconsumer.broker.coordinator import GroupCoordinator
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets import KafkaOffsets, Offsets, ZooKeeperOffsets
@@ -31,39 +30,33 @@ def add_to(tools: Any) -> None:
     parser.add_argument(
         "--allow-back", action="store_true", help="also lower offsets that are further on where they are copied to"
     )
-    common.add_bootstrap(parser)
+    common.add_access(parser)
     common.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Show or do it; returns the exit code."""
-    with (
-        common.zookeeper(options.zookeeper) as session,
-        common.cluster(session, options.bootstrap_server) as cluster,
-    ):
-        state = group_state.read(session, options.group)
+    with common.access(common.config_of(options, options.zookeeper)) as access:
+        state = group_state.read(access.session, options.group)
         if state.sessions and not options.force:
             raise ConfigurationError(
                 f"group {options.group!r} has live members: {', '.join(sorted(state.sessions))}. Stop them first, "
                 "switch them to dual.commit.enabled=true instead, or give --force"
             )
-        coordinator = GroupCoordinator(options.group, cluster.brokers, common.CLIENT_ID, timeout=10)
-        kafka, zookeeper = KafkaOffsets(coordinator), ZooKeeperOffsets(session, options.group)
-        try:
-            in_zookeeper = {p: offset for p, offset in state.offsets.items() if offset >= 0}
-            if options.to == "kafka":
-                source, target = in_zookeeper, common.patiently()(kafka.fetch, in_zookeeper)
-            else:
-                in_kafka = common.patiently()(coordinator.fetch_offsets, None)
-                source = {p: offset for p, offset in in_kafka.items() if offset >= 0}
-                target = zookeeper.fetch(source)
-            actions = {p: _action(offset, target[p], options.allow_back) for p, offset in sorted(source.items())}
-            wanted = {p: source[p] for p, action in actions.items() if action in ("copy", "move back")}
-            if options.execute and wanted:
-                writer: Offsets = kafka if options.to == "kafka" else zookeeper
-                writer.commit(wanted, may_go_back=options.allow_back)
-        finally:
-            kafka.close()
+        coordinator = access.coordinator(options.group)
+        kafka, zookeeper = KafkaOffsets(coordinator), ZooKeeperOffsets(access.session, options.group)
+        in_zookeeper = {p: offset for p, offset in state.offsets.items() if offset >= 0}
+        if options.to == "kafka":
+            source, target = in_zookeeper, common.patiently()(kafka.fetch, in_zookeeper)
+        else:
+            in_kafka = common.patiently()(coordinator.fetch_offsets, None)
+            source = {p: offset for p, offset in in_kafka.items() if offset >= 0}
+            target = zookeeper.fetch(source)
+        actions = {p: _action(offset, target[p], options.allow_back) for p, offset in sorted(source.items())}
+        wanted = {p: source[p] for p, action in actions.items() if action in ("copy", "move back")}
+        if options.execute and wanted:
+            writer: Offsets = kafka if options.to == "kafka" else zookeeper
+            writer.commit(wanted, may_go_back=options.allow_back)
     _print(options, source, target, actions)
     return 1 if "keep, it is further on" in actions.values() else 0
 

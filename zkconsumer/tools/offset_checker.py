@@ -10,12 +10,11 @@ from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.coordinator import GroupCoordinator
-from zkconsumer.cluster import Cluster, LogOffsets
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.registry import GroupPaths
 from zkconsumer.tools import common, group_state
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.tools.common import Access
 
 _ROW = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
 
@@ -30,40 +29,32 @@ def add_to(tools: Any) -> None:
     parser.add_argument("--socket.timeout.ms", dest="socket_timeout_ms", type=common.positive, default=6000)
     parser.add_argument("--retry.backoff.ms", dest="retry_backoff_ms", type=common.positive, default=3000)
     parser.add_argument("--broker-info", action="store_true", help="also print the brokers")
-    common.add_bootstrap(parser)
+    common.add_access(parser)
     common.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the table; returns the exit code."""
     try:
-        with (
-            common.zookeeper(options.zookeeper) as session,
-            common.cluster(session, options.bootstrap_server) as cluster,
-        ):
-            _check(options, session, cluster)
+        with common.access(common.config_of(options, options.zookeeper)) as access:
+            _check(options, access)
     except ZkConsumerError as error:
         print(f"Exiting due to: {error}.")
         return 1
     return 0
 
 
-def _check(options: argparse.Namespace, session: ZooKeeperSession, cluster: Cluster) -> None:
-    if not group_state.exists(session, options.group):
+def _check(options: argparse.Namespace, access: Access) -> None:
+    if not group_state.exists(access.session, options.group):
         raise ConfigurationError(f"there is no {GroupPaths(options.group).root} in ZooKeeper at {options.zookeeper!r}")
-    state = group_state.read(session, options.group)
+    state = group_state.read(access.session, options.group)
     owned = sorted({partition.topic for partition in state.owners})
     topics = options.topic.split(",") if options.topic else owned
-    partitions = group_state.partitions_of(cluster, topics)
+    partitions = group_state.partitions_of(access.cluster, topics)
     timeout = options.socket_timeout_ms / 1000
-    logs = LogOffsets(cluster.brokers, common.CLIENT_ID, timeout=timeout)
-    coordinator = GroupCoordinator(options.group, cluster.brokers, common.CLIENT_ID, timeout=timeout)
-    try:
-        offsets, notes = _offsets(coordinator, state, partitions, options.retry_backoff_ms / 1000)
-        ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
-    finally:
-        logs.close()
-        coordinator.close()
+    logs, coordinator = access.logs(timeout), access.coordinator(options.group, timeout)
+    offsets, notes = _offsets(coordinator, state, partitions, options.retry_backoff_ms / 1000)
+    ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
     rows = [_row(state, partition, offsets, ends) for partition in partitions if partition in ends]
     if options.json:
         common.print_json({"group": options.group, "partitions": rows, "errors": notes + list(failed.values())})

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.cluster import Cluster, LogOffsets
 from zkconsumer.message import TopicPartition
 from zkconsumer.tools import common, group_state
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.tools.common import Access
 
 _COLUMNS = ("TOPIC", "PARTITION", "OFFSET", "LOG-END", "LAG", "CONSUMED/S", "PRODUCED/S", "OWNER")
 
@@ -29,35 +28,30 @@ def add_to(tools: Any) -> None:
     parser.add_argument("--group", required=True)
     parser.add_argument("--interval", type=common.positive, default=2, metavar="SECONDS", help="default: %(default)s")
     parser.add_argument("--count", type=common.positive, metavar="N", help="looks; default: until Ctrl-C")
-    common.add_bootstrap(parser)
+    common.add_access(parser)
     common.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Look again and again; returns the exit code."""
-    with (
-        common.zookeeper(options.zookeeper) as session,
-        common.cluster(session, options.bootstrap_server) as cluster,
-    ):
-        logs = LogOffsets(cluster.brokers, common.CLIENT_ID, timeout=10)
+    with common.access(common.config_of(options, options.zookeeper)) as access:
         try:
-            _watch(options, session, cluster, logs)
+            _watch(options, access)
         except KeyboardInterrupt:
             pass  # the usual way to end it
-        finally:
-            logs.close()
     return 0
 
 
-def _watch(options: argparse.Namespace, session: ZooKeeperSession, cluster: Cluster, logs: LogOffsets) -> None:
+def _watch(options: argparse.Namespace, access: Access) -> None:
+    logs = access.logs()
     live = _live() if not options.json else None
     before: tuple[float, Mapping[TopicPartition, int], Mapping[TopicPartition, int]] | None = None
     looks = 0
     with live if live is not None else contextlib.nullcontext():
         while True:
             looked_at = time.monotonic()
-            state = group_state.read(session, options.group)
-            partitions = group_state.partitions_of(cluster, state.topics)
+            state = group_state.read(access.session, options.group)
+            partitions = group_state.partitions_of(access.cluster, state.topics)
             ends, _ = group_state.log_offsets(logs, partitions, protocol.LATEST)
             rows = [_row(partition, state, ends, before, looked_at) for partition in partitions]
             before = looked_at, state.offsets, ends

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.cluster import LogOffsets
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
@@ -32,10 +31,12 @@ def add_to(tools: Any) -> None:
     export.add_argument("--zkconnect", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
     export.add_argument("--group", action="append", help="may be given more than once; default: all")
     export.add_argument("--output-file", required=True, type=Path, metavar="FILE")
+    common.add_access(export, brokers=False)
     imports = common.add_tool(tools, "import-offsets", run_import, "Write the offsets in a file to ZooKeeper.")
     imports.add_argument("--zkconnect", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
     imports.add_argument("--input-file", required=True, type=Path, metavar="FILE", help="what export-offsets wrote")
     imports.add_argument("--force", action="store_true", help="also while members of the group run")
+    common.add_access(imports, brokers=False)
     update = common.add_tool(tools, "update-offsets", run_update, "Set a group's offsets to an end of the log.")
     update.add_argument("where", choices=("earliest", "latest"))
     update.add_argument("config", metavar="consumer.properties", help="names ZooKeeper and the group")
@@ -45,7 +46,8 @@ def add_to(tools: Any) -> None:
 
 def run_export(options: argparse.Namespace) -> int:
     """Write one line per partition: ``/consumers/group/offsets/topic/partition:offset``."""
-    with common.zookeeper(options.zkconnect) as session:
+    with common.access(common.config_of(options, options.zkconnect)) as access:
+        session = access.session
         lines = []
         for group in options.group or group_state.groups(session):
             if not group_state.exists(session, group):
@@ -66,7 +68,8 @@ def run_export(options: argparse.Namespace) -> int:
 def run_import(options: argparse.Namespace) -> int:
     """Write the offsets that a file names, up to its first empty line."""
     wanted = _read(options.input_file)
-    with common.zookeeper(options.zkconnect) as session:
+    with common.access(common.config_of(options, options.zkconnect)) as access:
+        session = access.session
         _check_idle(session, list(wanted), options.force)
         for group, offsets in wanted.items():
             ZooKeeperOffsets(session, group).commit(offsets, may_go_back=True)
@@ -78,20 +81,13 @@ def run_update(options: argparse.Namespace) -> int:
     """Set the offset of each partition of a topic."""
     config = ConsumerConfig.from_properties(options.config)
     timestamp = protocol.EARLIEST if options.where == "earliest" else protocol.LATEST
-    with (
-        common.zookeeper(config.zookeeper_connect) as session,
-        common.cluster(session, config.bootstrap_servers) as cluster,
-    ):
-        partitions = group_state.partitions_of(cluster, [options.topic])
+    with common.access(config) as access:
+        partitions = group_state.partitions_of(access.cluster, [options.topic])
         if not partitions:
             raise ConfigurationError(f"there is no topic {options.topic!r}")
-        _check_idle(session, [config.group_id], options.force)
-        logs = LogOffsets(cluster.brokers, common.CLIENT_ID, timeout=config.socket_timeout_ms / 1000)
-        try:
-            offsets = logs.offsets(partitions, timestamp)
-        finally:
-            logs.close()
-        ZooKeeperOffsets(session, config.group_id).commit(offsets, may_go_back=True)
+        _check_idle(access.session, [config.group_id], options.force)
+        offsets = access.logs(config.socket_timeout_ms / 1000).offsets(partitions, timestamp)
+        ZooKeeperOffsets(access.session, config.group_id).commit(offsets, may_go_back=True)
     for partition, offset in sorted(offsets.items()):
         print(f"updating partition {partition.partition} with new offset: {offset}")
     print(f"updated the offset for {len(offsets)} partitions")

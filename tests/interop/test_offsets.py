@@ -1,0 +1,135 @@
+"""Offsets that ours and the JVM leave for each other: in ZooKeeper, in Kafka, in both, and in files."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import numbers, produce, stored, take, values
+
+from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster.servers import java_command, kafka_jars, write_properties
+from zkconsumer.tools.cli import main
+
+Cluster = DevCluster | ExistingCluster
+Topic = Callable[..., str]
+Consumer = Callable[..., ZookeeperConsumerConnector]
+
+STORAGES = {
+    "zookeeper": {"offsets.storage": "zookeeper"},
+    "kafka": {"offsets.storage": "kafka", "dual.commit.enabled": "false"},
+    "dual": {"offsets.storage": "kafka", "dual.commit.enabled": "true"},
+}
+#: The last release that had the tools for offsets.
+TOOLS = "0.11.0.3"
+
+
+@pytest.fixture
+def admin(zkconsumer_cluster: Cluster) -> Any:
+    return zkconsumer_cluster.admin
+
+
+@pytest.fixture
+def at(zkconsumer_cluster: Cluster) -> str:
+    return zkconsumer_cluster.zookeeper_connect
+
+
+def jvm(tool: str, *arguments: object, release: str = TOOLS) -> str:
+    """Run a tool of the JVM to its end and return its output."""
+    command = java_command("128m", kafka_jars(release), tool, *map(str, arguments))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def jvm_console(config: ConsumerConfig, storage: str, topic: str, count: int, folder: Path) -> list[bytes]:
+    """Have the JVM's console consumer read so many messages, and leave."""
+    settings = {
+        "group.id": config.group_id,
+        "zookeeper.connect": config.zookeeper_connect,
+        "auto.offset.reset": "smallest" if not (folder / "used").exists() else "largest",
+        **STORAGES[storage],
+    }
+    path = write_properties(folder / "jvm.properties", settings)
+    out = jvm(
+        "kafka.tools.ConsoleConsumer",
+        *("--zookeeper", config.zookeeper_connect, "--topic", topic, "--consumer.config", path),
+        *("--max-messages", count),
+        release="1.1.1",
+    )
+    return out.encode().split()
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_ours_goes_on_where_the_jvm_left_off_and_the_jvm_where_ours_did(
+    storage: str,
+    admin: Any,
+    topic: Topic,
+    config: Callable[..., ConsumerConfig],
+    consumer: Consumer,
+    tmp_path: Path,
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 100))
+    ours = {key.replace(".", "_"): value for key, value in STORAGES[storage].items()}
+
+    assert jvm_console(config(), storage, name, 10, tmp_path) == numbers(0, 10)
+    (tmp_path / "used").touch()
+    with consumer(**ours) as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        assert values(take(stream, 10)) == numbers(10, 20)
+    assert jvm_console(config(), storage, name, 10, tmp_path) == numbers(20, 30)
+    with consumer(**ours) as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        assert values(take(stream, 1)) == numbers(30, 31)
+
+
+def test_what_one_exports_the_other_imports(topic: Topic, group: str, zk: KazooClient, at: str, tmp_path: Path) -> None:
+    name, theirs, ours = topic(2), tmp_path / "theirs", tmp_path / "ours"
+    for partition, offset in ((0, b"12"), (1, b"7")):
+        zk.create(f"/consumers/{group}/offsets/{name}/{partition}", offset, makepath=True)
+    jvm("kafka.tools.ExportZkOffsets", "--zkconnect", at, "--group", group, "--output-file", theirs)
+    assert main(["export-offsets", "--zkconnect", at, "--group", group, "--output-file", str(ours)]) == 0
+    assert sorted(ours.read_text().splitlines()) == sorted(theirs.read_text().splitlines())
+
+    for partition in range(2):
+        zk.set(f"/consumers/{group}/offsets/{name}/{partition}", b"1")
+    jvm("kafka.tools.ImportZkOffsets", "--zkconnect", at, "--input-file", ours)
+    assert stored(zk, group, name) == {0: "12", 1: "7"}
+    for partition in range(2):
+        zk.set(f"/consumers/{group}/offsets/{name}/{partition}", b"1")
+    assert main(["import-offsets", "--zkconnect", at, "--input-file", str(theirs)]) == 0
+    assert stored(zk, group, name) == {0: "12", 1: "7"}
+
+
+def test_the_offset_checkers_say_the_same(
+    admin: Any,
+    topic: Topic,
+    consumer: Consumer,
+    group: str,
+    zk: KazooClient,
+    at: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    names = [topic(2), topic(1)]
+    for name in names:
+        produce(admin, name, 0, numbers(0, 10))
+    connector = consumer(auto_commit_enable=False)
+    connector.create_message_streams(dict.fromkeys(names, 1))
+    connector.commit_offsets({TopicPartition(names[0], 0): 4, TopicPartition(names[0], 1): 0})
+    zk.create(f"/consumers/{group}/offsets/{names[1]}/0", b"-1", makepath=True)
+
+    theirs = jvm("kafka.tools.ConsumerOffsetChecker", "--group", group, "--zookeeper", at, "--broker-info")
+    capfd.readouterr()
+    assert main(["offset-checker", "--group", group, "--zookeeper", at, "--broker-info"]) == 0
+    ours = capfd.readouterr().out
+
+    def rows(text: str) -> list[str]:
+        return sorted(line for line in text.splitlines() if line and not line.startswith("SLF4J"))
+
+    assert rows(ours) == rows(theirs)
