@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -145,7 +146,10 @@ def shares(zk: KazooClient) -> Counter[str]:
     parent = f"/consumers/{GROUP}/owners/{TOPIC}"
     if not zk.exists(parent):
         return Counter()
-    owners = [zk.get(f"{parent}/{number}")[0].decode() for number in zk.get_children(parent)]
+    try:
+        owners = [zk.get(f"{parent}/{number}")[0].decode() for number in zk.get_children(parent)]
+    except NoNodeError:  # it changes hands just now
+        return Counter()
     return Counter(owner.rpartition("-")[0].removeprefix(f"{GROUP}_") for owner in owners)
 
 

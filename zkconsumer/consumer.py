@@ -162,16 +162,17 @@ class ZookeeperConsumerConnector:
             OwnershipLostError: a partition is not owned.
             ZooKeeperUnavailableError, BrokerUnavailableError: not everything was stored.
         """
-        parts = self._running()
-        attempts = 1 + (self.config.offsets_commit_max_retries if retry_on_failure else 0)
-        retrying = Retrying(
+        return self._retrying(retry_on_failure)(self._running().commit, offsets)
+
+    def _retrying(self, retry_on_failure: bool) -> Retrying:
+        """Try again what Kafka could not do, while the consumer is not shut down."""
+        return Retrying(
             retry=retry_if_exception(_is_kafkas),
             wait=wait_fixed(self.config.offsets_channel_backoff_ms / 1000),
-            stop=stop_after_attempt(attempts),
+            stop=stop_after_attempt(1 + (self.config.offsets_commit_max_retries if retry_on_failure else 0)),
             sleep=sleep_using_event(self._ending),
             reraise=True,
         )
-        return retrying(parts.commit, offsets)
 
     def switch_offsets_storage(self, storage: str, *, dual_commit: bool | None = None) -> dict[TopicPartition, int]:
         """Keep the offsets elsewhere from now on, as ``offsets.storage`` and ``dual.commit.enabled`` would have said.
@@ -191,7 +192,8 @@ class ZookeeperConsumerConnector:
             offsets_storage=ConsumerConfig.parse("offsets.storage", storage),
             dual_commit_enabled=dual_commit,
         )
-        stored = self._running().member.switch_offsets(checked.offsets_storage, bool(checked.dual_commit_enabled))
+        switch = self._running().member.switch_offsets
+        stored = self._retrying(True)(switch, checked.offsets_storage, bool(checked.dual_commit_enabled))
         self.config = checked
         return stored
 
