@@ -34,7 +34,7 @@ def save(results: dict[str, Any]) -> None:
     plot(results)
 
 
-def _grid(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def grid(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     line = "  ".join("=" * width for width in widths)
     text = [
@@ -78,23 +78,23 @@ def table(results: dict[str, Any]) -> str:
             "wanted",
             "reached",
         )
-        parts.append(_when(results, "spark") + _grid(header, rows))
+        parts.append(_when(results, "spark") + grid(header, rows))
     if "plain" in results:
         rates = {(row["who"], row["codec"]): row["records/s"] for row in results["plain"]}
         rows = [(who, codec, f"{rate / 1e6:.2f}") for (who, codec), rate in rates.items()]
-        parts.append(_when(results, "plain") + _grid(("plain consumer, values touched", "codec", "M records/s"), rows))
+        parts.append(_when(results, "plain") + grid(("plain consumer, values touched", "codec", "M records/s"), rows))
         rows = []
         for codec in dict.fromkeys(codec for _, codec in rates):
             for mine, peer, goal in GOALS:
                 if (peer, codec) in rates:
                     ratio = rates[mine, codec] / rates[peer, codec]
                     rows.append((mine, peer, codec, f"{ratio:.1f}", f"{goal:g}", _yes(ratio >= goal)))
-        parts.append(_grid(("ours", "beside", "codec", "ratio", "wanted", "reached"), rows))
+        parts.append(grid(("ours", "beside", "codec", "ratio", "wanted", "reached"), rows))
     if "decoder" in results:
         rows = [(r["who"], r["codec"], f"{r['records/s'] / 1e6:.2f}", f"{r['MB/s']:,.0f}") for r in results["decoder"]]
         parts.append(
             _when(results, "decoder")
-            + _grid(("decoder alone, one thread", "codec", "M records/s", "MB/s of the log"), rows)
+            + grid(("decoder alone, one thread", "codec", "M records/s", "MB/s of the log"), rows)
         )
     if "memory" in results:
         full, seven = results["memory"]["all"], results["memory"]["seven"]
@@ -121,7 +121,7 @@ def table(results: dict[str, Any]) -> str:
             )
         )
         header = ("one of 8 partitions never read", "all read", "seven read", "ratio", "wanted", "reached")
-        parts.append(_when(results, "memory") + _grid(header, rows))
+        parts.append(_when(results, "memory") + grid(header, rows))
     return "\n".join(parts)
 
 

@@ -1,0 +1,230 @@
+"""``python -m bench.rebalance``: how long a group is without some of its records when a member joins or dies.
+
+Ours against the JVM's console consumer 1.1.1, each a group of processes of its own with the same settings, in turn.
+"Again" is when every partition has delivered a record that was written after the event; a join begins with the
+registration of the newcomer, a death is counted from the end of its session. Writes ``bench/results/rebalance.rst``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kazoo.client import KazooClient
+
+from bench import report
+from tests.interop.jvm import WIDTH, ChildConsumer, Maker, jvm_consumer, our_consumer
+from zkconsumer import ConsumerConfig, KafkaStream, TopicPartition, create_consumer
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.devcluster.load import numbered_batch
+from zkconsumer.errors import ClosedError
+
+SESSION_MS = 4000
+TOPIC = "rebalance"
+KINDS: dict[str, Maker] = {"zkconsumer": our_consumer, "JVM 1.1.1": jvm_consumer}
+
+
+class Load:
+    """Writes a few numbers into each partition in turn, over and over."""
+
+    def __init__(self, cluster: DevCluster, topic: str, partitions: int) -> None:
+        self.written = 0
+        self._topic, self._partitions = topic, partitions
+        self._admin = cluster.new_admin()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._thread.start()
+
+    def partition_of(self, number: int) -> int:
+        """Return where a number was written."""
+        return number % self._partitions
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.001):
+            partition = TopicPartition(self._topic, self.partition_of(self.written))
+            self._admin.produce(partition, numbered_batch(self.written, 1, size=WIDTH))
+            self.written += 1
+        self._admin.close()
+
+    def stop(self) -> None:
+        """Write no more."""
+        self._stop.set()
+        self._thread.join()
+
+
+@dataclass
+class Group:
+    """Members of one kind that read one topic."""
+
+    cluster: DevCluster
+    zk: KazooClient
+    kind: str
+    partitions: int
+    folder: Path
+    name: str = field(default_factory=lambda: f"g-{uuid.uuid4().hex[:8]}")
+    members: list[ChildConsumer] = field(default_factory=list)
+
+    def start(self, topic: str) -> ChildConsumer:
+        """Start one more member, and return when it is registered."""
+        number = len(self.members)
+        settings = {
+            "zookeeper.connect": self.cluster.zookeeper_connect,
+            "group.id": self.name,
+            "consumer.id": f"c{number}",
+            "auto.offset.reset": "largest",
+            "zookeeper.session.timeout.ms": SESSION_MS,
+            "zookeeper.connection.timeout.ms": 60_000,
+            "rebalance.max.retries": 50,
+        }
+        member = KINDS[self.kind](f"{self.name}-c{number}", self.folder, settings, topic)
+        self.members.append(member)
+        member.start()
+        path = f"/consumers/{self.name}/ids/{self.name}_c{number}"
+        wait_for(lambda: self.zk.exists(path), f"{self.kind} {number} is registered")
+        return member
+
+    def wait_until_all_deliver(self, load: Load) -> float:
+        """Return the seconds until each partition has delivered something that is written from now on."""
+        begun, first = time.monotonic(), load.written
+        missing = set(range(self.partitions))
+
+        def all_have() -> bool:
+            for member in self.members:
+                missing.difference_update(load.partition_of(n) for n in member.new_numbers() if n >= first)
+            return not missing
+
+        wait_for(all_have, f"all partitions of {self.kind} deliver; {len(missing)} do not", 180)
+        return time.monotonic() - begun
+
+
+def wait_for(condition: Callable[[], object], what: str, timeout: float = 120) -> None:
+    """Wait until a condition is true."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {timeout:g} s: {what}")
+        time.sleep(0.02)
+
+
+def measure(cluster: DevCluster, zk: KazooClient, kind: str, partitions: int, members: int, rounds: int) -> list[float]:
+    """Return the medians of a join and of a death, in seconds."""
+    joins, deaths = [], []
+    topic = cluster.create_topic(f"{TOPIC}-{uuid.uuid4().hex[:8]}", partitions)
+    load = Load(cluster, topic, partitions)
+    with tempfile.TemporaryDirectory() as folder:
+        group = Group(cluster, zk, kind, partitions, Path(folder))
+        try:
+            for _ in range(members - 1):
+                group.start(topic)
+            group.wait_until_all_deliver(load)
+            for _ in range(rounds):
+                newcomer = group.start(topic)
+                joins.append(group.wait_until_all_deliver(load))
+                group.wait_until_all_deliver(load)
+                newcomer.kill()
+                begun = time.monotonic()
+                group.wait_until_all_deliver(load)
+                deaths.append(max(0.0, time.monotonic() - begun - SESSION_MS / 1000))
+        finally:
+            load.stop()
+            for member in group.members:
+                member.kill()
+    return [statistics.median(joins), statistics.median(deaths)]
+
+
+def gaps(cluster: DevCluster, seconds: float = 10.0) -> tuple[float, float]:
+    """Return p99 of the gaps between records of a partition without a join, and the largest with one, in seconds.
+
+    About 1,000 records/s in each of two partitions; the one that stays is looked at.
+    """
+    topic = cluster.create_topic(f"{TOPIC}-gaps", 2)
+    stop = threading.Event()
+
+    def write() -> None:
+        admin, number = cluster.new_admin(), 0
+        while not stop.wait(0.01):
+            for partition in range(2):
+                admin.produce(TopicPartition(topic, partition), numbered_batch(number, 10, size=WIDTH))
+            number += 10
+        admin.close()
+
+    writer = threading.Thread(target=write, name="load")
+    properties = {
+        "zookeeper.connect": cluster.zookeeper_connect,
+        "group.id": f"{TOPIC}-gaps",
+        "auto.offset.reset": "largest",
+    }
+    seen: list[float] = []
+
+    def read(stream: KafkaStream) -> None:
+        try:
+            seen.extend(time.monotonic() for message in stream if message.partition == 0)
+        except ClosedError:
+            pass
+
+    writer.start()
+    with create_consumer(ConsumerConfig.from_dict({**properties, "consumer.id": "a"})) as stays:
+        [stream] = stays.create_message_streams({topic: 1})[topic]
+        reader = threading.Thread(target=read, args=(stream,), name="reader")
+        reader.start()
+        time.sleep(seconds)
+        quiet = list(seen)
+        for _ in range(5):
+            with create_consumer(ConsumerConfig.from_dict({**properties, "consumer.id": "b"})) as comes:
+                comes.create_message_streams({topic: 1})
+                time.sleep(1)
+        loud = seen[len(quiet) :]
+        stop.set()
+        writer.join()
+    reader.join()
+    between = sorted(b - a for a, b in itertools.pairwise(quiet))
+    return between[int(0.99 * len(between))], max(b - a for a, b in itertools.pairwise(loud))
+
+
+def main() -> None:
+    """Measure, print, and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.rebalance", description=__doc__)
+    parser.add_argument("--partitions", type=int, nargs="+", default=[8, 64, 512])
+    parser.add_argument("--members", type=int, nargs="+", default=[2, 8, 32])
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    rows: list[tuple[str, ...]] = []
+    with DevCluster(brokers=2) as cluster:
+        zk = KazooClient(cluster.zookeeper_connect)
+        zk.start(timeout=10)
+        try:
+            for members in options.members:
+                for partitions in options.partitions:
+                    found = {}
+                    for kind in KINDS:
+                        found[kind] = measure(cluster, zk, kind, partitions, members, options.rounds)
+                        print(f"{members} members, {partitions} partitions, {kind}: {found[kind]}", file=sys.stderr)
+                    ours, theirs = (found[kind] for kind in KINDS)
+                    for what, index in (("join", 0), ("death", 1)):
+                        ratio = f"{ours[index] / theirs[index]:.2f}" if theirs[index] else ""
+                        cells = [f"{ours[index]:.2f}", f"{theirs[index]:.2f}", ratio]
+                        rows.append((what, str(members), str(partitions), *cells))
+            p99, largest = gaps(cluster)
+        finally:
+            zk.stop()
+            zk.close()
+    table = report.grid(("event", "members", "partitions", "zkconsumer, s", "JVM 1.1.1, s", "ratio"), rows)
+    text = (
+        f"{table}\n\nA partition that stays, at about 1,000 records/s: gaps of {p99 * 1000:.0f} ms at the 99th "
+        f"percentile without a join, of {largest * 1000:.0f} ms at most with one.\n"
+    )
+    print(text)
+    (Path(__file__).parent / "results" / "rebalance.rst").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Offsets in Kafka while the broker that keeps them is away: nothing is taken for "no offset", nothing waits for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from kazoo.client import KazooClient
+from support import in_thread, numbers, produce, take, values, wait_for
+
+from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
+from zkconsumer.broker.coordinator import GroupCoordinator
+from zkconsumer.cluster import parse_bootstrap
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.devcluster.servers import Broker
+from zkconsumer.errors import RetriableError
+
+from .faults import kill
+
+KAFKA = {
+    "offsets_storage": "kafka",
+    "dual_commit_enabled": False,
+    "auto_commit_enable": False,
+    "offsets_channel_backoff_ms": 200,
+    "offsets_channel_socket_timeout_ms": 2000,
+    "consumer_timeout_ms": 30_000,
+}
+
+
+def coordinator_of(cluster: DevCluster, group: str) -> Broker:
+    """Return the broker that keeps the group's offsets; the first to ask makes the topic that they are in."""
+    brokers = parse_bootstrap(cluster.bootstrap_servers)
+    asked = GroupCoordinator(group, lambda: brokers, "test", timeout=10)
+    try:
+
+        def found() -> Broker | None:
+            try:
+                endpoint = asked._find()
+            except RetriableError:
+                return None
+            return next(broker for broker in cluster.brokers if broker.endpoint[:2] == endpoint[:2])
+
+        return wait_for(found, 30)  # type: ignore[return-value]
+    finally:
+        asked.close()
+
+
+@pytest.mark.timeout(180)
+def test_a_commit_is_tried_again_until_the_coordinator_is_back(
+    cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Callable[..., str], group: str, zk: KazooClient
+) -> None:
+    broker = coordinator_of(cluster, group)
+    name = topic(partitions=1, replication=2)
+    produce(cluster.admin, name, 0, numbers(0, 20))
+    partition = TopicPartition(name, 0)
+    with create_consumer(config(**KAFKA, offsets_commit_max_retries=100)) as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        take(stream, 5)
+        assert connector.commit_offsets() == {partition: 5}
+        take(stream, 5)
+        kill(broker, zk)
+
+        begun = time.monotonic()
+        with pytest.raises(RetriableError):
+            connector.commit_offsets(retry_on_failure=False)  # one try, as it says; the JVM would make six
+        assert time.monotonic() - begun < 10
+        commit = in_thread(connector.commit_offsets)
+        broker.start()
+
+        assert commit.result(60) == {partition: 10}
+
+
+@pytest.mark.timeout(180)
+def test_a_member_that_starts_while_the_coordinator_is_away_waits_and_goes_on_where_the_group_was(
+    cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Callable[..., str], group: str, zk: KazooClient
+) -> None:
+    """The JVM of 0.9 and 0.10 may take the coordinator's error for "no offset", and reset."""
+    broker = coordinator_of(cluster, group)
+    name = topic(partitions=1, replication=2)
+    produce(cluster.admin, name, 0, numbers(0, 20))
+    with create_consumer(config(**KAFKA)) as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        take(stream, 5)
+        connector.commit_offsets()
+    kill(broker, zk)
+
+    with create_consumer(config(**KAFKA, rebalance_max_retries=1000, rebalance_backoff_ms=200)) as connector:
+        joining = in_thread(lambda: connector.create_message_streams({name: 1}))
+        wait_for(lambda: connector.unbalanced_since is not None, what="it has tried")
+        broker.start()
+        [stream] = joining.result(60)[name]
+
+        assert values(take(stream, 1)) == numbers(5, 6)
+
+
+@pytest.mark.timeout(180)
+def test_shutdown_without_the_coordinator_is_bounded(
+    cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Callable[..., str], group: str, zk: KazooClient
+) -> None:
+    broker = coordinator_of(cluster, group)
+    name = topic(partitions=1, replication=2)
+    produce(cluster.admin, name, 0, numbers(0, 20))
+    connector = create_consumer(config(**{**KAFKA, "auto_commit_enable": True}))
+    [stream] = connector.create_message_streams({name: 1})[name]
+    take(stream, 5)
+    kill(broker, zk)
+
+    begun = time.monotonic()
+    connector.shutdown()
+
+    assert time.monotonic() - begun < 20
+    broker.start()
+    wait_for(lambda: not zk.exists(f"/consumers/{group}/owners/{name}/0"), what="its znodes are gone")
