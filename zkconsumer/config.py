@@ -138,6 +138,8 @@ class ConsumerConfig:
         _choice("ConsumerConfig", "read_uncommitted", "read_committed"), "read_uncommitted"
     )
     check_crcs: bool = _property(_boolean, True)
+    #: ``skip`` goes on behind a batch that is damaged when it is fetched again, too, and logs it. Not in the original.
+    corrupt_record_policy: str = _property(_choice("consumer config", "raise", "skip"), "raise")
     # Security of the brokers' listeners, by librdkafka's names.
     security_protocol: str = _property(
         _choice("consumer config", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", upper=True), "PLAINTEXT"

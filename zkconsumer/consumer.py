@@ -314,6 +314,7 @@ class _Running:
                     refetch=self.fetchers.refetch,
                     on_reset=self.member.allow_back,
                     on_consumed=self._count,
+                    skip_corrupt=config.corrupt_record_policy == "skip",
                 )
                 self._queues[name, thread] = queue
                 self._by_thread[name, thread] = stream

@@ -85,11 +85,15 @@ class MessageSizeTooLargeError(ZkConsumerError):
 
 
 class CorruptRecordError(ZkConsumerError):
-    """The CRC or the structure of a record batch is wrong; ``offset`` is where reading goes on."""
+    """The CRC or the structure of a record batch is wrong.
 
-    def __init__(self, message: str, offset: int = -1) -> None:
+    ``offset`` is where reading goes on; ``after`` is the offset behind the damaged batch, -1 where that cannot be told.
+    """
+
+    def __init__(self, message: str, offset: int = -1, after: int = -1) -> None:
         super().__init__(message)
         self.offset = offset
+        self.after = after
 
 
 class UnsupportedBrokerError(ZkConsumerError):

@@ -17,6 +17,7 @@ from typing import Any
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError, CorruptRecordError
 from zkconsumer.fetcher.decode import MAX_ROWS, ArrowReader, Chunk, read_messages
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
 #: Messages that are made at once: enough to make the call cheap, few enough to stay in the cache.
@@ -70,6 +71,7 @@ class KafkaStream:
         refetch: Callable[[PartitionQueue, TopicPartition, int], None],
         on_reset: Callable[[TopicPartition], object],
         on_consumed: Callable[[TopicPartition, int], object],
+        skip_corrupt: bool = False,
     ) -> None:
         self.topic = topic
         self.client_id = client_id
@@ -80,6 +82,8 @@ class KafkaStream:
         self._refetch = refetch
         self._on_reset = on_reset
         self._on_consumed = on_consumed
+        self._skip_corrupt = skip_corrupt
+        self._log = get_logger("zkconsumer.stream")
         self._lock = threading.Lock()  # guards what follows, for a few assignments at a time
         self._positions: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -87,6 +91,7 @@ class KafkaStream:
         # The application's thread only.
         self._pop: Callable[[], Any] = deque[Any]().popleft
         self._pieces: Iterator[_Piece] = iter(())
+        self._damaged: tuple[TopicPartition, int] | None = None
         self._chunk_of: tuple[PartitionQueue, TopicPartition] | None = None
         self._batches: _Batches | None = None
         self._process = os.getpid()
@@ -247,11 +252,36 @@ class KafkaStream:
         try:
             return next(self._pieces, None)
         except CorruptRecordError as error:
+            if self._skip_corrupt and self._is_skipped(error):
+                return None
             self._fetch_again(error.offset)
+            if self._skip_corrupt and error.after >= 0:
+                return None  # it may have been damaged on its way
             raise
         except BaseException:  # Ctrl-C and the like: what is left of the chunk must not be skipped
             self._fetch_again(None)
             raise
+
+    def _is_skipped(self, error: CorruptRecordError) -> bool:
+        """Go on behind a batch that is damaged for the second time; False before that, or where its end is unknown."""
+        assert self._chunk_of is not None
+        _, partition = self._chunk_of
+        place = (partition, error.offset)
+        again, self._damaged = place == self._damaged, place
+        if not again or error.after < 0:
+            return False
+        self._log.error(
+            "corrupt_records_skipped",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=error.offset,
+            goes_on_at=error.after,
+            error=str(error),
+        )
+        with self._lock:
+            self._positions[partition] = error.after
+        self._fetch_again(error.after)
+        return True
 
     def _fetch_again(self, offset: int | None) -> None:
         """Drop the chunk in hand and have its partition fetched from ``offset``, or from where it is."""

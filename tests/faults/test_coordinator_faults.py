@@ -1,4 +1,4 @@
-"""Offsets in Kafka while the broker that keeps them is away: nothing is taken for "no offset", nothing waits for ever."""
+"""Offsets in Kafka while the broker that keeps them is away: nothing is reset, nothing waits for ever."""
 
 from __future__ import annotations
 

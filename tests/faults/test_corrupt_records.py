@@ -104,6 +104,40 @@ def test_what_stands_before_a_damaged_batch_is_delivered_and_nothing_after_it_is
     assert stored(zk, group, name) == {0: str(BATCH)}
 
 
+@pytest.mark.parametrize("read", [as_messages, as_batches])
+def test_a_damaged_batch_is_skipped_and_logged_where_that_is_asked_for(
+    read: Callable[[KafkaStream], Iterator[Any]],
+    damaged: Callable[..., str],
+    consumer: Consumers,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name = damaged()
+    one = consumer(corrupt_record_policy="skip", consumer_timeout_ms=2000)
+    [stream] = one.create_message_streams({name: 1})[name]
+
+    found, errors = read_past_errors(read(stream))
+
+    assert len(found) == 2 * BATCH
+    assert errors == []
+    assert one.commit_offsets() == {TopicPartition(name, 0): 3 * BATCH}
+    [record] = [r for r in caplog.records if "corrupt_records_skipped" in r.getMessage()]
+    assert f"offset={BATCH}" in record.getMessage()
+    assert f"goes_on_at={2 * BATCH}" in record.getMessage()
+
+
+def test_a_batch_whose_end_cannot_be_told_is_raised_although_skipping_is_asked_for(
+    damaged: Callable[..., str], consumer: Consumers
+) -> None:
+    name = damaged(at=SIZE)
+    one = consumer(corrupt_record_policy="skip", consumer_timeout_ms=2000)
+    [stream] = one.create_message_streams({name: 1})[name]
+
+    found, errors = read_past_errors(stream)
+
+    assert values(found) == content(0)
+    assert errors
+
+
 def test_batches_end_before_a_damaged_one(damaged: Callable[..., str], consumer: Consumers) -> None:
     name = damaged()
     one = consumer()

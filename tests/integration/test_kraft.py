@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 from support import members, numbers, owners, produce, stored, take, values, wait_until_equal
 
-from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
+from zkconsumer import ConsumerConfig, TopicPartition, Whitelist, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, ConsumerRebalanceFailedError
 
@@ -177,3 +177,35 @@ def test_without_bootstrap_servers_the_log_says_what_to_set(
 def test_bootstrap_servers_that_are_no_addresses_are_refused(servers: str, consumer: Consumer) -> None:
     with pytest.raises(ConfigurationError, match="is not host:port"):
         consumer(bootstrap_servers=servers).create_message_streams({"t": 1})
+
+
+def test_a_filter_finds_topics_that_come_later_by_asking(
+    kraft: DevCluster, consumer: Consumer, admin: Any, unique: Callable[[str], str]
+) -> None:
+    prefix = unique("w")
+    first = kraft.create_topic(f"{prefix}-a", 2)
+    connector = consumer(metadata_max_age_ms=300)
+    [stream] = connector.create_message_streams_by_filter(Whitelist(f"{prefix}-.+"))
+    assert set(connector.assignment) == {TopicPartition(first, 0), TopicPartition(first, 1)}
+
+    later = kraft.create_topic(f"{prefix}-b")
+    produce(admin, later, 0, [b"later"])
+
+    [message] = take(stream, 1)
+    assert (message.topic, message.value) == (later, b"later")
+
+
+def test_offsets_are_kept_in_kafka_4(
+    consumer: Consumer, admin: Any, topic: Callable[..., str], zk: KazooClient, group: str
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    settings = {"offsets_storage": "kafka", "dual_commit_enabled": False}
+    with consumer(**settings) as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        take(stream, 4)
+    assert stored(zk, group, name) == {}
+
+    with consumer(**settings) as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        assert values(take(stream, 1)) == numbers(4, 5)

@@ -49,6 +49,7 @@ OWN_DEFAULTS: dict[str, object] = {
     "socket.receive.buffer.bytes": -1,  # 65536, which is slower than what the system chooses
     "isolation.level": "read_uncommitted",
     "check.crcs": True,
+    "corrupt.record.policy": "raise",
     "metadata.max.age.ms": 30_000,
     "offsets.commit.unchanged": False,
     "roundrobin.order": "1.0",

@@ -46,6 +46,9 @@ NO_LIMIT = (1 << 63) - 1
 
 #: Rows and bytes of records at which a batch is handed on; one entry of the log is never cut.
 MAX_ROWS = 65_536
+
+#: What every entry begins with: an offset and the size of what follows.
+_FRAME = struct.Struct(">qi")
 MAX_BYTES = 2 << 20
 
 _MICROSECONDS = 1000
@@ -205,10 +208,22 @@ class ChunkReader:
         return CorruptRecordError(
             f"topic {topic!r} partition {partition} offset {offset}: {reason}, "
             f"at byte {position} of {len(self._chunk.data)} fetched from offset {self._chunk.fetch_offset}. "
-            "It will be fetched again; if it stays, restore the partition from a replica or commit an "
-            "offset behind the damaged batch",
+            "It will be fetched again; if it stays, restore the partition from a replica, commit an "
+            "offset behind the damaged batch, or set corrupt.record.policy=skip",
             offset,
+            self._after(position, offset),
         )
+
+    def _after(self, position: int, offset: int) -> int:
+        """Return the offset behind the entry at a position, if its frame is whole; -1 if not."""
+        data = memoryview(self._chunk.data)[position:]
+        if len(data) < _FRAME.size:
+            return -1
+        _, size = _FRAME.unpack_from(data)
+        if not 0 < size <= len(data) - _FRAME.size:
+            return -1
+        after, complete = native.next_offset(data[: _FRAME.size + size])
+        return int(after) if complete and after > offset else -1
 
     def _is_hidden(self, segment: Segment) -> bool:
         """Whether the segment is a control batch or part of an aborted transaction."""
