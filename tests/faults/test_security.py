@@ -46,6 +46,17 @@ def scram(algorithm: str, password: str) -> str:
     return "salt={},stored_key={},server_key={},iterations=4096".format(*encoded)
 
 
+def write_keystore(authority: trustme.CA, folder: Path) -> Path:
+    """Write key and certificate of a server on this machine, as the JVM reads them."""
+    server = authority.issue_cert("127.0.0.1")
+    key = load_pem_private_key(server.private_key_pem.bytes(), None)
+    path = folder / "server.pem"
+    path.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + server.cert_chain_pems[0].bytes()
+    )
+    return path
+
+
 class Secured:
     """A cluster whose one broker also listens for each way of being secured, and the files of its clients."""
 
@@ -59,12 +70,7 @@ class Secured:
         client = authority.issue_cert("client.example")
         client.cert_chain_pems[0].write_to_path(self.certificate)
         client.private_key_pem.write_to_path(self.key)
-        server = authority.issue_cert("127.0.0.1")
-        key = load_pem_private_key(server.private_key_pem.bytes(), None)
-        keystore = folder / "server.pem"
-        keystore.write_bytes(
-            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + server.cert_chain_pems[0].bytes()
-        )
+        keystore = write_keystore(authority, folder)
         [broker] = cluster.brokers
         protocols = {"TLS": "SSL", "MUTUAL": "SSL", "PASSWORD": "SASL_PLAINTEXT", "BOTH": "SASL_SSL"}
         ports = {name: free_port() for name in protocols}
@@ -323,3 +329,38 @@ def test_a_digest_login_to_zookeeper_by_sasl(tmp_path: Path, unique: Callable[[s
             refused.create_message_streams({name: 1})
         assert "wrong" not in str(raised.value)
         refused.shutdown()
+
+
+def test_a_connection_to_zookeeper_is_encrypted(tmp_path: Path) -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    for name, ca in (("ca.pem", authority), ("other.pem", stranger)):
+        ca.cert_pem.write_to_path(tmp_path / name)
+    port = free_port()
+    settings = {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "secureClientPort": port,
+        "secureClientPortAddress": "127.0.0.1",
+        "ssl.keyStore.location": write_keystore(authority, tmp_path),
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": tmp_path / "ca.pem",
+        "ssl.trustStore.type": "PEM",
+        "ssl.clientAuth": "none",
+    }
+    with DevCluster(zookeeper_config=settings) as cluster:
+        name = cluster.create_topic("t")
+        produce(cluster.admin, name, 0, numbers(0, 10))
+        properties = {
+            "zookeeper.connect": f"127.0.0.1:{port}",
+            "group.id": "g",
+            "auto.offset.reset": "smallest",
+            "consumer.timeout.ms": 20_000,
+            "zookeeper.ssl.client.enable": True,
+            "zookeeper.ssl.ca.location": tmp_path / "ca.pem",
+        }
+        with create_consumer(ConsumerConfig.from_dict(properties)) as connector:
+            [stream] = connector.create_message_streams({name: 1})[name]
+            assert len(take(stream, 10)) == 10
+        other = {**properties, "zookeeper.ssl.ca.location": tmp_path / "other.pem"}
+        refused = create_consumer(ConsumerConfig.from_dict({**other, "zookeeper.connection.timeout.ms": 2000}))
+        with pytest.raises(ZkConsumerError):
+            refused.create_message_streams({name: 1})

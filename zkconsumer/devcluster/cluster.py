@@ -104,6 +104,7 @@ class DevCluster(_Client):
         kafka: the version, e.g. ``3.9.2`` or ``4.3.0``.
         chroot: part of the ZooKeeper tree for Kafka and the groups, e.g. ``/kafka``.
         broker_config: further broker properties.
+        zookeeper_config: further properties of ZooKeeper.
         zookeeper_options: options of ZooKeeper's JVM, such as ``-D...`` for a login.
     """
 
@@ -115,6 +116,7 @@ class DevCluster(_Client):
         chroot: str = "",
         broker_config: Mapping[str, object] | None = None,
         zookeeper_options: Sequence[str] = (),
+        zookeeper_config: Mapping[str, object] | None = None,
     ) -> None:
         self.kafka = kafka
         self.brokers: list[Broker] = []
@@ -122,6 +124,7 @@ class DevCluster(_Client):
         self._count = brokers
         self._chroot = chroot
         self._zookeeper_options = list(zookeeper_options)
+        self._zookeeper_config = dict(zookeeper_config or {})
         self._broker_config = dict(broker_config or {})
         self._folder: Path | None = None
 
@@ -135,7 +138,7 @@ class DevCluster(_Client):
         kafka_jars(self.kafka)
         self._folder = Path(tempfile.mkdtemp(prefix="zkconsumer-"))
         try:
-            self.zookeeper = ZooKeeperServer(self._folder, self._zookeeper_options)
+            self.zookeeper = ZooKeeperServer(self._folder, self._zookeeper_options, self._zookeeper_config)
             self.zookeeper.start(wait=False)
             if is_kraft(self.kafka):
                 self.brokers = kraft_brokers(self._count, self._folder, self.kafka, self._broker_config)

@@ -97,7 +97,9 @@ def write_properties(path: Path, properties: Mapping[str, object]) -> Path:
 class ZooKeeperServer(ServerProcess):
     """A standalone ZooKeeper, from the jars inside pyspark."""
 
-    def __init__(self, folder: Path, java_options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, java_options: Sequence[str] = (), extra: Mapping[str, object] | None = None
+    ) -> None:
         self.port = free_port()
         settings = write_properties(
             folder / "zookeeper.properties",
@@ -110,6 +112,7 @@ class ZooKeeperServer(ServerProcess):
                 "maxClientCnxns": 0,
                 "admin.enableServer": "false",
                 "4lw.commands.whitelist": "*",
+                **(extra or {}),
             },
         )
         jars = sorted(spark_jars().glob("*.jar"))
