@@ -191,7 +191,8 @@ class ConsumerConfig:
     offsets_channel_backoff_ms: int = _property(_integer(0), 1000)
     offsets_channel_socket_timeout_ms: int = _property(_integer(1), 10_000)
     offsets_commit_max_retries: int = _property(_integer(0), 5)
-    #: Write offsets to ZooKeeper that are stored already, for monitors that go by the znodes' age. Not in the original.
+    #: For monitors: write offsets to ZooKeeper that are stored already (Burrow goes by the znodes' age), and make the
+    #: three subtrees of the group at once (CMAK wants them). Not in the original.
     offsets_commit_unchanged: bool = _property(_boolean, False)
 
     def __post_init__(self) -> None:

@@ -23,11 +23,14 @@ class TopicPartition(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where a broker listens, and whether it can tell which requests it knows; those before 0.10 cannot."""
+    """Where a broker listens, and whether it can tell which requests it knows: those before 0.10 cannot.
+
+    None where that is not known.
+    """
 
     host: str
     port: int
-    tells_versions: bool = True
+    tells_versions: bool | None = None
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -42,7 +45,8 @@ class Endpoint(NamedTuple):
 
     def among(self, known: Iterable[Endpoint]) -> Endpoint:
         """Return what is known of this address, where it is."""
-        return next((endpoint for endpoint in known if endpoint[:2] == self[:2]), self)
+        told = (endpoint for endpoint in known if endpoint.tells_versions is not None)
+        return next((endpoint for endpoint in told if endpoint[:2] == self[:2]), self)
 
 
 class MessageAndMetadata(NamedTuple):

@@ -44,6 +44,11 @@ class GroupPaths:
         """Parent of the registrations."""
         return f"{self.root}/ids"
 
+    @property
+    def subtrees(self) -> tuple[str, ...]:
+        """Where registrations, owners and offsets are; some monitors know groups by these."""
+        return self.ids, f"{self.root}/owners", f"{self.root}/offsets"
+
     def registration(self, consumer_id: str) -> str:
         """One member's registration."""
         return f"{self.ids}/{consumer_id}"

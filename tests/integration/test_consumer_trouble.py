@@ -16,6 +16,7 @@ from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import decode
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
+from zkconsumer.metrics import Metrics
 from zkconsumer.zookeeper import ZooKeeperSession
 
 Cluster = DevCluster | ExistingCluster
@@ -162,7 +163,12 @@ def test_a_partition_whose_start_is_not_to_be_had_holds_up_no_other_of_its_broke
     )
     leader = admin._leader_of(good.partition)
     fetcher = ConsumerFetcherThread(
-        "test-fetcher", leader, FetchSettings("test"), handed_back.extend, lambda info, error: stream.fail(error)
+        "test-fetcher",
+        leader,
+        FetchSettings("test"),
+        handed_back.extend,
+        lambda info, error: stream.fail(error),
+        Metrics(),
     )
     fetcher.start()
     try:

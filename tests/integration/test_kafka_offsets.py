@@ -147,6 +147,7 @@ def test_unchanged_offsets_are_written_again_where_that_is_asked_for(
     name = filled(topic, admin)
     connector = consumer(offsets_commit_unchanged=True, auto_commit_interval_ms=50)
     [stream] = connector.create_message_streams({name: 1})[name]
+    assert set(zk.get_children(f"/consumers/{group}")) == {"ids", "owners", "offsets"}
     take(stream, 2)
     path = f"/consumers/{group}/offsets/{name}/0"
     wait_until_equal(lambda: zk.exists(path) is not None and zk.get(path)[0], b"1")

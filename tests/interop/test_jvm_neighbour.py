@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import time
@@ -21,7 +22,7 @@ from zkconsumer.registry import Registration
 
 from .conftest import COMMIT_INTERVAL_MS
 from .group import Group
-from .jvm import ChildConsumer, jvm_consumer, jvm_filter, jvm_performance, our_consumer
+from .jvm import ChildConsumer, jvm_consumer, jvm_filter, jvm_performance, our_consumer, our_filter
 from .load import Load
 from .neighbours import Neighbours
 
@@ -346,3 +347,25 @@ def test_the_znodes_of_both_look_alike_to_the_byte(
 def all_below(zk: KazooClient, path: str) -> list[str]:
     """Return a path with all below it."""
     return [path, *(below for child in sorted(zk.get_children(path)) for below in all_below(zk, f"{path}/{child}"))]
+
+
+@pytest.mark.timeout(120)
+def test_the_registrations_of_filters_are_those_of_the_jvm(
+    child: Child, topic: Topic, group: str, zk: KazooClient
+) -> None:
+    """Byte for byte where nothing is escaped; else decoded, as members up to 1.0.0 write it."""
+    name = topic()
+
+    def registered(make: Any, member: str) -> bytes:
+        child(make, member, name)
+        return bytes(zk.get(f"/consumers/{group}/ids/{group}_{member}")[0])
+
+    for option in ("--whitelist", "--blacklist"):
+        for release in ("0.8.2.2", "1.1.1"):
+            plain = f"none.+|{name}[x-z]"
+            ours = registered(our_filter(option, plain), f"ours-{option[2:]}-{release[0]}")
+            theirs = registered(jvm_filter(option, plain, release), f"jvm-{option[2:]}-{release[0]}")
+            assert pattern(ours, group) == pattern(theirs, group)
+    ours = registered(our_filter("--whitelist", r"none\.x|a/b"), "ours-escaped")
+    theirs = registered(jvm_filter("--whitelist", r"none\.x|a/b", "0.8.2.2"), "jvm-escaped")
+    assert json.loads(ours)["subscription"] == json.loads(theirs)["subscription"] == {r"none\.x|a/b": 1}

@@ -240,19 +240,25 @@ class BrokerChannel:
         """Agree on versions.
 
         Brokers before 0.10 do not know ApiVersions: 0.8 hangs up on it, 0.9 never answers. Where ZooKeeper has told
-        their generation they are not asked; else they are found out by that, and by a request that they do know.
+        their generation they are not asked; where it is not known at all, they are found out by that, and by a request
+        that they do know.
         """
         versions = BrokerVersionData(broker_version=_BEFORE_API_VERSIONS)
-        if not self.endpoint.tells_versions:
+        if self.endpoint.tells_versions is False:
             return versions
+        if self.endpoint.tells_versions:
+            return self._ask_versions()
         for _ in range(2):  # a broker that is about to stop hangs up too, but not twice
             try:
                 return self._ask_versions()
             except BrokerUnavailableError as error:
-                if not isinstance(error.__cause__, ConnectionError | TimeoutError):
+                silent = isinstance(error.__cause__, TimeoutError)
+                if not silent and not isinstance(error.__cause__, ConnectionError):
                     raise
             with self._mapped_errors("connect to"):
                 self._open()
+            if silent:
+                break
         self.request(ListOffsetsRequest(version=0, replica_id=-1, topics=[]))  # about nothing, so it costs nothing
         return versions
 

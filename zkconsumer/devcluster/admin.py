@@ -111,7 +111,7 @@ class Admin:
                 time.sleep(0.05)
 
     def _known_brokers(self, broker: Endpoint) -> int:
-        if broker.tells_versions or self._zookeeper_connect is None:
+        if broker.tells_versions is not False or self._zookeeper_connect is None:
             reply = self._channel(broker).request(protocol.metadata_request([]))
             return len(reply.brokers) if reply.controller_id >= 0 else 0
         with _zookeeper(self._zookeeper_connect) as client:  # those before 0.10 name nobody before there is a topic

@@ -253,7 +253,7 @@ def kraft_brokers(count: int, folder: Path, version: str, extra: Mapping[str, ob
             "128m",
             resolve(kafka_coordinate(version)),
             "kafka.tools.StorageTool",
-            *("format", "-t", cluster_id, "-c", str(folder / f"broker-{node}.properties")),
+            *("format", f"--cluster-id={cluster_id}", "-c", str(folder / f"broker-{node}.properties")),
             log=folder / "format.log",
         )
         done = subprocess.run(format_storage, capture_output=True, text=True, check=False)

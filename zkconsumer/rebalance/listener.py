@@ -439,6 +439,9 @@ class ZKRebalancerListener:
             return True
         if not self._ownership.register(self._registration):
             return False
+        if self._config.offsets_commit_unchanged:
+            for path in self._paths.subtrees:
+                self._session.ensure(path)
         self._registered_session = session
         self._log.info("registered", session=f"{session:#x}")
         return True
