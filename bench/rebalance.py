@@ -228,9 +228,9 @@ def main() -> None:
             zk.close()
     table = report.grid(("event", "members", "partitions", "zkconsumer, s", "JVM 1.1.1, s", "ratio"), rows)
     text = (
-        f"{table}\n\nGaps between the records of a partition that stays, at about 1,000 records/s: {p99 * 1000:.0f} ms at "
-        f"the 99th percentile and {quiet * 1000:.0f} ms at most without a join, {loud * 1000:.0f} ms at most while five "
-        "members join and leave.\n"
+        f"{table}\n\nGaps between the records of a partition that stays, at about 1,000 records/s: "
+        f"{p99 * 1000:.0f} ms at the 99th percentile and {quiet * 1000:.0f} ms at most without a join, "
+        f"{loud * 1000:.0f} ms at most while five members join and leave.\n"
     )
     print(text)
     (Path(__file__).parent / "results" / "rebalance.rst").write_text(text)
