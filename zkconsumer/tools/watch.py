@@ -57,6 +57,8 @@ def _watch(options: argparse.Namespace, access: Access) -> None:
             before = looked_at, state.offsets, ends
             lag = sum(row[4] or 0 for row in rows)
             title = f"group {options.group}: {len(state.sessions)} members, {len(rows)} partitions, lag {lag:,}"
+            if not group_state.exists(access.session, options.group):
+                title += " (there is no such group)"
             if options.json:
                 named = [dict(zip(map(str.lower, _COLUMNS), row, strict=True)) for row in rows]
                 common.print_json({"group": options.group, "members": sorted(state.sessions), "partitions": named})
