@@ -1,9 +1,9 @@
 """``python -m bench.rebalance``: how long a group is without some of its records when a member joins or dies.
 
 Ours against the JVM's console consumer 1.1.1, each a group of processes of its own with the same settings, in turn.
-"Again" is when every partition has delivered a record that was written after the event. A join begins with the
-registration of the newcomer, a death with the end of its session, when its registration goes. Writes
-``bench/results/rebalance.rst``.
+"Again" is when every partition has its right owner, and has then delivered a record that was written after that. A
+join begins with the registration of the newcomer, a death with the end of its session, when its registration goes.
+Writes ``bench/results/rebalance.rst``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from bench import report
 from tests.interop.jvm import WIDTH, ChildConsumer, Maker, jvm_consumer, our_consumer
@@ -28,6 +29,7 @@ from zkconsumer import ConsumerConfig, KafkaStream, TopicPartition, create_consu
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.errors import ClosedError
+from zkconsumer.rebalance.assignors import assign_range
 
 SESSION_MS = 4000
 TOPIC = "rebalance"
@@ -73,10 +75,12 @@ class Group:
     folder: Path
     name: str = field(default_factory=lambda: f"g-{uuid.uuid4().hex[:8]}")
     members: list[ChildConsumer] = field(default_factory=list)
+    started: int = 0
 
     def start(self, topic: str) -> ChildConsumer:
         """Start one more member, and return when it is registered."""
-        number = len(self.members)
+        number = self.started
+        self.started += 1
         settings = {
             "zookeeper.connect": self.cluster.zookeeper_connect,
             "group.id": self.name,
@@ -95,6 +99,22 @@ class Group:
     def path(self, member: ChildConsumer) -> str:
         """Return where a member is registered."""
         return f"/consumers/{self.name}/ids/{self.name}_{member.name.rpartition('-')[2]}"
+
+    def wait_until_balanced(self, topic: str) -> None:
+        """Wait until each partition has the owner that the range assignor gives it."""
+        consumers = [f"{self.name}_{member.name.rpartition('-')[2]}-0" for member in self.members]
+        wanted = assign_range({topic: list(range(self.partitions))}, {topic: consumers})
+
+        def balanced() -> bool:
+            try:
+                return all(
+                    self.zk.get(f"/consumers/{self.name}/owners/{topic}/{p.partition}")[0].decode() == owner
+                    for p, owner in wanted.items()
+                )
+            except NoNodeError:
+                return False
+
+        wait_for(balanced, f"{self.kind}: all is owned", 180)
 
     def wait_until_all_deliver(self, load: Load) -> float:
         """Return the seconds until each partition has delivered something that is written from now on."""
@@ -132,12 +152,19 @@ def measure(cluster: DevCluster, zk: KazooClient, kind: str, partitions: int, me
             group.wait_until_all_deliver(load)
             for _ in range(rounds):
                 newcomer = group.start(topic)
-                joins.append(group.wait_until_all_deliver(load))
+                begun = time.monotonic()
+                group.wait_until_balanced(topic)
+                group.wait_until_all_deliver(load)
+                joins.append(time.monotonic() - begun)
                 group.wait_until_all_deliver(load)
                 newcomer.kill()
                 gone = group.path(newcomer)
                 wait_for(lambda path=gone: not zk.exists(path), "its session has ended")
-                deaths.append(group.wait_until_all_deliver(load))
+                begun = time.monotonic()
+                group.members.remove(newcomer)
+                group.wait_until_balanced(topic)
+                group.wait_until_all_deliver(load)
+                deaths.append(time.monotonic() - begun)
         finally:
             load.stop()
             for member in group.members:

@@ -14,10 +14,12 @@ from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import (
+    AuthenticationError,
     BrokerUnavailableError,
     ConfigurationError,
     NotLeaderError,
     RetriableError,
+    UnsupportedBrokerError,
     ZkConsumerError,
     ZooKeeperUnavailableError,
 )
@@ -205,9 +207,12 @@ class LeaderLookup:
         for endpoint in others:
             try:
                 return self._connection(endpoint).request(protocol.metadata_request(topics))
-            except RetriableError as error:
+            except (RetriableError, AuthenticationError, UnsupportedBrokerError) as error:
                 failures[endpoint] = error
                 self._drop()
+        refusals = [error for error in failures.values() if not isinstance(error, RetriableError)]
+        if refusals and len(refusals) == len(failures):
+            raise refusals[0]
         raise BrokerUnavailableError(_none_answers(failures))
 
     def _connection(self, endpoint: Endpoint) -> BrokerChannel:

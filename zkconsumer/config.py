@@ -78,6 +78,9 @@ _NOT_APPLIED = "the original reads it and never applies it either; fetch.message
 _NO_REPORTERS = "reporters are classes of the JVM; read the connector's metrics, or use zkconsumer.prometheus"
 _NO_MIRROR = "the original has the name and no use for it"
 
+#: Other spellings of librdkafka.
+_ALIASES = {"sasl.mechanisms": "sasl.mechanism"}
+
 #: Valid names of the original that cannot matter here, with the reason.
 WITHOUT_EFFECT = {
     "fetch.max.bytes": _NOT_APPLIED,
@@ -160,6 +163,9 @@ class ConsumerConfig:
     zookeeper_ssl_certificate_location: str | None = _property(_text, None)
     zookeeper_ssl_key_location: str | None = _property(_text, None)
     zookeeper_ssl_key_password: str | None = _property(_text, None, secret=True)
+    zookeeper_ssl_endpoint_identification_algorithm: str = _property(
+        _choice("consumer config", "https", "none"), "https"
+    )
     zookeeper_sasl_mechanism: str | None = _property(
         _choice("consumer config", "DIGEST-MD5", "GSSAPI", upper=True), None
     )
@@ -227,7 +233,7 @@ class ConsumerConfig:
             ConfigurationError: names the key, the value and what is expected.
         """
         values: dict[str, Any] = {}
-        given = {key: _as_text(value) for key, value in properties.items() if value is not None}
+        given = {_ALIASES.get(key, key): _as_text(value) for key, value in properties.items() if value is not None}
         for field in dataclasses.fields(cls):
             key = field.name.replace("_", ".")
             prop: _Property = field.metadata["property"]

@@ -320,6 +320,8 @@ class _Running:
                 self._by_thread[name, thread] = stream
                 self.streams[name].append(stream)
         self._threads: dict[TopicPartition, str] = {}
+        #: What was handed out of partitions that are about to go, for a rebalance listener that commits it.
+        self._leaving: dict[TopicPartition, int] = {}
         self._closing = threading.RLock()
         self._closed = False
         self.metrics.gauges(self._gauges)
@@ -353,8 +355,12 @@ class _Running:
             stream.committed(stored)
 
     def _collect(self, *, handed_out: bool) -> dict[TopicPartition, int]:
-        """Return the positions of the streams, as far as they are known."""
+        """Return the positions of the streams, as far as they are known; with what goes, while it is still owned."""
         positions: dict[TopicPartition, int] = {}
+        if handed_out:
+            owned = self.member.assignment
+            self._leaving = {p: offset for p, offset in self._leaving.items() if p in owned and p not in self._threads}
+            positions.update(self._leaving)
         for stream in self._by_thread.values():
             positions.update(stream.positions(handed_out=handed_out))
         return self._begun(positions, self.fetchers.infos)
@@ -422,6 +428,10 @@ class _Running:
         infos = self.fetchers.remove_partitions(partitions)
         for info in infos:
             info.queue.close()
+        handed_out: dict[TopicPartition, int] = {}
+        for stream in self._by_thread.values():
+            handed_out.update(stream.positions(handed_out=True))
+        self._leaving.update({p: handed_out[p] for p in partitions if handed_out.get(p, -1) >= 0})
         positions: dict[TopicPartition, int] = {}
         for partition in partitions:
             thread = self._threads.pop(partition, None)

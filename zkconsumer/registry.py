@@ -71,9 +71,14 @@ def topic_path(topic: str) -> str:
     return f"{BROKER_TOPICS}/{topic}"
 
 
+def is_topic(name: object) -> bool:
+    """Whether a topic can be called so. Source: Kafka 1.1 org.apache.kafka.common.internals.Topic.validate."""
+    return isinstance(name, str) and name not in (".", "..") and _TOPIC.fullmatch(name) is not None
+
+
 def check_topic(name: str) -> None:
-    """Refuse what no topic can be called. Source: Kafka 1.1 org.apache.kafka.common.internals.Topic.validate."""
-    if not isinstance(name, str) or name in (".", "..") or not _TOPIC.fullmatch(name):
+    """Refuse what no topic can be called."""
+    if not is_topic(name):
         raise ConfigurationError(
             f"{name!r} cannot be a topic: 1 to 249 ASCII letters, digits, '.', '_' and '-' are expected"
         )
@@ -150,6 +155,8 @@ class Registration:
             content = json.loads(data)
             subscription = {str(topic): int(count) for topic, count in content["subscription"].items()}
             pattern = str(content["pattern"])
+            if pattern in _FILTERS:
+                subscription = dict(list(subscription.items())[:1])  # as the JVM, which takes the first
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise RegistrationError(
                 f"{path} is not the registration of a consumer: {data[:200]!r} ({type(error).__name__}: {error}). "
@@ -164,7 +171,7 @@ def parse_partitions(topic: str, data: bytes) -> list[int]:
     """Return the sorted partition numbers from a topic's znode."""
     try:
         return sorted(int(partition) for partition in json.loads(data)["partitions"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ZkConsumerError(f"{topic_path(topic)} does not list partitions: {data[:200]!r}") from error
 
 
@@ -185,7 +192,7 @@ def parse_broker(node: str, data: bytes, protocol: str = "PLAINTEXT") -> Endpoin
         if protocol == "PLAINTEXT" and content.get("host") and int(content.get("port", -1)) > 0:
             address = f"{content['host']}:{int(content['port'])}"
             return Endpoint.parse(address)._replace(tells_versions=tells_versions)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ZkConsumerError(f"{BROKER_IDS}/{node} does not describe a broker: {data[:200]!r}") from error
     raise ZkConsumerError(
         f"broker {node} has no {protocol} listener ({data[:200]!r}); add one, set security.protocol, or set "

@@ -14,6 +14,7 @@ from kafka import errors as kafka_errors
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import (
     ConfigurationError,
     CorruptRecordError,
@@ -55,16 +56,27 @@ class SimpleConsumer:
     Args:
         so_timeout_ms: how long an answer may take.
         buffer_size: bytes of the socket's receive buffer; -1 leaves it to the system.
+        security: TLS and SASL, see ``zkconsumer.broker.security``.
 
     Each call raises ``NotLeaderError`` where another broker leads the partition, ``BrokerUnavailableError`` where this
     one does not answer, and ``ZkConsumerError`` with the broker's reason otherwise.
     """
 
     def __init__(
-        self, host: str, port: int, so_timeout_ms: int = 30_000, buffer_size: int = -1, client_id: str = "zkconsumer"
+        self,
+        host: str,
+        port: int,
+        so_timeout_ms: int = 30_000,
+        buffer_size: int = -1,
+        client_id: str = "zkconsumer",
+        security: Security = PLAINTEXT,
     ) -> None:
         self._channel = BrokerChannel(
-            Endpoint(host, port), client_id, timeout=so_timeout_ms / 1000, receive_buffer=buffer_size
+            Endpoint(host, port),
+            client_id,
+            timeout=so_timeout_ms / 1000,
+            receive_buffer=buffer_size,
+            security=security,
         )
 
     def __enter__(self) -> SimpleConsumer:

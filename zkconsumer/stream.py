@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -22,6 +23,19 @@ from zkconsumer.message import MessageAndMetadata, TopicPartition
 
 #: Messages that are made at once: enough to make the call cheap, few enough to stay in the cache.
 _MESSAGES_AT_ONCE = 2048
+
+
+#: All streams, for what a fork makes of them.
+_streams: weakref.WeakSet[KafkaStream] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Have nothing handed out in the new process of what was decoded in the old one."""
+    for stream in list(_streams):
+        stream._pop, stream._piece = deque[Any]().popleft, None
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @dataclass(slots=True, eq=False)
@@ -91,10 +105,11 @@ class KafkaStream:
         # The application's thread only.
         self._pop: Callable[[], Any] = deque[Any]().popleft
         self._pieces: Iterator[_Piece] = iter(())
-        self._damaged: tuple[TopicPartition, int] | None = None
+        self._damaged: dict[TopicPartition, int] = {}
         self._chunk_of: tuple[PartitionQueue, TopicPartition] | None = None
         self._batches: _Batches | None = None
         self._process = os.getpid()
+        _streams.add(self)
 
     def __repr__(self) -> str:
         # Printing a stream must not read it (KAFKA-1146).
@@ -266,8 +281,8 @@ class KafkaStream:
         """Go on behind a batch that is damaged for the second time; False before that, or where its end is unknown."""
         assert self._chunk_of is not None
         _, partition = self._chunk_of
-        place = (partition, error.offset)
-        again, self._damaged = place == self._damaged, place
+        again = self._damaged.get(partition) == error.offset
+        self._damaged[partition] = error.offset
         if not again or error.after < 0:
             return False
         self._log.error(

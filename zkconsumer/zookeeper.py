@@ -20,7 +20,7 @@ from typing import Any
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from zkconsumer.config import ConsumerConfig
@@ -38,6 +38,19 @@ TRANSACTION_LIMIT = 1000
 
 #: Seconds that the server may take to end a session.
 _CLOSE_TIMEOUT = 2.0
+
+
+#: kazoo's log; it would show logins as it sends them.
+_kazoo_log = logging.getLogger("zkconsumer.zookeeper.kazoo")
+
+
+def _hide_logins(record: logging.LogRecord) -> bool:
+    if isinstance(record.args, tuple):
+        record.args = tuple("(a login)" if type(a).__name__ in ("Auth", "SASL") else a for a in record.args)
+    return True
+
+
+_kazoo_log.addFilter(_hide_logins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +99,7 @@ class ZooKeeperSecurity:
     certificate_location: str | None = None
     key_location: str | None = None
     key_password: str | None = field(default=None, repr=False)
+    check_hostname: bool = True
     sasl_mechanism: str | None = None
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
@@ -96,12 +110,23 @@ class ZooKeeperSecurity:
         """Return what the properties say."""
         if config.zookeeper_auth_digest is not None and ":" not in config.zookeeper_auth_digest:
             raise ConfigurationError("zookeeper.auth.digest is not user:password")
+        if config.zookeeper_sasl_mechanism == "DIGEST-MD5" and not (
+            config.zookeeper_sasl_username and config.zookeeper_sasl_password
+        ):
+            raise ConfigurationError(
+                "zookeeper.sasl.mechanism = DIGEST-MD5 needs zookeeper.sasl.username and zookeeper.sasl.password"
+            )
+        if bool(config.zookeeper_ssl_certificate_location) != bool(config.zookeeper_ssl_key_location):
+            raise ConfigurationError(
+                "zookeeper.ssl.certificate.location and zookeeper.ssl.key.location are of use together only"
+            )
         return cls(
             config.zookeeper_ssl_client_enable,
             config.zookeeper_ssl_ca_location,
             config.zookeeper_ssl_certificate_location,
             config.zookeeper_ssl_key_location,
             config.zookeeper_ssl_key_password,
+            config.zookeeper_ssl_endpoint_identification_algorithm == "https",
             config.zookeeper_sasl_mechanism,
             config.zookeeper_sasl_username,
             config.zookeeper_sasl_password,
@@ -123,6 +148,7 @@ class ZooKeeperSecurity:
                 "certfile": self.certificate_location,
                 "keyfile": self.key_location,
                 "keyfile_password": self.key_password,
+                "check_hostname": self.check_hostname,
             }
         if self.sasl_mechanism:
             options: dict[str, Any] = {"mechanism": self.sasl_mechanism}
@@ -186,7 +212,7 @@ class ZooKeeperSession:
                 hosts,
                 timeout=session_timeout,
                 connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},  # kazoo's is 60 s
-                logger=logging.getLogger("zkconsumer.zookeeper.kazoo"),
+                logger=_kazoo_log,
                 **security.client_arguments(),
             )
         except ValueError as error:
@@ -209,9 +235,7 @@ class ZooKeeperSession:
                     self._client.start(self._timeout)
         except kazoo_errors.AuthFailedError as error:
             self.close()
-            raise AuthenticationError(
-                f"ZooKeeper at {self.hosts!r} refuses the login; check zookeeper.sasl.* and zookeeper.auth.digest"
-            ) from error
+            raise self.refusal() from error
         except KazooTimeoutError as error:
             self.close()
             raise ZooKeeperUnavailableError(
@@ -263,6 +287,17 @@ class ZooKeeperSession:
     def is_connected(self) -> bool:
         """Whether calls can be made now."""
         return bool(self._client.state == KazooState.CONNECTED)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether ZooKeeper has refused the login, after which nothing is tried any more."""
+        return bool(self._client.client_state == KeeperState.AUTH_FAILED) and not self._closing
+
+    def refusal(self) -> AuthenticationError:
+        """Return the error for a login that was refused."""
+        return AuthenticationError(
+            f"ZooKeeper at {self.hosts!r} refuses the login; check zookeeper.sasl.* and zookeeper.auth.digest"
+        )
 
     @property
     def lapses_in(self) -> float | None:
@@ -364,9 +399,9 @@ class ZooKeeperSession:
         client = self._ready()
         results = [client.get_async(path, self._on_change if watch else None) for path in paths]
         nodes: list[Node | None] = []
-        for result in results:
+        for path, result in zip(paths, results, strict=True):
             try:
-                data, stat = self._call(result)
+                data, stat = self._call(result, path)
                 nodes.append(Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid))
             except NodeMissing:
                 nodes.append(None)

@@ -179,8 +179,8 @@ def test_a_consumer_reads_and_commits_through_a_secured_listener(
     name = secured.cluster.create_topic(unique("t"), 2)
     for partition in range(2):
         produce(secured.cluster.admin, name, partition, numbers(0, 50))
-    with caplog.at_level(logging.DEBUG, "zkconsumer"):
-        connector = consumer(WAYS[way](secured))
+    with caplog.at_level(logging.DEBUG, "zkconsumer"), caplog.at_level(1, "zkconsumer.zookeeper.kazoo"):
+        connector = consumer({**WAYS[way](secured), "zookeeper.auth.digest": f"alice:{PASSWORD}"})
         [stream] = connector.create_message_streams({name: 1})[name]
         assert sorted(values(take(stream, 100))) == sorted(numbers(0, 50) * 2)
         assert set(connector.commit_offsets().values()) == {50}
@@ -215,6 +215,17 @@ def test_who_is_not_trusted_is_told_so(
     assert "wrong" not in str(raised.value)
 
 
+def test_a_stream_says_that_its_brokers_refuse_the_login(
+    secured: Secured, consumer: Callable[..., ZookeeperConsumerConnector], unique: Callable[[str], str]
+) -> None:
+    name = secured.cluster.create_topic(unique("t"))
+    connector = consumer(secured.password(password="wrong"))
+    [stream] = connector.create_message_streams({name: 1})[name]
+
+    with pytest.raises(AuthenticationError, match="refuses user 'alice'"):
+        next(stream)
+
+
 def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(secured: Secured) -> None:
     one = channel(secured, "MUTUAL", secured.tls())
     try:
@@ -231,6 +242,8 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(secured: 
         ({"security.protocol": "TLS"}, "Wrong value TLS of security.protocol"),
         ({"security.protocol": "SSL", "ssl.ca.location": "/none.pem"}, "cannot load ssl.ca.location = '/none.pem'"),
         ({"zookeeper.auth.digest": PASSWORD}, "zookeeper.auth.digest is not user:password"),
+        ({"zookeeper.sasl.mechanism": "DIGEST-MD5"}, "needs zookeeper.sasl.username"),
+        ({"zookeeper.ssl.certificate.location": "/c.pem"}, "of use together only"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused(

@@ -43,12 +43,19 @@ def test_a_whitelist_reads_all_that_matches_also_what_comes_later(
     assert len(connector.assignment) == 5
 
 
+@pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
 def test_a_deleted_topic_is_let_go(
-    admin: Any, topic: Topic, consumer: Consumer, unique: Callable[[str], str], zk: KazooClient, group: str
+    storage: str,
+    admin: Any,
+    topic: Topic,
+    consumer: Consumer,
+    unique: Callable[[str], str],
+    zk: KazooClient,
+    group: str,
 ) -> None:
     prefix = unique("w")
     kept, gone = topic(name=f"{prefix}-kept"), topic(name=f"{prefix}-gone")
-    connector = consumer()
+    connector = consumer(offsets_storage=storage, rebalance_backoff_ms=200)
     connector.create_message_streams_by_filter(Whitelist(f"{prefix}-.+"))
     assert set(connector.assignment) == {TopicPartition(kept, 0), TopicPartition(gone, 0)}
 

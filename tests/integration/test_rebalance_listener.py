@@ -121,3 +121,44 @@ def test_a_listener_that_does_not_return_does_not_hold_up_the_group(
         wait_for(lambda: owners(zk, group, name) == {0: f"{group}_consumer1-0", 1: f"{group}_consumer2-0"})
     finally:
         let_go.set()
+
+
+def test_the_listener_may_commit_all_that_was_handed_out(
+    admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str
+) -> None:
+    """What goes is among it, as long as it is owned."""
+    name = topic(2)
+    for partition in range(2):
+        produce(admin, name, partition, numbers(0, 10))
+    first = consumer(consumer_id="consumer1", auto_commit_enable=False)
+
+    class Committer(ConsumerRebalanceListener):
+        def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
+            first.commit_offsets()
+
+    first.set_consumer_rebalance_listener(Committer())
+    [stream] = first.create_message_streams({name: 1})[name]
+    take(stream, 20)
+
+    consumer(consumer_id="consumer2", auto_commit_enable=False).create_message_streams({name: 1})
+
+    assert stored(zk, group, name) == {0: "10", 1: "10"}
+
+
+def test_a_listener_that_hangs_from_the_start_does_not_hold_up_the_group(
+    topic: Topic, consumer: Consumer, zk: KazooClient, group: str
+) -> None:
+    name, let_go = topic(2), threading.Event()
+
+    class Stuck(ConsumerRebalanceListener):
+        def before_starting_fetchers(self, consumer_id: str, assignment: Mapping[str, Mapping[int, str]]) -> None:
+            let_go.wait(60)
+
+    first = consumer(consumer_id="consumer1", rebalance_backoff_ms=100)
+    first.set_consumer_rebalance_listener(Stuck())
+    try:
+        first.create_message_streams({name: 1})
+        consumer(consumer_id="consumer2").create_message_streams({name: 1})
+        wait_for(lambda: owners(zk, group, name) == {0: f"{group}_consumer1-0", 1: f"{group}_consumer2-0"})
+    finally:
+        let_go.set()

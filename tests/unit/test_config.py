@@ -67,6 +67,7 @@ OWN_DEFAULTS: dict[str, object] = {
     "zookeeper.ssl.certificate.location": None,
     "zookeeper.ssl.key.location": None,
     "zookeeper.ssl.key.password": None,
+    "zookeeper.ssl.endpoint.identification.algorithm": "https",
     "zookeeper.sasl.mechanism": None,
     "zookeeper.sasl.username": None,
     "zookeeper.sasl.password": None,

@@ -737,7 +737,7 @@ def test_crc_damage_in_the_middle_yields_what_stands_before_it(magic: int, codec
         assert messages.error == batched.error
         assert messages.error.startswith(start)
         assert messages.resume == batched.resume == 2
-        assert "restore the partition from a replica or commit an offset behind" in messages.error
+        assert "restore the partition from a replica, commit an offset behind" in messages.error
 
 
 @pytest.mark.usefixtures("twin")

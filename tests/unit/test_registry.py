@@ -263,6 +263,12 @@ def broker(**content: object) -> bytes:
     return json.dumps(content).encode()
 
 
+def test_of_a_filter_with_several_expressions_the_first_counts_as_in_the_jvm() -> None:
+    found = registry.Registration.from_json("/ids/a", b'{"subscription":{"a":1,"b":2},"pattern":"white_list"}')
+
+    assert found.subscription == {"a": 1}
+
+
 @pytest.mark.parametrize(
     ("data", "endpoint"),
     [

@@ -168,12 +168,15 @@ class BrokerChannel:
                 self._socket, self._at, self._end = sock, 0, 0  # from here on close() can end the attempt
             try:
                 sock.connect(address)
-                encrypted = self._security.encrypt(sock, self.endpoint.host)
+                if not self._security.uses_tls:
+                    return
+                encrypted = self._security.wrap(sock, self.endpoint.host)
                 with self._lock:
                     if self._closed:
                         encrypted.close()
                         raise ClosedError(f"the channel to {self.endpoint} is closed")
-                    self._socket = encrypted
+                    self._socket = encrypted  # close() can end the handshake, too
+                self._security.shake_hands(encrypted, self.endpoint.host)
                 return
             except OSError:
                 self.disconnect()

@@ -7,6 +7,7 @@ Different on purpose: it neither waits nor tries for ever; each call asks once, 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from zkconsumer.broker import protocol
@@ -112,7 +113,10 @@ class GroupCoordinator:
         brokers = list(self._brokers())
         random.shuffle(brokers)
         failures = []
+        deadline = time.monotonic() + self._timeout  # for all of them: a session may depend on this thread
         for endpoint in brokers:
+            if time.monotonic() > deadline:
+                break
             channel = self._new_channel(endpoint)
             try:
                 answer = channel.request(protocol.find_coordinator_request(self.group))

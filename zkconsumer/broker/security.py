@@ -95,16 +95,19 @@ class Security:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_context"}  # it cannot be pickled
 
-    def encrypt(self, sock: socket.socket, host: str) -> socket.socket:
-        """Return the socket to talk through.
+    def wrap(self, sock: socket.socket, host: str) -> ssl.SSLSocket:
+        """Return the socket to talk through, before the handshake."""
+        return self._context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+
+    @staticmethod
+    def shake_hands(sock: ssl.SSLSocket, host: str) -> None:
+        """Agree on keys.
 
         Raises:
-            AuthenticationError: the certificates do not fit.
+            AuthenticationError: the broker's certificate does not fit.
         """
-        if not self.uses_tls:
-            return sock
         try:
-            return self._context.wrap_socket(sock, server_hostname=host)
+            sock.do_handshake()
         except ssl.SSLCertVerificationError as error:
             raise AuthenticationError(
                 f"the certificate of broker {host} is not trusted: {error.verify_message}; check ssl.ca.location and "

@@ -49,6 +49,8 @@ MAX_ROWS = 65_536
 
 #: What every entry begins with: an offset and the size of what follows.
 _FRAME = struct.Struct(">qi")
+#: Bytes behind that up to and with the format's number, in all formats.
+_MAGIC_AT = 5
 MAX_BYTES = 2 << 20
 
 _MICROSECONDS = 1000
@@ -217,13 +219,17 @@ class ChunkReader:
     def _after(self, position: int, offset: int) -> int:
         """Return the offset behind the entry at a position, if its frame is whole; -1 if not."""
         data = memoryview(self._chunk.data)[position:]
-        if len(data) < _FRAME.size:
+        if len(data) < _FRAME.size + _MAGIC_AT:
             return -1
-        _, size = _FRAME.unpack_from(data)
+        own, size, magic = *_FRAME.unpack_from(data), data[_FRAME.size + _MAGIC_AT - 1]
         if not 0 < size <= len(data) - _FRAME.size:
             return -1
-        after, complete = native.next_offset(data[: _FRAME.size + size])
-        return int(after) if complete and after > offset else -1
+        after = own + 1  # before format 2 an entry has the offset of its last record
+        if magic >= 2:
+            # What the batch says of itself is not to be trusted; the next one says where it begins.
+            behind = data[_FRAME.size + size :]
+            after = _FRAME.unpack_from(behind)[0] if len(behind) >= _FRAME.size else -1
+        return after if after > offset else -1
 
     def _is_hidden(self, segment: Segment) -> bool:
         """Whether the segment is a control batch or part of an aborted transaction."""

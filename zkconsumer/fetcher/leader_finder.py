@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from tenacity import Retrying, retry_if_result, sleep_using_event, stop_when_event_set, wait_fixed
 
 from zkconsumer.cluster import LeaderLookup
-from zkconsumer.errors import ClosedError, ZkConsumerError
-from zkconsumer.fetcher.thread import FetchSettings, PartitionTopicInfo
+from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
+from zkconsumer.fetcher.thread import PAUSE_WHEN_REFUSED, FetchSettings, PartitionTopicInfo
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 
@@ -136,8 +136,13 @@ class LeaderFinderThread:
                     raise
             except ClosedError:
                 return False
-            except ZkConsumerError as error:
+            except RetriableError as error:
                 self._log.warning("leaders_not_found", partitions=len(wanted), error=str(error))
+            except ZkConsumerError as error:  # a login that is refused, and the like: the user has to know
+                self._log.error("leaders_refused", partitions=len(wanted), error=str(error))
+                for info in wanted.values():
+                    self._on_failure(info, error)
+                self._stop.wait(PAUSE_WHEN_REFUSED)
         self._retire_idle()
         with self._lock:
             return bool(self._no_leader)

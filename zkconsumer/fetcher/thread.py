@@ -38,6 +38,9 @@ RESET = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
 #: coming back can be. It grows to ``fetch.wait.max.ms`` as long as the queue stays full.
 _FIRST_WAIT_BESIDE_A_FULL_QUEUE_MS = 5
 
+#: Seconds before a broker that has refused us is asked again.
+PAUSE_WHEN_REFUSED = 5.0
+
 #: Bytes; no broker's ``message.max.bytes`` is larger.
 _LARGEST_FETCH = 1 << 30
 
@@ -262,11 +265,11 @@ class ConsumerFetcherThread:
         except RetriableError as error:
             self._log.warning("fetch_failed", error=str(error), partitions=len(wanted))
             failed = wanted
-        except ZkConsumerError as error:
+        except ZkConsumerError as error:  # a login that is refused, and the like: the user has to know
             for info in wanted:
                 self._on_failure(info, error)
-            self.remove_infos(wanted)
-            return
+            self._pause(PAUSE_WHEN_REFUSED)
+            failed = wanted
         self.handle_partitions_with_errors(failed)
 
     def build_fetch_request(self) -> list[PartitionTopicInfo]:

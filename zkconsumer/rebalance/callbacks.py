@@ -82,7 +82,8 @@ class Callbacks:
     def _call(self, method: Callable[..., None], *arguments: Any) -> None:
         deadline = time.monotonic() + self._limit
         if self._running is not None and not self._wait_for(self._running, deadline):
-            raise ZkConsumerError(f"a ConsumerRebalanceListener's earlier call still runs after {self._limit:g} s more")
+            self._log.error("rebalance_listener_still_runs", method=method.__name__, seconds=self._limit)
+            return  # the group must not wait for it; it is not called again before it has returned
         call: Future[None] = Future()
         self._running = call
 

@@ -28,6 +28,7 @@ from zkconsumer.errors import (
     OwnershipLostError,
     RetriableError,
     ZkConsumerError,
+    ZooKeeperUnavailableError,
 )
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
@@ -149,6 +150,7 @@ class ZKRebalancerListener:
         #: acquisition, or whose answer was lost, and what was given up when the session ended, or might have.
         self._leftover: set[TopicPartition] = set()
         self._registered_session = 0
+        self._refused_since: float | None = None  # since when offsets of what goes cannot be stored
         self._stopping = False
         self._attended = False  # whether the queue is read
         self._rebalance_at: float | None = 0.0
@@ -213,12 +215,12 @@ class ZKRebalancerListener:
                 f"partition {foreign[0]} is not owned by {self._consumer_id} (any more); its offset "
                 f"{offsets[foreign[0]]} is not committed, and its next owner starts from the last committed one"
             )
-        self._check_session()
+        self.check_session()
         return self.offsets.commit(offsets, may_go_back=may_go_back)
 
     # ---- the thread ----
 
-    def _check_session(self) -> None:
+    def check_session(self) -> None:
         """Refuse to store anything in another session than the one that holds the owner znodes.
 
         kazoo may have begun it already while the event of the old one's end still waits in the queue.
@@ -278,7 +280,8 @@ class ZKRebalancerListener:
 
     def _attend(self, timeout: float) -> None:
         """Wait in the middle of a rebalance, with an eye on the session."""
-        self._wait(timeout)
+        lapses = self._session.lapses_in
+        self._wait(timeout if lapses is None else min(timeout, lapses))
         if self._session.lapses_in == 0.0:
             self._lose("session_may_have_expired")
 
@@ -301,6 +304,8 @@ class ZKRebalancerListener:
     def _look_at_clock(self) -> None:
         if self._stopping:
             return
+        if self._session.is_refused:
+            raise self._session.refusal()  # kazoo does not try again
         now = time.monotonic()
         if self.assignment and self._session.lapses_in == 0.0:
             self._lose("session_may_have_expired")
@@ -325,13 +330,14 @@ class ZKRebalancerListener:
         self._leftover |= self.assignment.keys()
         self.assignment = {}
         self._given_up = {}
+        self._told = {}
         self._registered_session = 0
 
     def _auto_commit(self) -> None:
         consumed = self._handler.consumed()
         offsets = {partition: offset for partition, offset in consumed.items() if partition in self.assignment}
         try:
-            self._check_session()
+            self.check_session()
             self.offsets.commit(offsets)
         except ZkConsumerError as error:
             # Nothing is lost: the next one stores more.
@@ -345,6 +351,12 @@ class ZKRebalancerListener:
             blocker = self._rebalance()
         except ZkConsumerError as error:
             self._failed(error)
+            return
+        except Exception as error:  # what nobody thought of must not end the member
+            self._log.error("rebalance_failed_unexpectedly", exc_info=True)
+            failure = ZkConsumerError(f"the rebalance failed: {error!r}")
+            failure.__cause__ = error
+            self._failed(failure)
             return
         finally:
             self._on_rebalance(time.monotonic() - started)
@@ -402,6 +414,7 @@ class ZKRebalancerListener:
             self._handler.release(unheld, True)
             self.offsets.forget(unheld)
             self.assignment = {p: thread for p, thread in self.assignment.items() if p not in unheld}
+            self._told = {}
             self._given_up = {p: offset for p, offset in self._given_up.items() if p not in unheld}
         # One for the whole rebalance: JVM members, which may wait for several releases, do not try for ever.
         deadline = time.monotonic() + self._handler.release_timeout
@@ -475,10 +488,8 @@ class ZKRebalancerListener:
             self._attend(max(0.0, left))
             if not gone <= self.assignment.keys():
                 return  # the session ended while we waited
-        self._check_session()
-        self.offsets.commit(
-            {partition: self._given_up[partition] for partition in gone if self._given_up[partition] >= 0}
-        )
+        self.check_session()
+        self._store({partition: self._given_up[partition] for partition in gone if self._given_up[partition] >= 0})
         if self._callbacks is not None and not self._stopping:  # the original does not call it at its end either
             by_topic: dict[str, set[int]] = {}
             for topic, number in gone:
@@ -492,6 +503,28 @@ class ZKRebalancerListener:
             del self._given_up[partition]
         self.assignment = {p: thread for p, thread in self.assignment.items() if p not in gone}
         self._log.info("partitions_released", partitions=[str(p) for p in sorted(gone)], owned=len(self.assignment))
+
+    def _store(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store what was consumed of partitions that go; what is refused for good must not hold up the others."""
+        try:
+            self.offsets.commit(offsets)
+        except ZooKeeperUnavailableError:
+            raise
+        except ZkConsumerError as error:
+            now = time.monotonic()
+            if self._refused_since is None:
+                self._refused_since = now
+            patience = self._config.rebalance_max_retries * self._config.rebalance_backoff
+            if isinstance(error, RetriableError) and now < self._refused_since + patience:
+                raise
+            for partition, offset in offsets.items():
+                try:
+                    self.offsets.commit({partition: offset})
+                except ZooKeeperUnavailableError:
+                    raise
+                except ZkConsumerError as refusal:
+                    self._log.error("offset_not_stored", partition=str(partition), offset=offset, error=str(refusal))
+        self._refused_since = None
 
     def _leave(self) -> None:
         """Hand everything over, and unregister."""

@@ -216,6 +216,7 @@ class GroupMember:
         """
 
         def work() -> dict[TopicPartition, int]:
+            self._listener.check_session()
             target = self._new_offsets(storage, dual_commit)
             try:
                 known = {p: offset for p, offset in self._offsets.fetch(self.assignment).items() if offset >= 0}

@@ -162,6 +162,8 @@ class _Translation:
             return _SETS[char] if inside else f"[{_SETS[char]}]"
         if char.lower() in _SETS and not inside:
             return f"[^{_SETS[char.lower()]}]"
+        if self._regex.find("(?i") >= 0 and self._regex.startswith(("{Lower}", "{Upper}"), self._at):
+            raise self._refuse("a class of lower or upper case in an expression that ignores case")
         if char == "p" and (name := self._take(re.compile(r"\{([A-Za-z]+)\}"))) and name[1] in _CLASSES:
             return _CLASSES[name[1]] if inside else f"[{_CLASSES[name[1]]}]"
         if char == "Q" and not inside:

@@ -16,7 +16,7 @@ from zkconsumer.broker.coordinator import GroupCoordinator
 from zkconsumer.broker.security import Security
 from zkconsumer.cluster import BootstrapCluster, Cluster, LogOffsets, ZooKeeperCluster, parse_bootstrap
 from zkconsumer.config import ConsumerConfig, read_properties
-from zkconsumer.errors import RetriableError
+from zkconsumer.errors import ConfigurationError, RetriableError
 from zkconsumer.zookeeper import ZooKeeperSecurity, ZooKeeperSession
 
 CLIENT_ID = "zkconsumer-tools"
@@ -119,6 +119,15 @@ def config_of(options: argparse.Namespace, hosts: str) -> ConsumerConfig:
     if getattr(options, "bootstrap_server", None):
         properties["bootstrap.servers"] = options.bootstrap_server
     return ConsumerConfig.from_dict({**properties, "group.id": CLIENT_ID, "zookeeper.connect": hosts})
+
+
+def check_brokers(cluster: Cluster) -> None:
+    """Refuse to judge a group without knowing a broker, since no partition would be known either."""
+    if not cluster.brokers():
+        raise ConfigurationError(
+            "no broker is registered in that ZooKeeper; check the chroot, or give --bootstrap-server where brokers run "
+            "without it"
+        )
 
 
 def patiently(backoff: float = 0.5) -> Retrying:

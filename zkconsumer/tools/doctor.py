@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     with common.access(common.config_of(options, options.zookeeper)) as access:
         if not group_state.exists(access.session, options.group):
             raise ConfigurationError(f"there is no group {options.group!r} in ZooKeeper at {options.zookeeper!r}")
+        common.check_brokers(access.cluster)
         state = group_state.read(access.session, options.group)
         findings = list(examine(state, access))
     if options.json:

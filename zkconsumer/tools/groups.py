@@ -15,7 +15,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import threads_by_topic
 from zkconsumer.rebalance.topic_filter import filter_of
-from zkconsumer.registry import GroupPaths, Registration
+from zkconsumer.registry import GroupPaths, Registration, is_topic
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
 from zkconsumer.zookeeper import ZooKeeperSession
@@ -77,6 +77,7 @@ def run_verify(options: argparse.Namespace) -> int:
 def _unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> list[str]:
     if not group_state.exists(session, group):
         raise ConfigurationError(f"there is no group {group!r} in ZooKeeper at {session.hosts!r}")
+    common.check_brokers(cluster)
     state = group_state.read(session, group)
     problems = [error for path, error in state.unreadable.items() if "/ids/" in path]
     threads = subscribed_threads(state.members, cluster)
@@ -98,7 +99,7 @@ def subscribed_threads(members: dict[str, Registration], cluster: Cluster) -> di
             topics, [streams] = filter_of(member), member.subscription.values()
             member = Registration({topic: streams for topic in existing if topics.is_topic_allowed(topic)})
         static[name] = member
-    wanted = sorted({topic for member in static.values() for topic in member.subscription})
+    wanted = sorted({topic for member in static.values() for topic in member.subscription if is_topic(topic)})
     return threads_by_topic(static, wanted)
 
 

@@ -7,6 +7,7 @@ given: they would go on writing where they write. Running it again copies only w
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,7 +38,12 @@ def add_to(tools: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show or do it; returns the exit code."""
     with common.access(common.config_of(options, options.zookeeper)) as access:
+        if not group_state.exists(access.session, options.group) and options.to == "kafka":
+            raise ConfigurationError(f"there is no group {options.group!r} in ZooKeeper at {options.zookeeper!r}")
         state = group_state.read(access.session, options.group)
+        unreadable = [error for path, error in state.unreadable.items() if "/offsets/" in path]
+        if unreadable and options.to == "kafka":
+            raise ConfigurationError(f"not all offsets can be read, nothing was copied: {'; '.join(unreadable)}")
         if state.sessions and not options.force:
             raise ConfigurationError(
                 f"group {options.group!r} has live members: {', '.join(sorted(state.sessions))}. Stop them first, "
@@ -45,7 +51,10 @@ def run(options: argparse.Namespace) -> int:
             )
         coordinator = access.coordinator(options.group)
         kafka, zookeeper = KafkaOffsets(coordinator), ZooKeeperOffsets(access.session, options.group)
-        in_zookeeper = {p: offset for p, offset in state.offsets.items() if offset >= 0}
+        existing = set(group_state.partitions_of(access.cluster, state.topics))  # Kafka keeps none of others
+        in_zookeeper = {p: offset for p, offset in state.offsets.items() if offset >= 0 and p in existing}
+        for partition in sorted(state.offsets.keys() - existing) if options.to == "kafka" else ():
+            print(f"left out: partition {partition} does not exist (any more)", file=sys.stderr)
         if options.to == "kafka":
             source, target = in_zookeeper, common.patiently()(kafka.fetch, in_zookeeper)
         else:
