@@ -464,3 +464,18 @@ def test_the_console_deletes_offsets_first_where_it_is_told_to(
     assert code == 1
     assert "Please use --delete-consumer-offsets to delete previous offsets metadata" in errors
     assert run(*console, "--max-messages", 1, "--delete-consumer-offsets")[1] == "0\n"
+
+
+def test_groups_are_described_by_their_offsets_in_kafka(
+    admin: Any, topic: Topic, consumer: Consumer, group: str, run: Run, at: str
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    connector = consumer(consumer_id="c", offsets_storage="kafka", dual_commit_enabled=False)
+    [stream] = connector.create_message_streams({name: 1})[name]
+    take(stream, 7)
+    connector.commit_offsets()
+
+    _, out, _ = run("consumer-groups", "--zookeeper", at, "--describe", "--group", group)
+
+    assert out.splitlines()[1].split() == [name, "0", "7", "10", "3", f"{group}_c-0"]

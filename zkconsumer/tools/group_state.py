@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zkconsumer.cluster import Cluster, LogOffsets
@@ -101,3 +101,26 @@ def log_offsets(
         except RetriableError as error:
             failed[partition] = str(error)
     return found, failed
+
+
+def offsets(
+    state: GroupState,
+    partitions: Sequence[TopicPartition],
+    fetch_from_kafka: Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]],
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    """Return the offset of each partition: Kafka's, else that in ZooKeeper, else -1; and what was not to be had."""
+    notes: list[str] = []
+    in_kafka: dict[TopicPartition, int] = {}
+    try:
+        in_kafka = fetch_from_kafka(partitions) if partitions else {}
+    except ZkConsumerError as error:
+        notes.append(f"Offsets in Kafka are left out: {error}")
+    found = {}
+    for partition in partitions:
+        path = GroupPaths(state.group).offset(partition)
+        if path in state.unreadable:
+            notes.append(f"Could not fetch offset for {partition} due to {state.unreadable[path]}.")
+            continue
+        stored = in_kafka.get(partition, -1)
+        found[partition] = stored if stored >= 0 else state.offsets.get(partition, -1)
+    return found, notes

@@ -115,17 +115,18 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
     state = group_state.read(access.session, group)
     partitions = group_state.partitions_of(access.cluster, state.topics)
     ends, failed = group_state.log_offsets(access.logs(), partitions, protocol.LATEST)
+    offsets, notes = group_state.offsets(state, partitions, access.coordinator(group).fetch_offsets)
     rows: list[list[Any]] = []
     for partition in partitions:
-        offset, end = state.offsets.get(partition), ends.get(partition)
-        known = offset is not None and offset >= 0
-        lag = end - offset if known and end is not None and offset is not None else None
+        offset, end = offsets.get(partition, -1), ends.get(partition)
+        known = offset >= 0
+        lag = end - offset if known and end is not None else None
         rows.append([*partition, offset if known else None, end, lag, state.owners.get(partition)])
     at_work = {owner.rpartition("-")[0] for owner in state.owners.values()}
     rows += [[None, None, None, None, None, member] for member in sorted(state.sessions) if member not in at_work]
     names = ("topic", "partition", "current-offset", "log-end-offset", "lag", "consumer-id")
     if as_json:
-        errors = [*failed.values(), *state.unreadable.values()]
+        errors = [*failed.values(), *notes]
         common.print_json(
             {"group": group, "rows": [dict(zip(names, row, strict=True)) for row in rows], "errors": errors}
         )

@@ -6,10 +6,10 @@ Source: Kafka 0.8.2 kafka.tools.ConsumerOffsetChecker.
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.coordinator import GroupCoordinator
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.registry import GroupPaths
@@ -53,7 +53,8 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     partitions = group_state.partitions_of(access.cluster, topics)
     timeout = options.socket_timeout_ms / 1000
     logs, coordinator = access.logs(timeout), access.coordinator(options.group, timeout)
-    offsets, notes = _offsets(coordinator, state, partitions, options.retry_backoff_ms / 1000)
+    fetch = partial(common.patiently(options.retry_backoff_ms / 1000), coordinator.fetch_offsets)
+    offsets, notes = group_state.offsets(state, partitions, fetch)
     ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
     rows = [_row(state, partition, offsets, ends) for partition in partitions if partition in ends]
     if options.json:
@@ -93,24 +94,3 @@ def _row(
         "lag": None if offset is None or offset < 0 else ends[partition] - offset,
         "owner": state.owners.get(partition),
     }
-
-
-def _offsets(
-    coordinator: GroupCoordinator, state: group_state.GroupState, partitions: list[TopicPartition], backoff: float
-) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Return the offset of each partition: Kafka's, else that in ZooKeeper, else -1; and what was not to be had."""
-    notes: list[str] = []
-    in_kafka: dict[TopicPartition, int] = {}
-    try:
-        in_kafka = common.patiently(backoff)(coordinator.fetch_offsets, partitions) if partitions else {}
-    except ZkConsumerError as error:
-        notes.append(f"Offsets in Kafka are left out: {error}")
-    found = {}
-    for partition in partitions:
-        path = GroupPaths(state.group).offset(partition)
-        if path in state.unreadable:
-            notes.append(f"Could not fetch offset for {partition} due to {state.unreadable[path]}.")
-            continue
-        stored = in_kafka.get(partition, -1)
-        found[partition] = stored if stored >= 0 else state.offsets.get(partition, -1)
-    return found, notes
