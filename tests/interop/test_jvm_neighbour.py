@@ -357,7 +357,7 @@ def test_the_registrations_of_filters_are_those_of_the_jvm(
     name = topic()
 
     def registered(make: Any, member: str) -> bytes:
-        child(make, member, name)
+        child(make, member, name, auto_offset_reset="largest")  # which the JVM's tool takes with offsets stored, too
         return bytes(zk.get(f"/consumers/{group}/ids/{group}_{member}")[0])
 
     for option in ("--whitelist", "--blacklist"):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Set
+from operator import itemgetter
 from typing import Any
 
 from zkconsumer.broker import protocol
@@ -231,7 +232,8 @@ class Planner:
             known.update(self._member.cluster.brokers())
         except ZkConsumerError as error:
             self._log.warning("brokers_not_read", error=str(error))
-        return tuple(sorted(known))
+        by_address = {endpoint[:2]: endpoint.among(known) for endpoint in known}
+        return tuple(endpoint for _, endpoint in sorted(by_address.items(), key=itemgetter(0)))
 
     def latest(self) -> dict[str, Any]:
         """Return the ends of the logs as they were last seen, for Spark's progress reports."""

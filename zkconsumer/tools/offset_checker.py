@@ -75,7 +75,7 @@ def _check(options: argparse.Namespace, access: Access) -> None:
             print(f"No broker for partition {partition.topic} - {partition.partition}")
     if options.broker_info:
         print("BROKER INFO")
-        for node, endpoint in sorted(set(logs.leaders.values())):
+        for node, endpoint in sorted(dict(logs.leaders.values()).items()):
             print(f"{node} -> {endpoint}")
 
 
