@@ -48,6 +48,10 @@ class MetricsSource(Protocol):
     """Anything with metrics, such as a ``ZookeeperConsumerConnector``."""
 
     @property
+    def consumer_id(self) -> str | None:
+        """Which member of its group it is."""
+
+    @property
     def metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
         """Attributes by metric: ``Value`` of a gauge; ``Count``, ``OneMinuteRate`` and so on of the others."""
 

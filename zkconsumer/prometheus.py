@@ -8,7 +8,7 @@
 
 ``kafka.consumer:type=ConsumerFetcherManager,name=MaxLag,clientId=c`` becomes
 ``kafka_consumer_ConsumerFetcherManager_MaxLag{clientId="c"}``; attributes other than ``Value`` are appended, and
-``Count`` becomes a counter that ends in ``_total``.
+``Count`` becomes a counter that ends in ``_total``. A collector of several consumers adds the label ``consumerId``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class ConsumerCollector(Collector):  # type: ignore[misc]
         for consumer in self._consumers:
             for name, attributes in consumer.metrics.items():
                 tags = [(key, value) for key, value in name.tags if value]
+                if len(self._consumers) > 1:  # they may have the same client.id
+                    tags.append(("consumerId", consumer.consumer_id or ""))
                 for attribute, value in attributes.items():
                     end = "" if attribute == "Value" else f"_{attribute}"
                     plain = re.sub(r"\W", "_", f"{name.group}_{name.type}_{name.name}{end}")

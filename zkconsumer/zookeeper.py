@@ -73,6 +73,7 @@ class Node:
     version: int
     owner_session: int
     created: int
+    modified: float  #: seconds since the epoch, by the server's clock
 
 
 _CONNECTION_ERRORS = (
@@ -392,7 +393,7 @@ class ZooKeeperSession:
             data, stat = self._call(self._ready().get_async(path, self._on_change if watch else None), path)
         except NodeMissing:
             return None
-        return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid)
+        return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.mtime / 1000)
 
     def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[Node | None]:
         """Return many znodes, asked for at once."""
@@ -402,7 +403,7 @@ class ZooKeeperSession:
         for path, result in zip(paths, results, strict=True):
             try:
                 data, stat = self._call(result, path)
-                nodes.append(Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid))
+                nodes.append(Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.mtime / 1000))
             except NodeMissing:
                 nodes.append(None)
         return nodes

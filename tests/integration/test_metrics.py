@@ -109,3 +109,20 @@ def test_prometheus_reads_them(admin: Any, topic: Topic, consumer: Consumer, gro
         r'kafka_consumer_ZookeeperConsumerConnector_RebalanceRateAndTime_Count_total\{clientId="c"\} [1-9]', text
     )
     assert text.count(f"# TYPE {owned} gauge") == 1
+
+
+def test_prometheus_tells_several_consumers_of_one_client_id_apart(
+    topic: Topic, consumer: Consumer, group: str
+) -> None:
+    name = topic(2)
+    members = [consumer(client_id="c", consumer_id=letter) for letter in "ab"]
+    for member in members:
+        member.create_message_streams({name: 1})
+    registry = CollectorRegistry()
+    registry.register(ConsumerCollector(*members))
+
+    lines = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+
+    series = [line.rpartition(" ")[0] for line in lines]
+    assert len(series) == len(set(series))
+    assert any(f'consumerId="{group}_b"' in line for line in series)

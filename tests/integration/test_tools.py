@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,24 @@ def test_update_offsets_sets_an_end_of_the_log(
     assert stored(zk, group, name) == {0: offset, 1: offset}
 
 
+def test_update_offsets_writes_where_the_group_keeps_them(
+    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+) -> None:
+    name, properties = topic(), tmp_path / "consumer.properties"
+    produce(admin, name, 0, numbers(0, 10))
+    properties.write_text(f"group.id={group}\nzookeeper.connect={at}\noffsets.storage=kafka\n")
+
+    assert run("update-offsets", "latest", properties, name)[0] == 0
+
+    assert stored(zk, group, name) == {0: "10"}
+    _, out, _ = run("consumer-groups", "--zookeeper", at, "--describe", "--group", group)
+    assert out.splitlines()[1].split()[:4] == [name, "0", "10", "10"]
+    zk.delete(f"/consumers/{group}/offsets/{name}/0")
+    assert (
+        "10" in run("offset-checker", "--zookeeper", at, "--group", group, "--topic", name)[1].splitlines()[1].split()
+    )
+
+
 # ---- migrate-offsets --------------------------------------------------------------------------------
 
 
@@ -335,6 +354,28 @@ def test_doctor_names_each_trouble(admin: Any, topic: Topic, group: str, zk: Kaz
         assert problem in found[where], where
     problems = [f["problem"] for f in json.loads(out)["findings"] if f["where"] == f"partition {name}-0"]
     assert any("the offset 1000 is not in the log, which holds 0 to 10" in problem for problem in problems)
+
+
+def test_doctor_names_what_only_a_jvm_cannot_read_and_offsets_that_do_not_move(
+    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    connector = consumer(consumer_id="c", auto_commit_enable=False)
+    connector.create_message_streams({name: 1})
+    set_offsets(zk, group, name, {0: 4})
+    content = json.dumps({"version": 1, "subscription": {}, "pattern": "static", "timestamp": 1})
+    zk.create(f"/consumers/{group}/ids/{group}_odd", content.encode(), ephemeral=True)
+    try:
+        wait_for(lambda: time.time() > zk.exists(f"/consumers/{group}/offsets/{name}/0").mtime / 1000 + 1)
+        code, out, _ = run("doctor", "--zookeeper", at, "--group", group, "--stale-after", 1)
+    finally:
+        zk.delete(f"/consumers/{group}/ids/{group}_odd")
+
+    assert code == 1
+    assert "no JVM member can read its registration: its timestamp is no text" in out
+    assert "has not moved for 1 s, and 6 records wait" in out
+    assert run("doctor", "--zookeeper", at, "--group", group)[0] == 0
 
 
 def test_doctor_sees_members_that_deal_in_different_ways(

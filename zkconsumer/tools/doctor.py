@@ -6,6 +6,8 @@ Nothing is changed. Exit code 0 where all is well, 1 where something was found.
 from __future__ import annotations
 
 import argparse
+import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -39,6 +41,13 @@ def add_to(tools: Any) -> None:
     parser = common.add_tool(tools, "doctor", run, __doc__)
     parser.add_argument("--zookeeper", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
     parser.add_argument("--group", required=True)
+    parser.add_argument(
+        "--stale-after",
+        type=common.positive,
+        default=600,
+        metavar="SECONDS",
+        help="an offset that is behind and was not written for so long is named; default: %(default)s",
+    )
     common.add_access(parser)
     common.add_json(parser)
 
@@ -50,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
             raise ConfigurationError(f"there is no group {options.group!r} in ZooKeeper at {options.zookeeper!r}")
         common.check_brokers(access.cluster)
         state = group_state.read(access.session, options.group)
-        findings = list(examine(state, access))
+        findings = list(examine(state, access, options.stale_after))
     if options.json:
         common.print_json({"group": options.group, "findings": [asdict(finding) for finding in findings]})
     else:
@@ -62,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if findings else 0
 
 
-def examine(state: GroupState, access: Access) -> Iterator[Finding]:
+def examine(state: GroupState, access: Access, stale_after: float) -> Iterator[Finding]:
     """Yield what is wrong with a group."""
     for path, error in state.unreadable.items():
         if "/ids/" in path:
@@ -72,6 +81,7 @@ def examine(state: GroupState, access: Access) -> Iterator[Finding]:
         yield Finding(error, path, remedy)
     readable = dict(state.members)
     for consumer_id, member in state.members.items():
+        yield from _not_for_jvms(consumer_id, state.registrations[consumer_id])
         if member.is_filter:
             yield from _escaped_twice(consumer_id, member)
             try:
@@ -88,7 +98,23 @@ def examine(state: GroupState, access: Access) -> Iterator[Finding]:
     yield from _missing_topics(threads, partitions)
     yield from _ownership(state, threads, partitions)
     yield from _strategy(state, threads, partitions)
-    yield from _offsets(state, access.logs(), partitions)
+    yield from _offsets(state, access.logs(), partitions, stale_after)
+
+
+def _not_for_jvms(consumer_id: str, data: bytes) -> Iterator[Finding]:
+    """What this library reads and a JVM member does not: then every rebalance of every JVM member fails."""
+    content = json.loads(data)
+    wrong = []
+    if not isinstance(content.get("timestamp", ""), str):
+        wrong.append("its timestamp is no text (members before 1.0)")
+    if not all(type(count) is int for count in content["subscription"].values()):
+        wrong.append("a number of streams is no whole number")
+    if wrong:
+        yield Finding(
+            f"no JVM member can read its registration: {'; '.join(wrong)}",
+            f"member {consumer_id}",
+            "their rebalances fail as long as it is there: stop it, or mend the program that wrote it",
+        )
 
 
 def _escaped_twice(consumer_id: str, member: Registration) -> Iterator[Finding]:
@@ -180,7 +206,9 @@ def _strategy(
     )
 
 
-def _offsets(state: GroupState, logs: LogOffsets, partitions: Mapping[str, list[int]]) -> Iterator[Finding]:
+def _offsets(
+    state: GroupState, logs: LogOffsets, partitions: Mapping[str, list[int]], stale_after: float
+) -> Iterator[Finding]:
     known = [p for p in sorted(state.offsets) if p.partition in partitions.get(p.topic, ())]
     for partition in sorted(state.offsets.keys() - set(known)):
         yield Finding(
@@ -206,6 +234,16 @@ def _offsets(state: GroupState, logs: LogOffsets, partitions: Mapping[str, list[
                 f"the offset {offset} is not in the log, which holds {starts[partition]} to {ends[partition]}",
                 f"partition {partition}",
                 "auto.offset.reset will be applied when it is read next; to decide yourself, use update-offsets",
+            )
+        elif (
+            partition in state.owners
+            and offset < ends[partition]
+            and (age := time.time() - state.stored_at[partition]) > stale_after
+        ):
+            yield Finding(
+                f"the offset {offset} has not moved for {age:.0f} s, and {ends[partition] - offset} records wait",
+                f"partition {partition}",
+                f"look whether {state.owners[partition]} hangs, or keeps its offsets in Kafka (offset-checker tells)",
             )
         elif partition not in state.owners and not state.sessions and offset < ends[partition]:
             yield Finding(

@@ -17,15 +17,18 @@ class GroupState:
     """The members, owners and offsets of a group, as their znodes have them.
 
     ``offsets`` holds -1 for a znode that means "none", and lacks what cannot be read; that is in ``unreadable``, by
-    path, as is a registration that is none.
+    path, as is a registration that is none. ``stored_at`` is in seconds since the epoch; ``registrations`` are as they
+    were found.
     """
 
     group: str
     members: dict[str, Registration] = field(default_factory=dict)
     sessions: dict[str, int] = field(default_factory=dict)
+    registrations: dict[str, bytes] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
     owner_sessions: dict[TopicPartition, int] = field(default_factory=dict)
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    stored_at: dict[TopicPartition, float] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -50,6 +53,7 @@ def read(session: ZooKeeperSession, group: str) -> GroupState:
     for consumer_id, node in _children(session, paths.ids):
         path = paths.registration(consumer_id)
         state.sessions[consumer_id] = node.owner_session
+        state.registrations[consumer_id] = node.data
         try:
             state.members[consumer_id] = Registration.from_json(path, node.data)
         except RegistrationError as error:
@@ -60,6 +64,7 @@ def read(session: ZooKeeperSession, group: str) -> GroupState:
     for partition, path, node in _partitions(session, f"{paths.root}/offsets", state):
         try:
             state.offsets[partition] = parse_offset(path, node.data)
+            state.stored_at[partition] = node.modified
         except ZkConsumerError as error:
             state.unreadable[path] = str(error)
     return state

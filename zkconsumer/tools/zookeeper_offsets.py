@@ -17,9 +17,10 @@ from zkconsumer.broker import protocol
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets import ZooKeeperOffsets
+from zkconsumer.offsets import DualOffsets, KafkaOffsets, Offsets, ZooKeeperOffsets
 from zkconsumer.registry import OFFSET_MAX, GroupPaths
 from zkconsumer.tools import common, group_state
+from zkconsumer.tools.common import Access
 from zkconsumer.zookeeper import ZooKeeperSession
 
 _LINE = re.compile(r"/consumers/(?P<group>[^/]+)/offsets/(?P<topic>[^/]+)/(?P<partition>[0-9]+):(?P<offset>-?[0-9]+)")
@@ -87,11 +88,22 @@ def run_update(options: argparse.Namespace) -> int:
             raise ConfigurationError(f"there is no topic {options.topic!r}")
         _check_idle(access.session, [config.group_id], options.force)
         offsets = access.logs(config.socket_timeout_ms / 1000).offsets(partitions, timestamp)
-        ZooKeeperOffsets(access.session, config.group_id).commit(offsets, may_go_back=True)
+        _store_of(access, config).commit(offsets, may_go_back=True)
     for partition, offset in sorted(offsets.items()):
         print(f"updating partition {partition.partition} with new offset: {offset}")
     print(f"updated the offset for {len(offsets)} partitions")
     return 0
+
+
+def _store_of(access: Access, config: ConsumerConfig) -> Offsets:
+    """Return where the group keeps its offsets, by its properties."""
+    zookeeper = ZooKeeperOffsets(access.session, config.group_id)
+    if config.offsets_storage == "zookeeper":
+        return zookeeper
+    coordinator = access.coordinator(config.group_id)
+    common.patiently()(coordinator.fetch_offsets, [])
+    kafka = KafkaOffsets(coordinator)
+    return DualOffsets(kafka, zookeeper) if config.dual_commit_enabled else kafka
 
 
 def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
