@@ -71,6 +71,7 @@ def test_a_commit_is_tried_again_until_the_coordinator_is_back(
         assert commit.result(60) == {partition: 10}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_member_that_starts_while_the_coordinator_is_away_waits_and_goes_on_where_the_group_was(
     cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Callable[..., str], group: str, zk: KazooClient
@@ -94,6 +95,7 @@ def test_a_member_that_starts_while_the_coordinator_is_away_waits_and_goes_on_wh
         assert values(take(stream, 1)) == numbers(5, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_shutdown_without_the_coordinator_is_bounded(
     cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Callable[..., str], group: str, zk: KazooClient

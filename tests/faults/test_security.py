@@ -305,6 +305,7 @@ def test_a_member_that_may_not_write_says_which_znode_and_what_to_do(
         stranger.create_message_streams({name: 1})
 
 
+@pytest.mark.slow
 def test_a_digest_login_to_zookeeper_by_sasl(tmp_path: Path, unique: Callable[[str], str]) -> None:
     jaas = tmp_path / "jaas.conf"
     jaas.write_text(
@@ -344,6 +345,7 @@ def test_a_digest_login_to_zookeeper_by_sasl(tmp_path: Path, unique: Callable[[s
         refused.shutdown()
 
 
+@pytest.mark.slow
 def test_a_connection_to_zookeeper_is_encrypted(tmp_path: Path) -> None:
     authority, stranger = trustme.CA(), trustme.CA()
     for name, ca in (("ca.pem", authority), ("other.pem", stranger)):

@@ -349,6 +349,7 @@ def all_below(zk: KazooClient, path: str) -> list[str]:
     return [path, *(below for child in sorted(zk.get_children(path)) for below in all_below(zk, f"{path}/{child}"))]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_registrations_of_filters_are_those_of_the_jvm(
     child: Child, topic: Topic, group: str, zk: KazooClient
