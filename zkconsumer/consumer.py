@@ -356,14 +356,23 @@ class _Running:
 
     def _collect(self, *, handed_out: bool) -> dict[TopicPartition, int]:
         """Return the positions of the streams, as far as they are known; with what goes, while it is still owned."""
-        positions: dict[TopicPartition, int] = {}
+        positions = self._positions(handed_out=handed_out)
         if handed_out:
             owned = self.member.assignment
             self._leaving = {p: offset for p, offset in self._leaving.items() if p in owned and p not in self._threads}
-            positions.update(self._leaving)
+            positions = self._leaving | positions
+        return self._begun(positions, self.fetchers.infos)
+
+    def _positions(self, *, handed_out: bool) -> dict[TopicPartition, int]:
+        """Return where the streams are, -1 where that is not known yet."""
+        positions: dict[TopicPartition, int] = {}
         for stream in self._by_thread.values():
             positions.update(stream.positions(handed_out=handed_out))
-        return self._begun(positions, self.fetchers.infos)
+        return positions
+
+    def _key(self, partition: TopicPartition, thread: str) -> tuple[str, str]:
+        """Return by what the stream of a partition is found."""
+        return self._filter or partition.topic, thread
 
     # ---- metrics, by any thread ----
 
@@ -399,7 +408,7 @@ class _Running:
     def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
         infos = []
         for partition, claim in claims.items():
-            key = self._filter or partition.topic, claim.thread_id
+            key = self._key(partition, claim.thread_id)
             self._threads[partition] = claim.thread_id
             self._by_thread[key].acquire(partition, claim.offset)
             queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks)
@@ -428,15 +437,13 @@ class _Running:
         infos = self.fetchers.remove_partitions(partitions)
         for info in infos:
             info.queue.close()
-        handed_out: dict[TopicPartition, int] = {}
-        for stream in self._by_thread.values():
-            handed_out.update(stream.positions(handed_out=True))
+        handed_out = self._positions(handed_out=True)
         self._leaving.update({p: handed_out[p] for p in partitions if handed_out.get(p, -1) >= 0})
         positions: dict[TopicPartition, int] = {}
         for partition in partitions:
             thread = self._threads.pop(partition, None)
             if thread is not None:
-                positions.update(self._by_thread[self._filter or partition.topic, thread].release({partition}))
+                positions.update(self._by_thread[self._key(partition, thread)].release({partition}))
         return self._begun(positions, infos)
 
     @staticmethod
@@ -457,7 +464,7 @@ class _Running:
     def _fail_stream(self, info: PartitionTopicInfo, error: ZkConsumerError) -> None:
         thread = self._threads.get(info.partition)
         if thread is not None:
-            self._queues[self._filter or info.partition.topic, thread].fail(error)
+            self._queues[self._key(info.partition, thread)].fail(error)
 
 
 __all__ = ["ZookeeperConsumerConnector", "create_consumer"]

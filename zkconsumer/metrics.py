@@ -171,6 +171,8 @@ class Metrics:
 
     def _get(self, kind: type[_T], name: MetricName) -> _T:
         with self._lock:
-            metric = self._metrics.setdefault(name, kind())
+            metric = self._metrics.get(name)
+            if metric is None:
+                metric = self._metrics[name] = kind()
         assert isinstance(metric, kind)
         return metric

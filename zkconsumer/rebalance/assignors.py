@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 
+from zkconsumer.config import ROUND_ROBIN_ORDERS
 from zkconsumer.errors import AssignmentError
 from zkconsumer.javahash import java_hash
 from zkconsumer.message import TopicPartition
@@ -98,6 +99,10 @@ def assign_roundrobin(
     )
     turn = cycle(everyone)
     return {partition: next(thread for thread in turn if thread in readers[partition.topic]) for partition in dealt}
+
+
+#: All ways of dealing: ``partition.assignment.strategy`` and ``roundrobin.order``, which has no meaning for ``range``.
+WAYS = (("range", ""), *(("roundrobin", order) for order in ROUND_ROBIN_ORDERS))
 
 
 def assign(

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zkconsumer.cluster import Cluster
-from zkconsumer.config import ROUND_ROBIN_ORDERS, ConsumerConfig
+from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.assignors import Assignment, assign, threads_by_topic
+from zkconsumer.rebalance.assignors import WAYS, Assignment, assign, threads_by_topic
 from zkconsumer.rebalance.topic_filter import TopicFilter, filter_of
 from zkconsumer.registry import GroupPaths, Registration, is_topic
 from zkconsumer.zookeeper import ZooKeeperSession
@@ -72,8 +72,9 @@ class AssignmentContext:
         owners = self._foreign_owners(partitions)
         if not owners or all(ours.get(p) == thread for p, thread in owners.items()):
             return None
-        others = [("range", "")] + [("roundrobin", order) for order in ROUND_ROBIN_ORDERS if order != "0.8.2"]
-        for strategy, order in others:
+        for strategy, order in WAYS:
+            if order == "0.8.2":
+                continue  # deals as 0.10.2, where it deals at all
             theirs = assign(strategy, order, partitions, threads)
             if all(theirs.get(p) == thread for p, thread in owners.items()):
                 return (

@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Set
-from operator import itemgetter
 from typing import Any
 
 from zkconsumer.broker import protocol
@@ -232,8 +231,7 @@ class Planner:
             known.update(self._member.cluster.brokers())
         except ZkConsumerError as error:
             self._log.warning("brokers_not_read", error=str(error))
-        by_address = {endpoint[:2]: endpoint.among(known) for endpoint in known}
-        return tuple(endpoint for _, endpoint in sorted(by_address.items(), key=itemgetter(0)))
+        return tuple(sorted({endpoint.among(known) for endpoint in known}, key=str))
 
     def latest(self) -> dict[str, Any]:
         """Return the ends of the logs as they were last seen, for Spark's progress reports."""

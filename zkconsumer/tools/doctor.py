@@ -14,10 +14,9 @@ from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.cluster import LogOffsets
-from zkconsumer.config import ROUND_ROBIN_ORDERS
 from zkconsumer.errors import AssignmentError, ConfigurationError, ZkConsumerError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.assignors import assign
+from zkconsumer.rebalance.assignors import WAYS, assign
 from zkconsumer.rebalance.topic_filter import filter_of
 from zkconsumer.registry import Registration
 from zkconsumer.tools import common, group_state
@@ -55,8 +54,7 @@ def add_to(tools: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what is found; returns the exit code."""
     with common.access(common.config_of(options, options.zookeeper)) as access:
-        if not group_state.exists(access.session, options.group):
-            raise ConfigurationError(f"there is no group {options.group!r} in ZooKeeper at {options.zookeeper!r}")
+        group_state.check_exists(access.session, options.group)
         common.check_brokers(access.cluster)
         state = group_state.read(access.session, options.group)
         findings = list(examine(state, access, options.stale_after))
@@ -181,10 +179,9 @@ def _strategy(
     """Members that do not follow the same way of dealing contradict each other."""
     if len({owner.rpartition("-")[0] for owner in state.owners.values()}) < 2:
         return
-    ways = [("range", "")] + [("roundrobin", order) for order in ROUND_ROBIN_ORDERS]
     owners = {p: owner for p, owner in state.owners.items() if owner in threads.get(p.topic, ())}
     followed: dict[str, set[str]] = {}
-    for strategy, order in ways:
+    for strategy, order in WAYS:
         try:
             found = assign(strategy, order, partitions, threads)
         except AssignmentError:

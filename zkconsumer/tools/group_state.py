@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zkconsumer.cluster import Cluster, LogOffsets
-from zkconsumer.errors import RegistrationError, RetriableError, ZkConsumerError
+from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.registry import GroupPaths, Registration, parse_offset
 from zkconsumer.zookeeper import Node, ZooKeeperSession
@@ -45,6 +45,12 @@ def groups(session: ZooKeeperSession) -> list[str]:
 def exists(session: ZooKeeperSession, group: str) -> bool:
     """Whether there is such a group."""
     return session.exists(GroupPaths(group).root)
+
+
+def check_exists(session: ZooKeeperSession, group: str) -> None:
+    """Refuse a group that does not exist."""
+    if not exists(session, group):
+        raise ConfigurationError(f"there is no group {group!r} in ZooKeeper at {session.hosts!r}")
 
 
 def read(session: ZooKeeperSession, group: str) -> GroupState:

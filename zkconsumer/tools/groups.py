@@ -75,8 +75,7 @@ def run_verify(options: argparse.Namespace) -> int:
 
 
 def _unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> list[str]:
-    if not group_state.exists(session, group):
-        raise ConfigurationError(f"there is no group {group!r} in ZooKeeper at {session.hosts!r}")
+    group_state.check_exists(session, group)
     common.check_brokers(cluster)
     state = group_state.read(session, group)
     problems = [error for path, error in state.unreadable.items() if "/ids/" in path]

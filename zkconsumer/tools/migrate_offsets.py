@@ -38,8 +38,8 @@ def add_to(tools: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show or do it; returns the exit code."""
     with common.access(common.config_of(options, options.zookeeper)) as access:
-        if not group_state.exists(access.session, options.group) and options.to == "kafka":
-            raise ConfigurationError(f"there is no group {options.group!r} in ZooKeeper at {options.zookeeper!r}")
+        if options.to == "kafka":
+            group_state.check_exists(access.session, options.group)
         state = group_state.read(access.session, options.group)
         unreadable = [error for path, error in state.unreadable.items() if "/offsets/" in path]
         if unreadable and options.to == "kafka":

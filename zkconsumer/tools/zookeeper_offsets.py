@@ -51,8 +51,7 @@ def run_export(options: argparse.Namespace) -> int:
         session = access.session
         lines = []
         for group in options.group or group_state.groups(session):
-            if not group_state.exists(session, group):
-                raise ConfigurationError(f"there is no group {group!r} in ZooKeeper at {options.zkconnect!r}")
+            group_state.check_exists(session, group)
             state = group_state.read(session, group)
             for path, error in state.unreadable.items():
                 if "/offsets/" in path:
