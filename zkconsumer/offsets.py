@@ -13,7 +13,7 @@ from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.registry import GroupPaths, parse_offset
-from zkconsumer.zookeeper import NodeExists, ZooKeeperSession
+from zkconsumer.zookeeper import ZooKeeperSession
 
 
 class Offsets(Protocol):
@@ -170,7 +170,14 @@ class ZooKeeperOffsets:
                 continue
             writes.append((partition, offset, version))
         self._on_commit(len(writes))
-        refused = {p: o for p, o, version in writes if version < 0 and not self._create(p, o)}
+        refused: dict[TopicPartition, int] = {}
+        missing = [(partition, offset) for partition, offset, version in writes if version < 0]
+        created = self._session.create_many([(self._paths.offset(p), b"%d" % o) for p, o in missing])
+        for (partition, offset), done in zip(missing, created, strict=True):
+            if done:
+                self._seen[partition] = (offset, 0)
+            else:
+                refused[partition] = offset
         updates = [write for write in writes if write[2] >= 0]
         versions = self._session.set_many([(self._paths.offset(p), b"%d" % o, v) for p, o, v in updates])
         for (partition, offset, _), written in zip(updates, versions, strict=True):
@@ -179,14 +186,6 @@ class ZooKeeperOffsets:
             else:
                 self._seen[partition] = (offset, written)
         return refused
-
-    def _create(self, partition: TopicPartition, offset: int) -> bool:
-        try:
-            self._session.create(self._paths.offset(partition), b"%d" % offset)
-        except NodeExists:
-            return False
-        self._seen[partition] = (offset, 0)
-        return True
 
 
 class KafkaOffsets:

@@ -13,9 +13,9 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
@@ -35,6 +35,8 @@ from zkconsumer.errors import (
 
 #: Operations in one transaction: the request must fit into ZooKeeper's ``jute.maxbuffer`` of 1 MB.
 TRANSACTION_LIMIT = 1000
+
+_T = TypeVar("_T")
 
 #: Seconds that the server may take to end a session.
 _CLOSE_TIMEOUT = 2.0
@@ -478,14 +480,14 @@ class ZooKeeperSession:
             pass
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Delete znodes, asked for at once; missing ones are fine."""
-        client = self._ready()
-        wanted = list(paths)
-        for path, result in zip(wanted, [client.delete_async(path) for path in wanted], strict=True):
-            try:
-                self._call(result, path)
-            except NodeMissing:
-                pass
+        """Delete znodes, in transactions; missing ones are fine."""
+        for part in _parts(list(paths)):
+            transaction = self._ready().transaction()
+            for path in part:
+                transaction.delete(path)
+            if self._commit(transaction) is None:
+                for path in part:
+                    self.delete(path)
 
     def delete_tree(self, path: str) -> None:
         """Delete a znode with all below it."""
@@ -494,32 +496,61 @@ class ZooKeeperSession:
         self.delete(path)
 
     def set_many(self, nodes: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
-        """Write ``(path, data, version)``, asked for at once; version -1 writes whatever is there.
+        """Write ``(path, data, version)``, in transactions; version -1 writes whatever is there.
 
         Returns:
             the new version of each, or None where it had another one or was missing.
         """
-        client = self._ready()
         versions: list[int | None] = []
-        results = [client.set_async(path, data, version) for path, data, version in nodes]
-        for (path, _, _), result in zip(nodes, results, strict=True):
-            try:
-                versions.append(int(self._call(result, path).version))
-            except (BadVersion, NodeMissing):
-                versions.append(None)
+        for part in _parts(nodes):
+            transaction = self._ready().transaction()
+            for path, data, version in part:
+                transaction.set_data(path, data, version)
+            written = self._commit(transaction)
+            versions += map(self._set, part) if written is None else [stat.version for stat in written]
         return versions
 
-    def create(self, path: str, data: bytes) -> None:
-        """Create a persistent znode, and its parents; open to all, unless we are known to ZooKeeper, as the JVM's are.
+    def _set(self, node: tuple[str, bytes, int]) -> int | None:
+        path, data, version = node
+        try:
+            return int(self._call(self._ready().set_async(path, data, version), path).version)
+        except (BadVersion, NodeMissing):
+            return None
 
-        Raises:
-            NodeExists: it is there.
+    def create_many(self, nodes: Sequence[tuple[str, bytes]]) -> list[bool]:
+        """Create persistent znodes, and their parents, in transactions; False for each that was there.
+
+        They are open to all, unless we are known to ZooKeeper, as the JVM's are.
         """
+        created: list[bool] = []
+        for parent in {path.rpartition("/")[0] for path, _ in nodes}:
+            if not self.exists(parent):
+                self.ensure(parent)
+        for part in _parts(nodes):
+            transaction = self._ready().transaction()
+            for path, data in part:
+                transaction.create(path, data, self._acl)
+            created += map(self._create, part) if self._commit(transaction) is None else [True] * len(part)
+        return created
+
+    def _create(self, node: tuple[str, bytes]) -> bool:
+        path, data = node
         try:
             self._call(self._ready().create_async(path, data, self._acl), path)
-        except NodeMissing:
-            self.ensure(path.rpartition("/")[0])
-            self._call(self._ready().create_async(path, data, self._acl), path)
+        except NodeExists:
+            return False
+        return True
+
+    def _commit(self, transaction: Any) -> list[Any] | None:
+        """Return the results of a transaction, or None where it was refused and so did nothing."""
+        results = self._call(transaction.commit_async())
+        return None if any(isinstance(result, Exception) for result in results) else results
+
+
+def _parts(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Divide what is to be done into pieces that one transaction can take."""
+    for start in range(0, len(items), TRANSACTION_LIMIT):
+        yield items[start : start + TRANSACTION_LIMIT]
 
 
 __all__ = ["BadVersion", "Event", "Node", "NodeExists", "NodeMissing", "ZooKeeperSession"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -520,3 +523,121 @@ def test_groups_are_described_by_their_offsets_in_kafka(
     _, out, _ = run("consumer-groups", "--zookeeper", at, "--describe", "--group", group)
 
     assert out.splitlines()[1].split() == [name, "0", "7", "10", "3", f"{group}_c-0"]
+
+
+# ---- for programs -----------------------------------------------------------------------------------
+
+
+def test_the_consoles_print_a_line_of_json_for_each_message(
+    zkconsumer_cluster: Cluster, admin: Any, topic: Topic, group: str, at: str, run: Run
+) -> None:
+    name = topic()
+    produce(admin, name, 0, ["é".encode(), b"\xff\x00"])
+    console = ("console-consumer", "--zookeeper", at, "--group", group, "--topic", name, "--from-beginning")
+    shell = ("simple-consumer-shell", "--broker-list", zkconsumer_cluster.bootstrap_servers, "--topic", name)
+
+    _, by_group, _ = run(*console, "--max-messages", 2, "--json")
+    _, by_partition, _ = run(*shell, "--no-wait-at-logend", "--json")
+
+    assert by_group == by_partition
+    first, second = map(json.loads, by_group.splitlines())
+    assert abs(first.pop("timestamp") / 1000 - time.time()) < 600
+    assert first == {"topic": name, "partition": 0, "offset": 0, "headers": [], "key": None, "value": "é"}
+    assert second["value"] == {"base64": "/wA="}
+
+
+def test_consumer_perf_prints_json(admin: Any, topic: Topic, group: str, run: Run, at: str) -> None:
+    name = topic()
+    produce(admin, name, 0, [b"x" * 100] * 500)
+    perf = ("consumer-perf", "--zookeeper", at, "--topic", name, "--messages", 1000, "--threads", 1, "--json")
+
+    _, out, _ = run(*perf, "--group", group)
+
+    assert json.loads(out)["data.consumed.in.nMsg"] == 500
+
+
+def test_consumer_perf_prints_dates_as_java_would(admin: Any, topic: Topic, group: str, run: Run, at: str) -> None:
+    name = topic()
+    produce(admin, name, 0, [b"x"])
+    perf = ("consumer-perf", "--zookeeper", at, "--topic", name, "--group", group, "--messages", 1, "--threads", 1)
+
+    _, out, _ = run(*perf, "--date-format", "yyyyMMddHHmmssSSS", "--hide-header")
+
+    assert re.fullmatch(r"\d{17}", out.split(", ")[0])
+
+
+def test_files_of_offsets_are_told_of_in_json(
+    admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+) -> None:
+    name, file, properties = topic(2), tmp_path / "offsets", tmp_path / "consumer.properties"
+    set_offsets(zk, group, name, {0: 3, 1: 4})
+    zk.create(f"/consumers/{group}/offsets/{name}/x", b"1")
+    properties.write_text(f"zookeeper.connect={at}\ngroup.id={group}\n")
+
+    _, out, _ = run("export-offsets", "--zkconnect", at, "--group", group, "--output-file", file, "--json")
+    told = json.loads(out)
+    assert told["offsets"] == {group: 2}
+    assert len(told["leftOut"]) == 1
+    _, out, _ = run("import-offsets", "--zkconnect", at, "--input-file", file, "--json")
+    assert json.loads(out) == {"offsets": {group: 2}}
+    _, out, _ = run("update-offsets", "latest", properties, name, "--json")
+    rows = [{"topic": name, "partition": partition, "offset": 0} for partition in range(2)]
+    assert json.loads(out) == {"group": group, "partitions": rows}
+
+
+def test_deletions_are_told_of_in_json(group: str, zk: KazooClient, run: Run, at: str) -> None:
+    zk.ensure_path(f"/consumers/{group}/ids")
+    delete = ("consumer-groups", "--zookeeper", at, "--delete", "--group", group, "--json")
+
+    code, out, _ = run(*delete)
+    assert (code, json.loads(out)["groups"]) == (0, [{"group": group, "deleted": True, "error": None}])
+    code, out, _ = run(*delete)
+    assert code == 1
+    assert "does not exist" in json.loads(out)["groups"][0]["error"]
+
+
+def test_offset_checker_names_the_brokers_in_json(
+    zkconsumer_cluster: Cluster, topic: Topic, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
+    name = topic(4)
+    zk.ensure_path(f"/consumers/{group}")
+    checker = ("offset-checker", "--zookeeper", at, "--group", group, "--topic", name, "--broker-info", "--json")
+
+    _, out, _ = run(*checker)
+
+    assert sorted(json.loads(out)["brokers"].values()) == sorted(zkconsumer_cluster.bootstrap_servers.split(","))
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(at: str) -> None:
+    command = [sys.executable, "-m", "zkconsumer", "consumer-groups", "--zookeeper", at, "--list"]
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60)
+
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (1, b"")
+
+
+# ---- offsets in Kafka -------------------------------------------------------------------------------
+
+
+def test_watch_and_doctor_look_at_the_later_of_two_offsets(
+    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    set_offsets(zk, group, name, {0: 99})
+    connector = consumer(consumer_id="c", offsets_storage="kafka", dual_commit_enabled=False)
+    [stream] = connector.create_message_streams({name: 1})[name]
+    take(stream, 7)
+    connector.commit_offsets()
+    asked = ("--zookeeper", at, "--group", group)
+
+    code, out, _ = run("doctor", *asked)
+    assert code == 1
+    assert "the offset 99 is not in the log, which holds 0 to 10" in out
+    set_offsets(zk, group, name, {0: 3})
+    assert run("doctor", *asked, "--stale-after", 1)[0] == 0
+    _, out, _ = run("watch", *asked, "--count", 1)
+    assert out.splitlines()[-1].split()[:5] == [name, "0", "7", "10", "3"]

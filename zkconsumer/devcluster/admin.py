@@ -139,29 +139,52 @@ class Admin:
 
         Retries for a while where the partition has no leader; an answer that got lost may double records.
         """
-        return int(_patiently(self._produce_once, partition, records))
+        return self.produce_all({partition: records})[partition]
 
-    def _produce_once(self, partition: TopicPartition, records: bytes) -> int:
+    def produce_all(self, records: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, int]:
+        """Do the same with many partitions, with one request for each broker."""
+        pending, found = dict(records), {}
+        for attempt in _patiently:
+            with attempt:
+                by_leader: dict[Endpoint, list[TopicPartition]] = {}
+                for partition in pending:
+                    leader = self._leaders.get(partition) or self._leader_of(partition)
+                    by_leader.setdefault(leader, []).append(partition)
+                for leader, partitions in by_leader.items():
+                    for partition, offset in self._produce_to(leader, {p: pending[p] for p in partitions}).items():
+                        found[partition] = offset
+                        del pending[partition]
+                if pending:
+                    raise NotLeaderError(f"produce to {min(pending)}: its leader has gone")
+        return found
+
+    def _produce_to(self, leader: Endpoint, records: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, int]:
+        """Return the offsets of what was taken; the leaders of the others are forgotten."""
         t = ProduceRequest.TopicProduceData
-        leader = self._leaders.get(partition) or self._leader_of(partition)
-        data = t(
-            name=partition.topic,
-            partition_data=[t.PartitionProduceData(index=partition.partition, records=records)],
-        )
+        by_topic: dict[str, list[Any]] = {}
+        for (topic, number), data in records.items():
+            by_topic.setdefault(topic, []).append(t.PartitionProduceData(index=number, records=data))
+        topics = [t(name=topic, partition_data=data) for topic, data in by_topic.items()]
         request = ProduceRequest(
-            transactional_id=None, acks=1, timeout_ms=_TIMEOUT_MS, topic_data=[data], max_version=8
+            transactional_id=None, acks=1, timeout_ms=_TIMEOUT_MS, topic_data=topics, max_version=8
         )
         try:
-            answer = self._channel(leader).request(request).responses[0].partition_responses[0]
+            responses = self._channel(leader).request(request).responses
         except RetriableError:
-            self._leaders.pop(partition, None)
+            for partition in records:
+                self._leaders.pop(partition, None)
             raise
-        if answer.error_code in _NO_LEADER:
-            self._leaders.pop(partition, None)
-            raise NotLeaderError(f"produce to {partition}: error {answer.error_code}")
-        if answer.error_code:
-            raise ZkConsumerError(f"produce to {partition}: error {answer.error_code}")
-        return int(answer.base_offset)
+        found = {}
+        for response in responses:
+            for answer in response.partition_responses:
+                partition = TopicPartition(response.name, answer.index)
+                if answer.error_code in _NO_LEADER:
+                    self._leaders.pop(partition, None)
+                elif answer.error_code:
+                    raise ZkConsumerError(f"produce to {partition}: error {answer.error_code}")
+                else:
+                    found[partition] = int(answer.base_offset)
+        return found
 
     def offsets(self, topic: str, partitions: int, timestamp: int = protocol.LATEST) -> dict[int, int]:
         """Return the end (or start, or by time) offset of each partition."""

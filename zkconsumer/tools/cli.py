@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 the tool failed (one line on standard error says why), 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -45,9 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tool.add_to(tools)
     options = parser.parse_args(arguments)
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()
+        return code
     except ZkConsumerError as error:
         print(f"zkconsumer {options.tool}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # its reader, such as head, has seen enough; nor can the interpreter flush at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         return 130

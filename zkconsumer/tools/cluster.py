@@ -19,6 +19,7 @@ from typing import Any
 
 from zkconsumer.devcluster.cluster import DevCluster, raise_on_sigterm
 from zkconsumer.errors import ZkConsumerError
+from zkconsumer.tools import common
 
 
 def add_to(tools: Any) -> None:
@@ -34,10 +35,13 @@ def add_to(tools: Any) -> None:
         "--chroot", type=_chroot, default="", metavar="/PATH", help="part of the ZooKeeper tree for Kafka and groups"
     )
     up.add_argument("--detach", action="store_true", help="leave it running in the background")
+    common.add_json(up)
     up.set_defaults(run=run_up)
     down = actions.add_parser("down", help="stop the cluster that was started with up --detach")
+    common.add_json(down)
     down.set_defaults(run=run_down)
     status = actions.add_parser("status", help="say whether that cluster runs, and where")
+    common.add_json(status)
     status.set_defaults(run=run_status)
 
 
@@ -77,7 +81,7 @@ def run_up(options: argparse.Namespace) -> int:
             "logs": str(cluster.folder),
             "servers": {server.name: server.pid for server in (cluster.zookeeper, *cluster.brokers)},
         }
-        _print(state)
+        _print(options, state)
         if state_file:
             os.dup2(1, 2)  # whoever started it waits for the end of what may be a pipe
             fresh = Path(state_file).with_suffix(".new")
@@ -85,9 +89,10 @@ def run_up(options: argparse.Namespace) -> int:
             fresh.replace(state_file)
             _watch(cluster)
         else:
-            print("Ctrl-C stops it.", flush=True)
+            notes = sys.stderr if options.json else sys.stdout
+            print("Ctrl-C stops it.", file=notes, flush=True)
             _watch(cluster)
-            print("stopping", flush=True)
+            print("stopping", file=notes, flush=True)
     return 0
 
 
@@ -107,11 +112,11 @@ def _watch(cluster: DevCluster) -> None:
         pass
 
 
-def run_down(_options: argparse.Namespace) -> int:
+def run_down(options: argparse.Namespace) -> int:
     """Stop the detached cluster."""
     state = _running()
     if state is None:
-        print("no cluster is running")
+        _print(options, None)
         return 0
     os.kill(state["supervisor"], signal.SIGTERM)
     deadline = time.monotonic() + 60
@@ -119,18 +124,15 @@ def run_down(_options: argparse.Namespace) -> int:
         if time.monotonic() > deadline:
             raise ZkConsumerError(f"the supervisor, process {state['supervisor']}, does not end within 60 s; kill it")
         time.sleep(0.1)
-    print("stopped")
+    common.print_json({"stopped": state}) if options.json else print("stopped")
     return 0
 
 
-def run_status(_options: argparse.Namespace) -> int:
+def run_status(options: argparse.Namespace) -> int:
     """Print where the detached cluster is; exit code 1 where there is none."""
     state = _running()
-    if state is None:
-        print("no cluster is running")
-        return 1
-    _print(state)
-    return 0
+    _print(options, state)
+    return 1 if state is None else 0
 
 
 def _detach(options: argparse.Namespace) -> int:
@@ -201,7 +203,13 @@ def _running() -> dict[str, Any] | None:
         return None
 
 
-def _print(state: dict[str, Any]) -> None:
+def _print(options: argparse.Namespace, state: dict[str, Any] | None) -> None:
+    if options.json:
+        common.print_json(state)
+        return
+    if state is None:
+        print("no cluster is running")
+        return
     print(f"Kafka {state['kafka']}, supervised by process {state['supervisor']}")
     for name in ("zookeeper.connect", "bootstrap.servers", "logs"):
         print(f"{name}={state[name]}")

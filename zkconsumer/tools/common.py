@@ -142,6 +142,11 @@ def print_json(content: object) -> None:
     print(json.dumps(content, indent=2, sort_keys=True))
 
 
+def print_json_line(content: object) -> None:
+    """Print one of several objects that a program is to read, at once."""
+    print(json.dumps(content, sort_keys=True), flush=True)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table: with rich on a terminal, else aligned text."""
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]

@@ -21,7 +21,7 @@ from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.registry import BROKER_IDS, GroupPaths
 from zkconsumer.stream import KafkaStream
 from zkconsumer.tools import common
-from zkconsumer.tools.formatters import Formatter, make_formatter, parse_properties
+from zkconsumer.tools.formatters import Formatter, json_line, make_formatter, parse_properties
 
 
 def add_to(tools: Any) -> None:
@@ -42,6 +42,7 @@ def add_to(tools: Any) -> None:
     parser.add_argument("--timeout-ms", type=common.positive, metavar="MS", help="stop when nothing comes for so long")
     parser.add_argument("--formatter", default="kafka.tools.DefaultMessageFormatter", help="default: %(default)s")
     parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="for the formatter")
+    common.add_json(parser)
     parser.add_argument("--skip-message-on-error", action="store_true", help="go on where one cannot be printed")
     for name in ("--csv-reporter-enabled", "--enable-systest-events"):
         parser.add_argument(name, action="store_true", help="accepted for old scripts; has no effect")
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if sys.stdout is None:  # closed by the shell; its number may be a socket's by now
         print("Unable to write to standard out, closing consumer.", file=sys.stderr)
         return 1
-    formatter = make_formatter(options.formatter, parse_properties(options.property))
+    formatter = json_line if options.json else make_formatter(options.formatter, parse_properties(options.property))
     properties = read_properties(options.consumer_config) if options.consumer_config else {}
     properties.update(parse_properties(options.consumer_property))
     properties["zookeeper.connect"] = options.zookeeper

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import threading
 import time
+from concurrent import futures
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +24,9 @@ from zkconsumer.tools import common
 
 _MB = 1024 * 1024
 #: Java's letters of ``--date-format`` and Python's.
-_LETTERS = (("yyyy", "%Y"), ("MM", "%m"), ("dd", "%d"), ("HH", "%H"), ("mm", "%M"), ("ss", "%S"), ("SSS", "%f"))
+_LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
+_DETAILED = ("time", "threadId", "data.consumed.in.MB", "MB.sec", "data.consumed.in.nMsg", "nMsg.sec")
+_SUMMARY = ("start.time", "end.time", *_DETAILED[2:])
 
 
 def add_to(tools: Any) -> None:
@@ -44,6 +48,7 @@ def add_to(tools: Any) -> None:
     parser.add_argument("--hide-header", action="store_true")
     parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="further properties")
     parser.add_argument("--arrow", action="store_true", help="read Arrow batches instead of messages")
+    common.add_json(parser)
 
 
 @dataclass(slots=True)
@@ -55,35 +60,30 @@ class _Count:
 def run(options: argparse.Namespace) -> int:
     """Read, and print the row; returns the exit code."""
     config = _config(options)
-    detailed = "time, threadId, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec"
-    summary = "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec"
-    if not options.hide_header:
-        print(detailed if options.show_detailed_stats else summary)
+    if not options.hide_header and not options.json:
+        print(", ".join(_DETAILED if options.show_detailed_stats else _SUMMARY))
     counts = [_Count() for _ in range(options.threads)]
     interrupted = threading.Event()
     with create_consumer(config) as consumer:
         streams = consumer.create_message_streams({options.topic: options.threads})[options.topic]
         start, started_at = time.time(), time.monotonic()
         last = [started_at] * options.threads
-        threads = [
-            threading.Thread(
-                target=_read, args=(options, streams, index, counts, last, interrupted), name=f"consumer-perf-{index}"
-            )
-            for index in range(options.threads)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                thread.join()
-        except BaseException:
-            interrupted.set()
-            raise
+        with futures.ThreadPoolExecutor(options.threads, thread_name_prefix="consumer-perf") as pool:
+            readers = [
+                pool.submit(_read, options, streams, index, counts, last, interrupted)
+                for index in range(options.threads)
+            ]
+            try:
+                futures.wait(readers, return_when=futures.FIRST_EXCEPTION)
+            finally:
+                interrupted.set()
+        for reader in readers:
+            reader.result()
     took = max(max(last) - started_at, 1e-9)
     if not options.show_detailed_stats:
         messages, megabytes = sum(c.messages for c in counts), sum(c.size for c in counts) / _MB
         begin, end = (_date(at, options.date_format) for at in (start, start + took))
-        print(f"{begin}, {end}, {megabytes:.4f}, {megabytes / took:.4f}, {messages}, {messages / took:.4f}")
+        _print(options, _SUMMARY, begin, end, megabytes, megabytes / took, messages, messages / took)
     return 0
 
 
@@ -137,12 +137,17 @@ def _report(options: argparse.Namespace, index: int, count: _Count, reported: _C
     megabytes = count.size / _MB
     rate, messages = (count.size - reported.size) / _MB / seconds, (count.messages - reported.messages) / seconds
     when = _date(time.time(), options.date_format)
-    print(f"{when}, {index}, {megabytes:.4f}, {rate:.4f}, {count.messages}, {messages:.4f}", flush=True)
+    _print(options, _DETAILED, when, index, megabytes, rate, count.messages, messages)
+
+
+def _print(options: argparse.Namespace, columns: tuple[str, ...], *row: str | float) -> None:
+    if options.json:
+        common.print_json_line(dict(zip(columns, row, strict=True)))
+    else:
+        print(", ".join(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row), flush=True)
 
 
 def _date(at: float, pattern: str) -> str:
-    text = pattern
-    for java, python in _LETTERS:
-        text = text.replace(java, python)
     moment = datetime.fromtimestamp(at, tz=UTC).astimezone()
-    return moment.strftime(text.replace("%f", f"{moment.microsecond // 1000:03d}"))
+    letters = {**_LETTERS, "SSS": f"{moment.microsecond // 1000:03d}"}
+    return moment.strftime(re.sub("|".join(letters), lambda found: letters[found[0]], pattern))

@@ -10,10 +10,10 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.cluster import LogOffsets
 from zkconsumer.errors import AssignmentError, ConfigurationError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import WAYS, assign
@@ -96,7 +96,7 @@ def examine(state: GroupState, access: Access, stale_after: float) -> Iterator[F
     yield from _missing_topics(threads, partitions)
     yield from _ownership(state, threads, partitions)
     yield from _strategy(state, threads, partitions)
-    yield from _offsets(state, access.logs(), partitions, stale_after)
+    yield from _offsets(state, access, partitions, stale_after)
 
 
 def _not_for_jvms(consumer_id: str, data: bytes) -> Iterator[Finding]:
@@ -204,28 +204,31 @@ def _strategy(
 
 
 def _offsets(
-    state: GroupState, logs: LogOffsets, partitions: Mapping[str, list[int]], stale_after: float
+    state: GroupState, access: Access, partitions: Mapping[str, list[int]], stale_after: float
 ) -> Iterator[Finding]:
-    known = [p for p in sorted(state.offsets) if p.partition in partitions.get(p.topic, ())]
-    for partition in sorted(state.offsets.keys() - set(known)):
+    existing = [TopicPartition(topic, number) for topic in sorted(partitions) for number in partitions[topic]]
+    fetch = partial(common.patiently(), access.coordinator(state.group).fetch_offsets)
+    offsets, notes = group_state.furthest(state, existing, fetch)
+    for note in notes:
+        yield Finding(note, "brokers", "only offsets in ZooKeeper are looked at")
+    for partition in sorted(state.offsets.keys() - set(existing)):
         yield Finding(
             f"an offset ({state.offsets[partition]}) is stored of a partition that does not exist (any more)",
             f"partition {partition}",
             "delete it: zkconsumer consumer-groups --delete --group GROUP --topic TOPIC; a topic of that name that is "
             "made anew would be read from there",
         )
+    logs = access.logs()
     try:
-        starts, failed = group_state.log_offsets(logs, known, protocol.EARLIEST)
-        ends, _ = group_state.log_offsets(logs, [p for p in known if p in starts], protocol.LATEST)
+        starts, failed = group_state.log_offsets(logs, offsets, protocol.EARLIEST)
+        ends, _ = group_state.log_offsets(logs, starts, protocol.LATEST)
     except ZkConsumerError as error:
         yield Finding(str(error), "brokers", "offsets are not held against the logs")
         return
     for partition, error_text in failed.items():
         yield Finding(error_text, f"partition {partition}", "nobody can read it before it has a leader")
-    for partition in known:
-        offset = state.offsets[partition]
-        if partition not in ends or offset < 0:
-            continue
+    for partition in ends:
+        offset = offsets[partition]
         if not starts[partition] <= offset <= ends[partition]:
             yield Finding(
                 f"the offset {offset} is not in the log, which holds {starts[partition]} to {ends[partition]}",
@@ -234,13 +237,14 @@ def _offsets(
             )
         elif (
             partition in state.owners
+            and offset == state.offsets.get(partition)  # of those in Kafka nobody tells when they were stored
             and offset < ends[partition]
             and (age := time.time() - state.stored_at[partition]) > stale_after
         ):
             yield Finding(
                 f"the offset {offset} has not moved for {age:.0f} s, and {ends[partition] - offset} records wait",
                 f"partition {partition}",
-                f"look whether {state.owners[partition]} hangs, or keeps its offsets in Kafka (offset-checker tells)",
+                f"look whether {state.owners[partition]} hangs",
             )
         elif partition not in state.owners and not state.sessions and offset < ends[partition]:
             yield Finding(

@@ -6,7 +6,9 @@ LoggingMessageFormatter.
 
 from __future__ import annotations
 
+import base64
 import difflib
+import json
 import struct
 from collections.abc import Callable, Sequence
 
@@ -45,6 +47,27 @@ def make_formatter(name: str, properties: dict[str, str]) -> Formatter:
         hint = f"; did you mean kafka.tools.{near[0]}?" if near else f"; there are {', '.join(makers)}"
         raise ConfigurationError(f"--formatter {name}: classes of the JVM cannot be loaded here{hint}")
     return makers[short](properties)
+
+
+def json_line(message: MessageAndMetadata) -> bytes:
+    """Return a message as a line of JSON: text where key and value are UTF-8, else ``{"base64": "..."}``."""
+    content = {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "timestamp": message.timestamp if message.timestamp_type in _TIMESTAMP_TYPES else None,
+        "headers": [[name, _text(value)] for name, value in message.headers],
+        "key": _text(message.key),
+        "value": _text(message.value),
+    }
+    return json.dumps(content).encode() + b"\n"
+
+
+def _text(data: bytes | None) -> str | dict[str, str] | None:
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data or b"").decode()}
 
 
 def _default(properties: dict[str, str]) -> Formatter:

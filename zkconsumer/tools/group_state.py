@@ -120,12 +120,7 @@ def offsets(
     fetch_from_kafka: Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]],
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     """Return the offset of each partition: Kafka's, else that in ZooKeeper, else -1; and what was not to be had."""
-    notes: list[str] = []
-    in_kafka: dict[TopicPartition, int] = {}
-    try:
-        in_kafka = fetch_from_kafka(partitions) if partitions else {}
-    except ZkConsumerError as error:
-        notes.append(f"Offsets in Kafka are left out: {error}")
+    in_kafka, notes = _in_kafka(partitions, fetch_from_kafka)
     found = {}
     for partition in partitions:
         path = GroupPaths(state.group).offset(partition)
@@ -135,3 +130,27 @@ def offsets(
         stored = in_kafka.get(partition, -1)
         found[partition] = stored if stored >= 0 else state.offsets.get(partition, -1)
     return found, notes
+
+
+def furthest(
+    state: GroupState,
+    partitions: Sequence[TopicPartition],
+    fetch_from_kafka: Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]],
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    """Return the later offset of those in Kafka and in ZooKeeper, where there is one; and what was not to be had.
+
+    A group that has moved from one storage to the other leaves its old offsets behind.
+    """
+    in_kafka, notes = _in_kafka(partitions, fetch_from_kafka)
+    both = {p: max(in_kafka.get(p, -1), state.offsets.get(p, -1)) for p in partitions}
+    return {partition: offset for partition, offset in both.items() if offset >= 0}, notes
+
+
+def _in_kafka(
+    partitions: Sequence[TopicPartition],
+    fetch_from_kafka: Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]],
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    try:
+        return (fetch_from_kafka(partitions) if partitions else {}), []
+    except ZkConsumerError as error:
+        return {}, [f"Offsets in Kafka are left out: {error}"]

@@ -56,9 +56,10 @@ def run_groups(options: argparse.Namespace) -> int:
             return 0
         if options.describe:
             return _describe(access, options.group[0], options.json)
-        if not options.group:
-            return _delete_topic(session, options.topic)
-        return max(_delete(session, group, options.topic) for group in options.group)
+        groups = options.group or _groups_of(session, options.topic)
+        refusals = {group: _delete(session, group, options.topic) for group in groups}
+    _print_deleted(options, refusals)
+    return 1 if any(refusals.values()) else 0
 
 
 def run_verify(options: argparse.Namespace) -> int:
@@ -139,34 +140,40 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
     return 0
 
 
-def _delete(session: ZooKeeperSession, group: str, topic: str | None) -> int:
+def _groups_of(session: ZooKeeperSession, topic: str) -> list[str]:
+    """Return the groups that have offsets of a topic."""
+    return [group for group in group_state.groups(session) if session.exists(_offsets(group, topic))]
+
+
+def _offsets(group: str, topic: str) -> str:
+    return GroupPaths(group).offset(TopicPartition(topic, 0)).rpartition("/")[0]
+
+
+def _delete(session: ZooKeeperSession, group: str, topic: str | None) -> str:
+    """Delete a group, or its part of a topic; returns why it is refused, else nothing."""
     paths = GroupPaths(group)
     if not group_state.exists(session, group):
-        print(f"Error: Delete for group '{group}' failed because group does not exist.")
-        return 1
+        return f"Error: Delete for group '{group}' failed because group does not exist."
     if session.children(paths.ids):
         about = f" topic '{topic}'" if topic else ""
-        print(f"Error: Delete for group '{group}'{about} failed because its consumers are still active.")
-        return 1
+        return f"Error: Delete for group '{group}'{about} failed because its consumers are still active."
     if topic is None:
         session.delete_tree(paths.root)
-        print(f"Deleted all consumer group information for group '{group}' in zookeeper.")
-        return 0
-    _delete_part(session, group, topic)
-    print(f"Deleted consumer group information for group '{group}' topic '{topic}' in zookeeper.")
-    return 0
+    else:
+        session.delete_tree(_offsets(group, topic))
+        session.delete_tree(paths.owners(topic))
+    return ""
 
 
-def _delete_topic(session: ZooKeeperSession, topic: str) -> int:
-    code = 0
-    for group in group_state.groups(session):
-        offset = GroupPaths(group).offset(TopicPartition(topic, 0)).rpartition("/")[0]
-        if session.exists(offset):
-            code = max(code, _delete(session, group, topic))
-    return code
-
-
-def _delete_part(session: ZooKeeperSession, group: str, topic: str) -> None:
-    paths = GroupPaths(group)
-    session.delete_tree(paths.offset(TopicPartition(topic, 0)).rpartition("/")[0])
-    session.delete_tree(paths.owners(topic))
+def _print_deleted(options: argparse.Namespace, refusals: dict[str, str]) -> None:
+    if options.json:
+        rows = [{"group": group, "deleted": not why, "error": why or None} for group, why in refusals.items()]
+        common.print_json({"topic": options.topic, "groups": rows})
+        return
+    for group, why in refusals.items():
+        if why:
+            print(why)
+        elif options.topic:
+            print(f"Deleted consumer group information for group '{group}' topic '{options.topic}' in zookeeper.")
+        else:
+            print(f"Deleted all consumer group information for group '{group}' in zookeeper.")

@@ -57,8 +57,12 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     offsets, notes = group_state.offsets(state, partitions, fetch)
     ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
     rows = [_row(state, partition, offsets, ends) for partition in partitions if partition in ends]
+    brokers = sorted(dict(logs.leaders.values()).items())
     if options.json:
-        common.print_json({"group": options.group, "partitions": rows, "errors": notes + list(failed.values())})
+        found: dict[str, Any] = {"group": options.group, "partitions": rows, "errors": notes + list(failed.values())}
+        if options.broker_info:
+            found["brokers"] = {str(node): str(endpoint) for node, endpoint in brokers}
+        common.print_json(found)
         return
     for note in notes:
         print(note)
@@ -75,7 +79,7 @@ def _check(options: argparse.Namespace, access: Access) -> None:
             print(f"No broker for partition {partition.topic} - {partition.partition}")
     if options.broker_info:
         print("BROKER INFO")
-        for node, endpoint in sorted(dict(logs.leaders.values()).items()):
+        for node, endpoint in brokers:
             print(f"{node} -> {endpoint}")
 
 

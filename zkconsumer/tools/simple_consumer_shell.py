@@ -11,12 +11,13 @@ import sys
 from typing import Any
 
 from zkconsumer.broker import protocol
+from zkconsumer.broker.security import Security
 from zkconsumer.cluster import LogOffsets, parse_bootstrap
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.simple_consumer import SimpleConsumer
 from zkconsumer.tools import common
-from zkconsumer.tools.formatters import make_formatter, parse_properties
+from zkconsumer.tools.formatters import json_line, make_formatter, parse_properties
 
 
 def add_to(tools: Any) -> None:
@@ -37,16 +38,19 @@ def add_to(tools: Any) -> None:
     parser.add_argument("--max-messages", type=common.positive)
     parser.add_argument("--skip-message-on-error", action="store_true", help="go on where one cannot be printed")
     parser.add_argument("--no-wait-at-logend", action="store_true", help="stop at the end of the log")
+    common.add_access(parser, brokers=False)
+    common.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print; returns the exit code."""
     if options.offset < -2:
         raise ConfigurationError(f"--offset {options.offset}: an offset, -2 (beginning) or -1 (end) is expected")
-    formatter = make_formatter(options.formatter, parse_properties(options.property))
+    formatter = json_line if options.json else make_formatter(options.formatter, parse_properties(options.property))
+    security = Security.of(common.config_of(options, common.LOCAL))
     partition = TopicPartition(options.topic, options.partition)
-    endpoint = _broker(options, partition)
-    with SimpleConsumer(endpoint.host, endpoint.port, client_id=options.client_id) as consumer:
+    endpoint = _broker(options, partition, security)
+    with SimpleConsumer(endpoint.host, endpoint.port, client_id=options.client_id, security=security) as consumer:
         offset = options.offset
         if offset < 0:
             offset = consumer.earliest_or_latest_offset(*partition, offset)
@@ -74,20 +78,24 @@ def run(options: argparse.Namespace) -> int:
                 if printed == options.max_messages:
                     return 0
             offset = found.next_offset
-    print(f"Terminating. Reached the end of partition ({partition.topic}, {partition.partition}) at offset {offset}")
+    end_of_log = (
+        f"Terminating. Reached the end of partition ({partition.topic}, {partition.partition}) at offset {offset}"
+    )
+    print(end_of_log, file=sys.stderr if options.json else sys.stdout)
     return 0
 
 
-def _broker(options: argparse.Namespace, partition: TopicPartition) -> Endpoint:
+def _broker(options: argparse.Namespace, partition: TopicPartition, security: Security) -> Endpoint:
     brokers = parse_bootstrap(options.broker_list)
     if options.replica >= 0:
-        with SimpleConsumer(brokers[0].host, brokers[0].port, client_id=options.client_id) as consumer:
+        first = brokers[0]
+        with SimpleConsumer(first.host, first.port, client_id=options.client_id, security=security) as consumer:
             found = consumer.brokers()
         if options.replica not in found:
             known = ", ".join(map(str, sorted(found)))
             raise ConfigurationError(f"--replica {options.replica}: there are brokers {known}")
         return found[options.replica]
-    logs = LogOffsets(lambda: brokers, options.client_id, timeout=30)
+    logs = LogOffsets(lambda: brokers, options.client_id, timeout=30, security=security)
     try:
         leaders = logs.find_leaders([partition])
     finally:

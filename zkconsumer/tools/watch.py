@@ -10,6 +10,8 @@ import contextlib
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from zkconsumer.broker import protocol
@@ -42,10 +44,20 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """When it was looked, and what was seen."""
+
+    at: float
+    offsets: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+
 def _watch(options: argparse.Namespace, access: Access) -> None:
-    logs = access.logs()
+    logs, coordinator = access.logs(), access.coordinator(options.group)
+    fetch = partial(common.patiently(), coordinator.fetch_offsets)
     live = _live() if not options.json else None
-    before: tuple[float, Mapping[TopicPartition, int], Mapping[TopicPartition, int]] | None = None
+    before: _Look | None = None
     looks = 0
     with live if live is not None else contextlib.nullcontext():
         while True:
@@ -53,15 +65,17 @@ def _watch(options: argparse.Namespace, access: Access) -> None:
             state = group_state.read(access.session, options.group)
             partitions = group_state.partitions_of(access.cluster, state.topics)
             ends, _ = group_state.log_offsets(logs, partitions, protocol.LATEST)
-            rows = [_row(partition, state, ends, before, looked_at) for partition in partitions]
-            before = looked_at, state.offsets, ends
+            offsets, _ = group_state.furthest(state, partitions, fetch)
+            look = _Look(looked_at, offsets, ends)
+            rows = [_row(partition, state.owners.get(partition), look, before) for partition in partitions]
+            before = look
             lag = sum(row[4] or 0 for row in rows)
             title = f"group {options.group}: {len(state.sessions)} members, {len(rows)} partitions, lag {lag:,}"
             if not group_state.exists(access.session, options.group):
                 title += " (there is no such group)"
             if options.json:
                 named = [dict(zip(map(str.lower, _COLUMNS), row, strict=True)) for row in rows]
-                common.print_json({"group": options.group, "members": sorted(state.sessions), "partitions": named})
+                common.print_json_line({"group": options.group, "members": sorted(state.sessions), "partitions": named})
             elif live is not None:
                 table = common.rich_table(_COLUMNS, [["-" if c is None else str(c) for c in row] for row in rows])
                 table.title = title
@@ -76,24 +90,18 @@ def _watch(options: argparse.Namespace, access: Access) -> None:
             time.sleep(max(0.0, looked_at + options.interval - time.monotonic()))
 
 
-def _row(
-    partition: TopicPartition,
-    state: group_state.GroupState,
-    ends: Mapping[TopicPartition, int],
-    before: tuple[float, Mapping[TopicPartition, int], Mapping[TopicPartition, int]] | None,
-    now: float,
-) -> tuple[Any, ...]:
-    offset, end = state.offsets.get(partition), ends.get(partition)
-    if offset is not None and offset < 0:
-        offset = None
+def _row(partition: TopicPartition, owner: str | None, look: _Look, before: _Look | None) -> tuple[Any, ...]:
+    offset, end = look.offsets.get(partition), look.ends.get(partition)
     rates: list[int | None] = [None, None]
     if before is not None:
-        then, offsets, old_ends = before
-        for index, (current, old) in enumerate(((offset, offsets.get(partition)), (end, old_ends.get(partition)))):
-            if current is not None and old is not None and old >= 0:
-                rates[index] = round((current - old) / (now - then))
+        seconds = look.at - before.at
+        for index, (current, old) in enumerate(
+            ((offset, before.offsets.get(partition)), (end, before.ends.get(partition)))
+        ):
+            if current is not None and old is not None:
+                rates[index] = round((current - old) / seconds)
     lag = None if offset is None or end is None else end - offset
-    return (*partition, offset, end, lag, *rates, state.owners.get(partition))
+    return (*partition, offset, end, lag, *rates, owner)
 
 
 def _live() -> Any:

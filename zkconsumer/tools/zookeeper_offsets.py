@@ -33,35 +33,42 @@ def add_to(tools: Any) -> None:
     export.add_argument("--group", action="append", help="may be given more than once; default: all")
     export.add_argument("--output-file", required=True, type=Path, metavar="FILE")
     common.add_access(export, brokers=False)
+    common.add_json(export)
     imports = common.add_tool(tools, "import-offsets", run_import, "Write the offsets in a file to ZooKeeper.")
     imports.add_argument("--zkconnect", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
     imports.add_argument("--input-file", required=True, type=Path, metavar="FILE", help="what export-offsets wrote")
     imports.add_argument("--force", action="store_true", help="also while members of the group run")
     common.add_access(imports, brokers=False)
+    common.add_json(imports)
     update = common.add_tool(tools, "update-offsets", run_update, "Set a group's offsets to an end of the log.")
     update.add_argument("where", choices=("earliest", "latest"))
     update.add_argument("config", metavar="consumer.properties", help="names ZooKeeper and the group")
     update.add_argument("topic")
     update.add_argument("--force", action="store_true", help="also while members of the group run")
+    common.add_json(update)
 
 
 def run_export(options: argparse.Namespace) -> int:
     """Write one line per partition: ``/consumers/group/offsets/topic/partition:offset``."""
     with common.access(common.config_of(options, options.zkconnect)) as access:
         session = access.session
-        lines = []
+        lines, left_out, counts = [], [], {}
         for group in options.group or group_state.groups(session):
             group_state.check_exists(session, group)
             state = group_state.read(session, group)
             for path, error in state.unreadable.items():
                 if "/offsets/" in path:
+                    left_out.append(error)
                     print(f"left out: {error}", file=sys.stderr)
             paths = GroupPaths(group)
+            counts[group] = len(state.offsets)
             lines += [f"{paths.offset(partition)}:{offset}\n" for partition, offset in sorted(state.offsets.items())]
     try:
         options.output_file.write_text("".join(lines))
     except OSError as error:
         raise ConfigurationError(f"cannot write {str(options.output_file)!r}: {error.strerror}") from error
+    if options.json:
+        common.print_json({"file": str(options.output_file), "offsets": counts, "leftOut": left_out})
     return 0
 
 
@@ -73,6 +80,8 @@ def run_import(options: argparse.Namespace) -> int:
         _check_idle(session, list(wanted), options.force)
         for group, offsets in wanted.items():
             ZooKeeperOffsets(session, group).commit(offsets, may_go_back=True)
+    if options.json:
+        common.print_json({"offsets": {group: len(offsets) for group, offsets in wanted.items()}})
     print(f"wrote {sum(map(len, wanted.values()))} offsets of {len(wanted)} groups", file=sys.stderr)
     return 0
 
@@ -88,6 +97,10 @@ def run_update(options: argparse.Namespace) -> int:
         _check_idle(access.session, [config.group_id], options.force)
         offsets = access.logs(config.socket_timeout_ms / 1000).offsets(partitions, timestamp)
         _store_of(access, config).commit(offsets, may_go_back=True)
+    if options.json:
+        rows = [{"topic": p.topic, "partition": p.partition, "offset": offset} for p, offset in sorted(offsets.items())]
+        common.print_json({"group": config.group_id, "partitions": rows})
+        return 0
     for partition, offset in sorted(offsets.items()):
         print(f"updating partition {partition.partition} with new offset: {offset}")
     print(f"updated the offset for {len(offsets)} partitions")
