@@ -1,7 +1,7 @@
 """``python -m bench.rebalance``: how long a group is without some of its records when a member joins or dies.
 
 Ours against the JVM's console consumer 1.1.1, each a group of processes of its own with the same settings, in turn.
-"Again" is when every partition has its right owner, and has then delivered a record that was written after that. A
+What is timed ends when each partition has delivered a record through the member that the range assignor gives it. A
 join begins with the registration of the newcomer, a death with the end of its session, when its registration goes.
 Writes ``bench/results/rebalance.rst``.
 """
@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
 
 from bench import report
 from tests.interop.jvm import WIDTH, ChildConsumer, Maker, jvm_consumer, our_consumer
@@ -102,33 +101,23 @@ class Group:
         """Return where a member is registered."""
         return f"/consumers/{self.name}/ids/{self.name}_{member.name.rpartition('-')[2]}"
 
-    def wait_until_balanced(self, topic: str) -> None:
-        """Wait until each partition has the owner that the range assignor gives it."""
-        consumers = [f"{self.name}_{member.name.rpartition('-')[2]}-0" for member in self.members]
-        wanted = assign_range({topic: list(range(self.partitions))}, {topic: consumers})
-
-        def balanced() -> bool:
-            try:
-                return all(
-                    self.zk.get(f"/consumers/{self.name}/owners/{topic}/{p.partition}")[0].decode() == owner
-                    for p, owner in wanted.items()
-                )
-            except NoNodeError:
-                return False
-
-        wait_for(balanced, f"{self.kind}: all is owned", 180)
-
     def wait_until_all_deliver(self, load: Load) -> float:
-        """Return the seconds until each partition has delivered something that is written from now on."""
-        begun, first = time.monotonic(), load.written
-        missing = set(range(self.partitions))
+        """Return the seconds until each partition has delivered something through its owner from now on."""
+        by_thread = {f"{self.name}_{member.name.rpartition('-')[2]}-0": member for member in self.members}
+        assignment = assign_range({TOPIC: list(range(self.partitions))}, {TOPIC: list(by_thread)})
+        owners = {partition.partition: by_thread[thread] for partition, thread in assignment.items()}
+        for member in self.members:
+            member.new_numbers()
+        begun = time.monotonic()
 
         def all_have() -> bool:
             for member in self.members:
-                missing.difference_update(load.partition_of(n) for n in member.new_numbers() if n >= first)
-            return not missing
+                for partition in {load.partition_of(number) for number in member.new_numbers()}:
+                    if owners.get(partition) is member:
+                        del owners[partition]
+            return not owners
 
-        wait_for(all_have, f"all partitions of {self.kind} deliver; {len(missing)} do not", 180)
+        wait_for(all_have, f"all partitions of {self.kind} deliver", 180)
         return time.monotonic() - begun
 
 
@@ -157,19 +146,13 @@ def measure(cluster: DevCluster, zk: KazooClient, kind: str, partitions: int, me
             group.wait_until_all_deliver(load)
             for _ in range(rounds):
                 newcomer = group.start(topic)
-                begun = time.monotonic()
-                group.wait_until_balanced(topic)
-                group.wait_until_all_deliver(load)
-                joins.append(time.monotonic() - begun)
+                joins.append(group.wait_until_all_deliver(load))
                 group.wait_until_all_deliver(load)
                 newcomer.kill()
                 gone = group.path(newcomer)
                 wait_for(lambda path=gone: not zk.exists(path), "its session has ended")
-                begun = time.monotonic()
                 group.members.remove(newcomer)
-                group.wait_until_balanced(topic)
-                group.wait_until_all_deliver(load)
-                deaths.append(time.monotonic() - begun)
+                deaths.append(group.wait_until_all_deliver(load))
         finally:
             load.stop()
             for member in group.members:

@@ -314,7 +314,7 @@ class _Running:
                     refetch=self.fetchers.refetch,
                     on_reset=self.member.allow_back,
                     on_consumed=self._count,
-                    skip_corrupt=config.corrupt_record_policy == "skip",
+                    on_skipped=self._count_skipped if config.corrupt_record_policy == "skip" else None,
                 )
                 self._queues[name, thread] = queue
                 self._by_thread[name, thread] = stream
@@ -377,10 +377,16 @@ class _Running:
     # ---- metrics, by any thread ----
 
     def _count(self, partition: TopicPartition, messages: int) -> None:
+        self._mark("MessagesPerSec", partition, messages)
+
+    def _count_skipped(self, partition: TopicPartition, offsets: int) -> None:
+        self._mark("SkippedOffsetsPerSec", partition, offsets)
+
+    def _mark(self, name: str, partition: TopicPartition, count: int) -> None:
         for tags in ({}, {"topic": partition.topic}):
             self.metrics.meter(
-                "kafka.consumer", "ConsumerTopicMetrics", "MessagesPerSec", clientId=self._config.client_id, **tags
-            ).mark(messages)
+                "kafka.consumer", "ConsumerTopicMetrics", name, clientId=self._config.client_id, **tags
+            ).mark(count)
 
     def _gauges(self) -> Iterator[tuple[MetricName, float]]:
         group, connector, manager = "kafka.consumer", "ZookeeperConsumerConnector", "ConsumerFetcherManager"

@@ -204,10 +204,7 @@ def parse_offset(path: str, data: bytes | None) -> int:
     """Return the offset in the offset znode ``path``; -1 where there is none, which is what -1 in it means too."""
     if not data:
         return -1
-    try:
-        offset = int(data)
-    except ValueError:
-        offset = OFFSET_MAX + 1
+    offset = int(data) if re.fullmatch(rb"\s*[+-]?[0-9]{1,19}\s*", data) else OFFSET_MAX + 1
     if offset > OFFSET_MAX:
         raise ZkConsumerError(
             f"{path} holds {data[:50]!r}, not a whole number; write the next offset to consume, or delete it to have "

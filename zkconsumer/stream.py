@@ -85,7 +85,7 @@ class KafkaStream:
         refetch: Callable[[PartitionQueue, TopicPartition, int], None],
         on_reset: Callable[[TopicPartition], object],
         on_consumed: Callable[[TopicPartition, int], object],
-        skip_corrupt: bool = False,
+        on_skipped: Callable[[TopicPartition, int], object] | None = None,
     ) -> None:
         self.topic = topic
         self.client_id = client_id
@@ -96,7 +96,7 @@ class KafkaStream:
         self._refetch = refetch
         self._on_reset = on_reset
         self._on_consumed = on_consumed
-        self._skip_corrupt = skip_corrupt
+        self._on_skipped = on_skipped
         self._log = get_logger("zkconsumer.stream")
         self._lock = threading.Lock()  # guards what follows, for a few assignments at a time
         self._positions: dict[TopicPartition, int] = {}
@@ -267,17 +267,17 @@ class KafkaStream:
         try:
             return next(self._pieces, None)
         except CorruptRecordError as error:
-            if self._skip_corrupt and self._is_skipped(error):
+            if self._on_skipped is not None and self._is_skipped(error, self._on_skipped):
                 return None
             self._fetch_again(error.offset)
-            if self._skip_corrupt and error.after >= 0:
+            if self._on_skipped is not None and error.after >= 0:
                 return None  # it may have been damaged on its way
             raise
         except BaseException:  # Ctrl-C and the like: what is left of the chunk must not be skipped
             self._fetch_again(None)
             raise
 
-    def _is_skipped(self, error: CorruptRecordError) -> bool:
+    def _is_skipped(self, error: CorruptRecordError, on_skipped: Callable[[TopicPartition, int], object]) -> bool:
         """Go on behind a batch that is damaged for the second time; False before that, or where its end is unknown."""
         assert self._chunk_of is not None
         _, partition = self._chunk_of
@@ -293,6 +293,7 @@ class KafkaStream:
             goes_on_at=error.after,
             error=str(error),
         )
+        on_skipped(partition, error.after - error.offset)
         with self._lock:
             self._positions[partition] = error.after
         self._fetch_again(error.after)

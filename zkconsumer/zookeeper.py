@@ -243,7 +243,8 @@ class ZooKeeperSession:
             self.close()
             raise ZooKeeperUnavailableError(
                 f"no ZooKeeper answers at {self.hosts!r} within {self._timeout:g} s; check zookeeper.connect "
-                "and that the ensemble runs, or raise zookeeper.connection.timeout.ms"
+                "and that the ensemble runs and has a quorum (a server that is read-only takes no member), or raise "
+                "zookeeper.connection.timeout.ms"
             ) from error
         chroot = self._client.chroot
         if chroot and not self._chroot_exists():

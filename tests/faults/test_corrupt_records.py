@@ -120,6 +120,8 @@ def test_a_damaged_batch_is_skipped_and_logged_where_that_is_asked_for(
     assert len(found) == 2 * BATCH
     assert errors == []
     assert one.commit_offsets() == {TopicPartition(name, 0): 3 * BATCH}
+    skipped = {str(name): values["Count"] for name, values in one.metrics.items() if "Skipped" in name.name}
+    assert list(skipped.values()) == [BATCH, BATCH], "of all topics, and of this one"
     [record] = [r for r in caplog.records if "corrupt_records_skipped" in r.getMessage()]
     assert f"offset={BATCH}" in record.getMessage()
     assert f"goes_on_at={2 * BATCH}" in record.getMessage()

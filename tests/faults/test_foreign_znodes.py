@@ -105,7 +105,13 @@ def test_nothing_new_is_claimed_while_a_filter_that_is_not_understood_is_in_the_
     wait_for(lambda: one.owned == [0, 1, 2, 3], what="all is claimed")
 
 
-GARBAGE = {"text": b"garbage", "binary": b"\x80\xff", "fraction": b"1.5", "too large": b"99999999999999999999"}
+GARBAGE = {
+    "text": b"garbage",
+    "binary": b"\x80\xff",
+    "fraction": b"1.5",
+    "underscore": b"1_000",
+    "too large": b"99999999999999999999",
+}
 
 
 @pytest.mark.parametrize("content", GARBAGE.values(), ids=GARBAGE.keys())
@@ -121,6 +127,20 @@ def test_an_offset_that_is_no_number_fails_the_first_rebalance_and_is_left_as_it
     assert path in str(caught.value)
     assert zk.get(path)[0] == content
     assert (members(zk, group), owners(zk, group, name)) == ([], {})
+
+
+def test_an_offset_of_kafka_0_7_is_left_alone_and_the_partition_read_from_its_own(
+    cluster: DevCluster, member: Members, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic(partitions=1)
+    produce(cluster.admin, name, 0, numbers(0, 10))
+    path = f"/consumers/{group}/offsets/{name}"
+    zk.create(f"{path}/0-0", b"7", makepath=True)  # broker and partition
+    zk.create(f"{path}/0", b"4")
+    one = member({name: 1})
+    one.wait_for_more(6)
+    one.leave()
+    assert (zk.get(f"{path}/0-0")[0], zk.get(f"{path}/0")[0]) == (b"7", b"10")
 
 
 def test_an_offset_that_is_no_number_does_not_keep_a_partition_from_another_member(
