@@ -21,13 +21,13 @@ from kazoo.exceptions import NoNodeError
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.cluster import raise_on_sigterm
-from zkconsumer.devcluster.load import numbered_batch
+from zkconsumer.devcluster.load import SteadyLoad
 from zkconsumer.devcluster.process import ServerProcess
 from zkconsumer.devcluster.servers import java_command, kafka_jars, write_properties
 from zkconsumer.errors import ClosedError
 
 TOPIC, GROUP, PARTITIONS = "orders", "migrating", 8
-PER_SECOND, BATCH, WIDTH = 2000, 50, 16
+PER_SECOND, WIDTH = 2000, 16
 PHASE = 4.0
 
 STARTED = time.monotonic()
@@ -36,36 +36,6 @@ STARTED = time.monotonic()
 def say(text: str) -> None:
     """Print a line with the time since the start."""
     print(f"[{time.monotonic() - STARTED:5.1f} s] {text}", flush=True)
-
-
-class Load(threading.Thread):
-    """Writes numbers into all partitions in turn."""
-
-    def __init__(self, cluster: DevCluster) -> None:
-        super().__init__(name="load", daemon=True)
-        self.written = 0
-        self.error: BaseException | None = None
-        self._admin = cluster.new_admin()
-        self._stopped = threading.Event()
-
-    def run(self) -> None:
-        """Write until stopped."""
-        try:
-            while not self._stopped.wait(BATCH / PER_SECOND):
-                partition = TopicPartition(TOPIC, self.written // BATCH % PARTITIONS)
-                self._admin.produce(partition, numbered_batch(self.written, BATCH, size=WIDTH))
-                self.written += BATCH
-        except BaseException as error:
-            self.error = error
-        finally:
-            self._admin.close()
-
-    def stop(self) -> None:
-        """End it, and raise what went wrong."""
-        self._stopped.set()
-        self.join()
-        if self.error is not None:
-            raise self.error
 
 
 class Jvm:
@@ -153,7 +123,7 @@ def shares(zk: KazooClient) -> Counter[str]:
     return Counter(owner.rpartition("-")[0].removeprefix(f"{GROUP}_") for owner in owners)
 
 
-def migrate(cluster: DevCluster, zk: KazooClient, load: Load, members: list[Jvm | Ours]) -> None:
+def migrate(cluster: DevCluster, zk: KazooClient, load: SteadyLoad, members: list[Jvm | Ours]) -> None:
     """Go there and back again."""
 
     def replace(old: Jvm | Ours | None, new: Callable[[], Jvm | Ours], alive: int) -> Jvm | Ours:
@@ -169,7 +139,6 @@ def migrate(cluster: DevCluster, zk: KazooClient, load: Load, members: list[Jvm 
 
     for number in range(PARTITIONS):  # where a JVM would have left off
         zk.create(f"/consumers/{GROUP}/offsets/{TOPIC}/{number}", b"0", makepath=True)
-    load.start()
     first = replace(None, lambda: Jvm(cluster, "jvm-1"), 1)
     second = replace(None, lambda: Jvm(cluster, "jvm-2"), 2)
     ours_1 = replace(first, lambda: Ours(cluster, "ours-1"), 2)
@@ -188,7 +157,7 @@ def migrate(cluster: DevCluster, zk: KazooClient, load: Load, members: list[Jvm 
     back_2.stop()
 
 
-def missing(load: Load, members: list[Jvm | Ours]) -> set[int]:
+def missing(load: SteadyLoad, members: list[Jvm | Ours]) -> set[int]:
     """Return the numbers that nobody has read."""
     return set(range(load.written)) - {number for member in members for number in member.numbers()}
 
@@ -199,7 +168,8 @@ def main() -> int:
     members: list[Jvm | Ours] = []
     with DevCluster(brokers=2) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
-        load = Load(cluster)
+        partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        load = SteadyLoad(cluster.new_admin(), partitions, per_second=PER_SECOND, width=WIDTH)
         zk = KazooClient(cluster.zookeeper_connect)
         zk.start(timeout=10)
         try:

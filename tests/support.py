@@ -15,7 +15,7 @@ from kazoo.exceptions import NoNodeError
 
 from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
 from zkconsumer.devcluster import Admin, DevCluster, ExistingCluster
-from zkconsumer.devcluster.load import batch, numbered_batch
+from zkconsumer.devcluster.load import SteadyLoad, batch
 
 T = TypeVar("T")
 
@@ -133,52 +133,19 @@ class InThread(threading.Thread):
         return self._result
 
 
-class Load:
-    """Writes batches into all partitions of a topic in turn, in a thread, until it is stopped."""
+class Load(SteadyLoad):
+    """A load on all partitions of a topic."""
 
-    def __init__(
-        self,
-        cluster: DevCluster | ExistingCluster,
-        topic: str,
-        partitions: int,
-        *,
-        per_second: float = 2000,
-        batch: int = 20,
-    ) -> None:
-        self._admin = cluster.new_admin()
-        self._topic, self._partitions = topic, partitions
-        self._batch, self._pause = batch, batch / per_second
-        self._stop = threading.Event()
-        self._error: BaseException | None = None
-        self.written = 0
-        self._thread = threading.Thread(target=self._run, name="test-load", daemon=True)
-        self._thread.start()
+    def __init__(self, cluster: DevCluster | ExistingCluster, topic: str, partitions: int, **options: Any) -> None:
+        super().__init__(
+            cluster.new_admin(), [TopicPartition(topic, number) for number in range(partitions)], **options
+        )
 
-    def _run(self) -> None:
-        number = 0
-        try:
-            while not self._stop.wait(self._pause):
-                partition = TopicPartition(self._topic, number % self._partitions)
-                self._admin.produce(partition, numbered_batch(number * self._batch, self._batch, size=16))
-                self.written += self._batch
-                number += 1
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._admin.close()
-
-    def wait_for_more(self, count: int = 1, timeout: float = PATIENCE) -> None:
-        """Wait until ``count`` further records were written."""
+    def wait_for_more(self, count: int = 1, timeout: float = PATIENCE) -> int:
+        """Wait until ``count`` further numbers were written; returns the first that was not."""
         least = self.written + count
-        wait_for(lambda: self.written >= least, timeout, what=f"{count} more records are written")
-
-    def stop(self) -> None:
-        """Stop writing, and raise what went wrong with it."""
-        self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "the load does not stop"
-        if self._error is not None:
-            raise self._error
+        wait_for(lambda: self.written >= least, timeout, what=f"{count} more numbers are written")
+        return self.written
 
 
 def remaining_threads(before: Collection[threading.Thread], timeout: float = 5.0) -> list[str]:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support import properties, wait_for
+from support import Load, properties, wait_for
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 from .group import Group
 from .jvm import ChildConsumer, Maker, jvm_consumer
-from .load import Load
 from .neighbours import Neighbours
 
 #: Milliseconds between two commits of every member.

@@ -6,11 +6,10 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 
-from support import wait_for
+from support import Load, wait_for
 
 from .group import Group
 from .jvm import ChildConsumer, Maker, jvm_consumer, spark_query
-from .load import Load
 
 Start = Callable[..., ChildConsumer]
 
@@ -40,7 +39,7 @@ class Neighbours:
         A JVM's console consumer begins at the end where there is no offset, so it waits for the others' first ones.
         """
         if self.alive and make is jvm_consumer:
-            wait_for(lambda: len(self.group.stored()) == self.load.partitions, what="all partitions have offsets")
+            wait_for(lambda: len(self.group.stored()) == len(self.load.partitions), what="all partitions have offsets")
         name = f"{next(self._next)}-{make.__name__.partition('_')[0]}"
         member = self._start(make, name, self.group.topic, wait=False, **settings)
         self.alive.append(member)
@@ -85,7 +84,7 @@ class Neighbours:
         """Wait until all that is written by now is read and stored; returns how much was read again since the last."""
         end = self.load.written
         self.wait_until_read(end, timeout)
-        counts = Counter(self.load.partition_of(number) for number in range(end))
+        counts = Counter(self.load.partition_of(number).partition for number in range(end))
 
         def lagging() -> dict[int, int]:
             stored = self.group.stored()
@@ -110,7 +109,7 @@ class Neighbours:
             wait_for(all_is_read, timeout)
         except AssertionError:
             missing = [number for number in range(end) if number not in self.read]
-            partitions = dict(Counter(self.load.partition_of(number) for number in missing))
+            partitions = dict(Counter(self.load.partition_of(number).partition for number in missing))
             raise AssertionError(
                 f"{len(missing)} of {end} numbers are not read, by partition {partitions}: {missing[:20]}; {self.group}"
             ) from None

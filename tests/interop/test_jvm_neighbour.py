@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from support import numbers, produce, wait_for, wait_until_equal
+from support import Load, numbers, produce, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -23,7 +23,6 @@ from zkconsumer.registry import Registration
 from .conftest import COMMIT_INTERVAL_MS
 from .group import Group
 from .jvm import ChildConsumer, jvm_consumer, jvm_filter, jvm_performance, our_consumer, our_filter
-from .load import Load
 from .neighbours import Neighbours
 
 Child = Callable[..., ChildConsumer]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,17 +16,16 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from support import PATIENCE, wait_for
+from support import wait_for
 
 from zkconsumer import TopicPartition, Whitelist
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.devcluster.load import numbered_batch
+from zkconsumer.devcluster.load import SteadyLoad
 from zkconsumer.rebalance.assignors import assign, threads_by_topic
 from zkconsumer.registry import GroupPaths, Registration
 
 from .jvm import WIDTH, ChildConsumer, Maker, jvm_filter, our_filter
 
-_BATCH = 40
 _PER_SECOND = 2000
 _PARTITIONS = 8
 OURS = "zkconsumer"
@@ -80,20 +78,9 @@ class MixedGroup:
         self.all: dict[str, ChildConsumer] = {}
         self.killed: set[str] = set()
         self.readers: dict[int, list[str]] = {}
-        self.written = 0
-        self._stop = threading.Event()
-        self._admin = cluster.new_admin()
-        self._load = threading.Thread(target=self._write, name="test-load", daemon=True)
         for partition in self.partitions:  # 0.8.2's console always begins at the end where nothing is stored
             zk.create(self._paths.offset(partition), b"0", makepath=True)
-        self._load.start()
-
-    def _write(self) -> None:
-        while not self._stop.wait(_BATCH / _PER_SECOND):
-            partition = self.partitions[self.written // _BATCH % len(self.partitions)]
-            self._admin.produce(partition, numbered_batch(self.written, _BATCH, size=WIDTH))
-            self.written += _BATCH
-        self._admin.close()
+        self._load = SteadyLoad(cluster.new_admin(), self.partitions, per_second=_PER_SECOND, width=WIDTH)
 
     def start(self, kind: str, folder: Path) -> None:
         """Start a member: ours, or a JVM's of some release."""
@@ -167,17 +154,17 @@ class MixedGroup:
 
     def finish(self, outcome: Outcome) -> None:
         """Stop the load, wait for what is on its way, and count."""
-        self.stop_load()
+        outcome.written = self._load.stop()
 
         def all_is_read() -> bool:
             self.look()
-            return len(self.readers) >= self.written
+            return len(self.readers) >= outcome.written
 
         try:
             wait_for(all_is_read, 60)
         except AssertionError:
             pass  # counted below
-        outcome.written, outcome.lost = self.written, self.written - len(self.readers)
+        outcome.lost = outcome.written - len(self.readers)
         outcome.repeated = sum(len(names) - 1 for names in self.readers.values())
         outcome.repeated_among_ours = sum(
             len(names) - 1
@@ -186,14 +173,9 @@ class MixedGroup:
         )
         outcome.failures = [line for member in self.all.values() for line in member.failures]
 
-    def stop_load(self) -> None:
-        """Write no more."""
-        self._stop.set()
-        self._load.join(PATIENCE)
-
     def close(self) -> None:
         """End what still runs."""
-        self.stop_load()
+        self._load.stop()
         for member in self.all.values():
             member.kill()
 
@@ -273,6 +255,7 @@ def test_members_of_all_releases_share_a_group_with_ours(
         print(anchor.row("JVMs alone"))
     assert mixed.failures == []
     assert (mixed.lost, mixed.repeated_among_ours) == (0, 0)
+    assert statistics.median(mixed.seconds) <= statistics.median(anchor.seconds)
     assert max(mixed.seconds) <= max(anchor.seconds) + 5  # a JVM starts beside us, on the same cores
     kills = Counter(what for what, _ in steps)["kill"]  # each repeats what was read since the last commit, a second ago
     assert mixed.repeated <= max(anchor.repeated, kills * _PER_SECOND)

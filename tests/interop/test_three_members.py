@@ -44,7 +44,7 @@ def test_a_jvm_a_plain_consumer_and_a_spark_query_each_deliver_what_the_jvms_ran
     group.wait_until_read(end)
     assert group.wait_until_balanced() == shares
     delivered = {
-        name: sorted({group.load.partition_of(number) for number in numbers if number >= begin})
+        name: sorted({group.load.partition_of(number).partition for number in numbers if number >= begin})
         for name, numbers in group.read_by.items()
     }
     assert delivered == shares

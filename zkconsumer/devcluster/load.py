@@ -1,4 +1,4 @@
-"""Record batches made in bulk, for loads that are faster than any producer in Python.
+"""Record batches made in bulk, for loads that are faster than any producer in Python, and a steady load of them.
 
 The values are decimal numbers padded to a fixed width, so that a whole batch is one numpy array and a
 consumer can check that it saw each number.
@@ -7,6 +7,7 @@ consumer can check that it saw each number.
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from zkconsumer.devcluster.admin import Admin
 from zkconsumer.fetcher.codecs import header_checksum
 from zkconsumer.fetcher.decode import native
+from zkconsumer.message import TopicPartition
 
 CODECS = {"none": 0, "gzip": 1, "lz4": 3, "zstd": 4}
 
@@ -97,3 +100,61 @@ def _lz4_frame(data: bytes) -> bytes:
         else:
             parts += [struct.pack("<I", len(block) | 1 << 31), block]
     return b"".join([*parts, bytes(4)])
+
+
+class SteadyLoad:
+    """Writes the numbers from 0 on, a batch to each partition in turn, in a thread, until it is stopped.
+
+    Never faster than ``per_second``: what a pause has delayed is not made up for.
+
+    Args:
+        admin: is closed at the end.
+        width: bytes of a value, see ``numbered_batch``.
+    """
+
+    def __init__(
+        self,
+        admin: Admin,
+        partitions: Sequence[TopicPartition],
+        *,
+        per_second: float = 2000,
+        batch: int = 20,
+        width: int = 16,
+    ) -> None:
+        self.per_second = per_second
+        self.partitions = list(partitions)
+        self.written = 0  #: the first number that was not written (yet)
+        self._admin, self._batch, self._width = admin, batch, width
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="zkconsumer-devcluster-load", daemon=True)
+        self._thread.start()
+
+    def partition_of(self, number: int) -> TopicPartition:
+        """Return where a number was written."""
+        return self.partitions[number // self._batch % len(self.partitions)]
+
+    def stop(self, timeout: float = 60.0) -> int:
+        """Write no more, raise what went wrong with it, and return the first number that was not written.
+
+        Raises:
+            TimeoutError: it is still busy after ``timeout`` seconds.
+        """
+        self._stopped.set()
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the load is still being written after {timeout:g} s")
+        if self._error is not None:
+            raise self._error
+        return self.written
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.wait(self._batch / self.per_second):
+                records = numbered_batch(self.written, self._batch, size=self._width)
+                self._admin.produce(self.partition_of(self.written), records)
+                self.written += self._batch
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._admin.close()

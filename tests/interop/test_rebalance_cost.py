@@ -1,0 +1,37 @@
+"""How long a group is without some of its records when a member joins or dies: ours beside the JVM's."""
+
+from __future__ import annotations
+
+import pytest
+from kazoo.client import KazooClient
+
+from bench.rebalance import KINDS, gaps, measure
+from zkconsumer.devcluster import DevCluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("partitions", [8, 64])
+def test_a_join_and_a_death_cost_less_than_among_jvms(
+    partitions: int, zkconsumer_cluster: DevCluster, zk: KazooClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {kind: measure(zkconsumer_cluster, zk, kind, partitions, 2, rounds=3) for kind in KINDS}
+
+    with capsys.disabled():
+        print(f"\nseconds until each of {partitions} partitions delivers again, 2 members")
+        print("kind            join    death")
+        for kind, (join, death) in found.items():
+            print(f"{kind:<12} {join:>7.2f}  {death:>7.2f}")
+    ours, theirs = found.values()
+    assert ours[0] < theirs[0] / 2  # a third and less when measured alone
+    assert ours[1] < theirs[1]
+
+
+def test_a_partition_that_stays_is_delivered_on_while_a_member_joins_and_leaves(
+    zkconsumer_cluster: DevCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = gaps(zkconsumer_cluster, rounds=5)
+
+    with capsys.disabled():
+        print(f"\n{found}")
+    assert sorted(found.loud)[len(found.loud) // 2] <= 2 * found.p99
