@@ -7,6 +7,7 @@ recipes drop events, start threads and block its own (python-zk/kazoo#218, #257)
 
 from __future__ import annotations
 
+import importlib
 import logging
 import queue
 import socket
@@ -87,6 +88,14 @@ _CONNECTION_ERRORS = (
 )
 
 
+def _check_module(name: str, remedy: str) -> None:
+    """kazoo finds out in its own thread, and would only be seen not to connect."""
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigurationError(f"zookeeper.sasl.mechanism needs the module {name}: {remedy}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSecurity:
     """How the connection is secured; secrets are left out of its text.
@@ -119,6 +128,10 @@ class ZooKeeperSecurity:
             raise ConfigurationError(
                 "zookeeper.sasl.mechanism = DIGEST-MD5 needs zookeeper.sasl.username and zookeeper.sasl.password"
             )
+        if config.zookeeper_sasl_mechanism:
+            _check_module("puresasl", "pip install 'zkconsumer[sasl]'")
+        if config.zookeeper_sasl_mechanism == "GSSAPI":
+            _check_module("kerberos", "pip install pykerberos, which needs the Kerberos libraries of the system")
         if bool(config.zookeeper_ssl_certificate_location) != bool(config.zookeeper_ssl_key_location):
             raise ConfigurationError(
                 "zookeeper.ssl.certificate.location and zookeeper.ssl.key.location are of use together only"

@@ -8,6 +8,7 @@ import hmac
 import json
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -244,11 +245,16 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(secured: 
         ({"zookeeper.auth.digest": PASSWORD}, "zookeeper.auth.digest is not user:password"),
         ({"zookeeper.sasl.mechanism": "DIGEST-MD5"}, "needs zookeeper.sasl.username"),
         ({"zookeeper.ssl.certificate.location": "/c.pem"}, "of use together only"),
+        ({"zookeeper.sasl.mechanism": "GSSAPI"}, "needs the module kerberos: pip install pykerberos"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused(
-    properties: dict[str, object], said: str, consumer: Callable[..., ZookeeperConsumerConnector]
+    properties: dict[str, object],
+    said: str,
+    consumer: Callable[..., ZookeeperConsumerConnector],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(sys.modules, "kerberos", None)  # as where it is not installed
     with pytest.raises(ConfigurationError, match=said) as raised:
         consumer(properties).create_message_streams({"t": 1})
     assert PASSWORD not in str(raised.value)
