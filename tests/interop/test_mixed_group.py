@@ -255,7 +255,8 @@ def test_members_of_all_releases_share_a_group_with_ours(
         print(anchor.row("JVMs alone"))
     assert mixed.failures == []
     assert (mixed.lost, mixed.repeated_among_ours) == (0, 0)
-    assert statistics.median(mixed.seconds) <= statistics.median(anchor.seconds)
+    if events >= 10:  # of fewer a median says little
+        assert statistics.median(mixed.seconds) <= statistics.median(anchor.seconds)
     assert max(mixed.seconds) <= max(anchor.seconds) + 5  # a JVM starts beside us, on the same cores
     kills = Counter(what for what, _ in steps)["kill"]  # each repeats what was read since the last commit, a second ago
     assert mixed.repeated <= max(anchor.repeated, kills * _PER_SECOND)
