@@ -397,7 +397,8 @@ def test_without_a_zookeeper_it_says_where_there_is_none(tool: Callable[..., Too
     assert (code, out) == (1, b"")
     assert errors == (
         "zkconsumer console-consumer: no ZooKeeper answers at '127.0.0.1:1' within 0.3 s; check zookeeper.connect "
-        "and that the ensemble runs, or raise zookeeper.connection.timeout.ms\n"
+        "and that the ensemble runs and has a quorum (a server that is read-only takes no member), or raise "
+        "zookeeper.connection.timeout.ms\n"
     )
     assert time.monotonic() - started < 10
 
