@@ -77,7 +77,12 @@ class MessageStreamsExistError(ZkConsumerError):
 
 
 class OffsetOutOfRangeError(ZkConsumerError):
-    """The log of the partition does not hold the offset."""
+    """The log of the partition does not hold the offset; ``first`` and ``end`` are what it holds, -1 if not known."""
+
+    def __init__(self, message: str, first: int = -1, end: int = -1) -> None:
+        super().__init__(message)
+        self.first = first
+        self.end = end
 
 
 class MessageSizeTooLargeError(ZkConsumerError):

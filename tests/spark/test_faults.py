@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator
 
@@ -14,6 +15,7 @@ from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.devcluster.servers import Broker
+from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, from_offset
 
@@ -233,7 +235,14 @@ def test_available_now_waits_for_brokers_that_are_away_for_a_moment(
     name, admin = topic(partitions=2), cluster.admin
     for number in range(2):
         produce(admin, name, number, numbers(0, 10))
-    planner = Planner(config(socket_timeout_ms=500), {name: 1}, handover=1, patience=30)
+    options = dataclasses.replace(
+        SourceOptions.parse(
+            {"group.id": "g", "zookeeper.connect": "z", "subscribe": name, "handover.timeout.ms": "1000"}
+        ),
+        consumer=config(socket_timeout_ms=500),
+        unavailable_timeout=30.0,
+    )
+    planner = Planner(options)
     planner.start()
     try:
         planner.stop_at_present_end()

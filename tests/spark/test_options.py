@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from zkconsumer.config import property_names
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.admission import Limits
 from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.starts import Starts
 
 REQUIRED = {"zookeeper.connect": "localhost:2181", "group.id": "g", "subscribe": "orders"}
 
@@ -25,10 +28,17 @@ def parse(**settings: str) -> SourceOptions:
 
 def test_defaults_are_those_that_the_documentation_names() -> None:
     options = parse()
-    assert options.topics == ("orders",)
+    assert options.subscription.topics == ("orders",)
+    assert options.is_member
     assert options.streams == 1
-    assert options.include_headers is False
+    assert options.starts == Starts("group", {})
+    assert options.commits
+    assert options.fails_on_data_loss
+    assert not options.keeps_restored
+    assert options.limits == Limits(10_000_000, 0, 900.0)
+    assert options.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
     assert options.min_partitions is None
+    assert options.max_records_per_partition is None
     assert options.handover_timeout == 5.0
     assert options.unavailable_timeout == 120.0
     assert options.consumer.group_id == "g"
@@ -36,14 +46,14 @@ def test_defaults_are_those_that_the_documentation_names() -> None:
 
 
 def test_topics_are_names_with_commas_and_blanks_around_them() -> None:
-    assert parse(subscribe=" a, b ,,c").topics == ("a", "b", "c")
+    assert parse(subscribe=" a, b ,,c").subscription.topics == ("a", "b", "c")
 
 
 def test_names_of_options_are_understood_in_any_case() -> None:
     options = SourceOptions.parse(
         {"ZooKeeper.Connect": "zk", "GROUP.ID": "g", "Subscribe": "t", "INCLUDEHEADERS": "TRUE", "minpartitions": "3"}
     )
-    assert (options.topics, options.include_headers, options.min_partitions) == (("t",), True, 3)
+    assert (options.subscription.topics, options.columns[-1], options.min_partitions) == (("t",), "headers", 3)
     assert options.consumer.zookeeper_connect == "zk"
 
 
@@ -63,8 +73,9 @@ def test_properties_of_the_old_consumer_are_passed_on() -> None:
         ("includeheader", "includeHeaders"),
         ("minpartition", "minPartitions"),
         ("handover.timeout", "handover.timeout.ms"),
-        ("subscribepattern", "subscribe"),
-        ("kafka.bootstrap.servers", "bootstrap.servers"),
+        ("subscribepatern", "subscribePattern"),
+        ("startingoffset", "startingOffsets"),
+        ("maxoffsetspertriger", "maxOffsetsPerTrigger"),
         ("unavailable.timeout", "unavailable.timeout.ms"),
     ],
 )
@@ -116,6 +127,31 @@ def test_a_missing_option_is_named(name: str) -> None:
         ("isolation.level", "serializable"),
         ("fetch.message.max.bytes", "1M"),
         ("check.crcs", "yes"),
+        ("membership", "all"),
+        ("startingOffsets", "newest"),
+        ("startingOffsets", '{"orders":5}'),
+        ("startingOffsets", '{"orders":{"0":-3}}'),
+        ("startingOffsets", '{"orders":{"x":1}}'),
+        ("startingOffsets", '["orders"]'),
+        ("startingOffsets", "{orders}"),
+        ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "99999999999999"),
+        ("startingOffsetsByTimestamp", '{"orders":{"0":"now"}}'),
+        ("startingOffsetsByTimestamp", "5"),
+        ("startingOffsetsByTimestampStrategy", "fail"),
+        ("restart.from", "newest"),
+        ("restore.filter", "no"),
+        ("commit.mode", "always"),
+        ("commit.mode", "periodic"),
+        ("failOnDataLoss", "maybe"),
+        ("maxOffsetsPerTrigger", "0"),
+        ("minOffsetsPerTrigger", "-1"),
+        ("minOffsetsPerTrigger", "10000001"),
+        ("maxTriggerDelay", "5 weeks"),
+        ("maxRecordsPerPartition", "0"),
+        ("columns", "value,values"),
+        ("columns", "value,value"),
+        ("columns", ""),
         ("group.id", "a/b"),
         ("zookeeper.connect", " "),
     ],
@@ -178,3 +214,46 @@ def test_the_names_of_the_source_and_its_options_are_taken_in_any_case(
     settings = {name.upper(): value for name, value in options("any").items()}
     frame = spark.readStream.format("ZkConsumer").options(**settings).load()
     assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"whitelist": "a"}, "options subscribe and whitelist are given; exactly one of them is expected"),
+        ({"subscribe": None, "assign": '{"a":[0]}'}, "a member of a group cannot choose its partitions"),
+        ({"subscribe": None, "assign": '{"a":0}', "membership": "none"}, "topics with their partitions are expected"),
+        ({"subscribe": None, "subscribePattern": "a{1,2}"}, "members of a group take a comma for 'or'"),
+        ({"subscribe": None, "whitelist": "a("}, "invalid regex"),
+        ({"includeHeaders": "true", "columns": "value"}, "columns does not name headers"),
+        ({"kafka.linger.ms": "1"}, "the old consumer has no property 'linger.ms'"),
+        ({"kafka.group.id": "h"}, "options 'kafka.group.id' and 'group.id' are given; they mean the same"),
+        ({"groupIdPrefix": "x"}, "set group.id"),
+        ({"kafkaConsumer.pollTimeoutMs": "1"}, "see unavailable.timeout.ms"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused_with_the_reason(
+    options: dict[str, str | None], said: str
+) -> None:
+    given = {name: value for name, value in {**REQUIRED, **options}.items() if value is not None}
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        SourceOptions.parse(given)
+
+
+def test_what_sparks_own_source_calls_kafka_is_taken_without_it() -> None:
+    options = SourceOptions.parse(
+        {"kafka.bootstrap.servers": "a:1", "kafka.security.protocol": "SSL", "subscribe": "t", "membership": "none"}
+    )
+    assert (options.consumer.bootstrap_servers, options.consumer.security_protocol) == ("a:1", "SSL")
+    assert (options.is_member, options.commits, options.has_zookeeper) == (False, False, False)
+
+
+def test_columns_are_those_that_are_named_in_their_order() -> None:
+    options = parse(columns="Value, OFFSET,headers")
+    assert options.schema == "value binary, offset bigint, headers array<struct<key: string, value: binary>>"
+
+
+def test_partitions_are_assigned_where_no_group_is_joined() -> None:
+    options = SourceOptions.parse(
+        {"zookeeper.connect": "z", "membership": "none", "assign": '{"b":[1,0],"a":[2]}', "commit.mode": "off"}
+    )
+    assert options.subscription.assigned == (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))

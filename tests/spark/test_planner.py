@@ -5,6 +5,7 @@ Where a member is needed, it is a real one on the cluster; the calls are those t
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,8 +18,10 @@ from support import PATIENCE, in_thread, numbers, owners, produce, stored, wait_
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.rebalance.listener import Claim
+from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, from_offset, to_offset
+from zkconsumer.spark.subscription import Subscription
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -38,8 +41,12 @@ def alone() -> Planner:
 
 
 def lonely() -> Planner:
-    config = ConsumerConfig.from_dict({"group.id": "g", "zookeeper.connect": "localhost:1"})
-    return Planner(config, {"t": 1}, handover=5, patience=5)
+    return Planner(plan_options())
+
+
+def plan_options(**changes: Any) -> SourceOptions:
+    options = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"})
+    return dataclasses.replace(options, **changes)
 
 
 def claimed(planner: Planner, **offsets: int) -> None:
@@ -209,9 +216,14 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
     started: list[Planner] = []
 
     def start(topic: str, *, handover: float = 20, seen: dict[str, Any] = INITIAL, **settings: object) -> Planner:
-        made = Planner(config(**settings), {topic: 1}, handover=handover, patience=5)
+        subscription, consumer = Subscription(topics=(topic,)), config(**settings)
+        made = Planner(
+            plan_options(
+                subscription=subscription, consumer=consumer, handover_timeout=handover, unavailable_timeout=5.0
+            ),
+            seen,
+        )
         started.append(made)
-        made.note(seen)
         made.start()
         return made
 

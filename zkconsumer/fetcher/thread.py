@@ -405,7 +405,9 @@ class ConsumerFetcherThread:
             info,
             OffsetOutOfRangeError(
                 f"topic {topic!r} partition {partition}: offset {info.fetch_offset} is not in the log, which holds "
-                f"offsets from {start} to {end}"
+                f"offsets from {start} to {end}",
+                start,
+                end,
             ),
         )
         return self._stop(info)

@@ -117,6 +117,7 @@ class ZKRebalancerListener:
         on_rebalance: Callable[[float], object] = float,
     ) -> None:
         self.assignment: Assignment = {}
+        self.everyone: Assignment = {}  #: who shall own what in the group, as the last rebalance found
         self.rebalances = 0
         self.unbalanced_since: float | None = None
         self._config = config
@@ -440,6 +441,7 @@ class ZKRebalancerListener:
                         continue
                     return blocker
             self._tell(assignment)
+            self.everyone = assignment
             if gained:
                 self._acquire(gained)
                 self._leftover -= gained.keys()

@@ -149,6 +149,11 @@ class GroupMember:
         return dict(self._listener.assignment)
 
     @property
+    def everyone(self) -> Mapping[TopicPartition, str]:
+        """The partitions of the whole group, with the thread id that each is given to."""
+        return self._listener.everyone
+
+    @property
     def rebalances(self) -> int:
         """How many rebalances succeeded."""
         return self._listener.rebalances

@@ -4,56 +4,125 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from zkconsumer.config import ConsumerConfig, property_names
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.registry import check_topic
+from zkconsumer.spark.admission import Limits
+from zkconsumer.spark.starts import Starts
+from zkconsumer.spark.subscription import Subscription
 
 #: Properties that would contradict what the query does, with the reason.
 _REFUSED = {
-    "auto.commit.enable": "offsets are stored when a batch is done",
-    "auto.commit.interval.ms": "offsets are stored when a batch is done",
+    "auto.commit.enable": "offsets are stored when a batch is done; see commit.mode",
+    "auto.commit.interval.ms": "offsets are stored when a batch is done; see commit.mode",
     "consumer.timeout.ms": "a query that finds nothing waits; see unavailable.timeout.ms",
     "consumer.id": "each start of the query is a new member",
 }
 
+#: Options of Spark's own source that have no meaning here, with what to use.
+_OTHERS = {
+    "kafkaconsumer.polltimeoutms": "see unavailable.timeout.ms",
+    "fetchoffset.numretries": "brokers are asked again for unavailable.timeout.ms",
+    "fetchoffset.retryintervalms": "brokers are asked again for unavailable.timeout.ms",
+    "groupidprefix": "set group.id: the query is a member of that group",
+    "topic": "the source does not write",
+}
+
 _OWN = (
     "subscribe",
+    "subscribePattern",
+    "assign",
+    "whitelist",
+    "blacklist",
+    "membership",
     "streams",
-    "includeHeaders",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "restart.from",
+    "restore.filter",
+    "commit.mode",
+    "failOnDataLoss",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "columns",
     "handover.timeout.ms",
     "unavailable.timeout.ms",
 )
 
+#: The columns of Spark's own source, with their types there.
+COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key: string, value: binary>>",
+}
+
 # What readStream itself passes on.
 _FOREIGN = ("path",)
+
+Take = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of one query, checked.
+    """The options of one query, checked; ``docs/spark.rst`` has a table of them.
 
     Attributes:
-        topics: from ``subscribe``, names with commas.
+        subscription: from ``subscribe``, ``subscribePattern``, ``assign``, ``whitelist`` or ``blacklist``.
+        is_member: ``membership``: ``group`` (default), or ``none`` for all partitions without joining.
         streams: thread ids per topic, default 1: the query's share of the group.
-        include_headers: ``includeHeaders``, default false: adds the column.
+        starts: where it begins.
+        keeps_restored: ``restore.filter`` = false: topics of the checkpoint are read on although not subscribed.
+        commits: ``commit.mode``: ``on-batch`` (default for members), or ``off`` (default without membership).
+        fails_on_data_loss: ``failOnDataLoss``, default true.
+        limits: how much a batch may take.
         min_partitions: ``minPartitions``: at least so many tasks per batch; default the number of cores.
+        max_records_per_partition: ``maxRecordsPerPartition``: a task reads at most so many offsets of a partition.
+        columns: of the frame, in this order.
         handover_timeout: seconds, from ``handover.timeout.ms`` (5000): how long a partition that goes to another
             member waits for its batch. Keep it below what JVM members retry for (4 times 2 s by default).
         unavailable_timeout: seconds, from ``unavailable.timeout.ms`` (120000): how long brokers may be away.
+        has_zookeeper: False where neither membership nor offsets need it, and brokers are named.
         consumer: every other option, by the names of the old consumer.
     """
 
-    topics: tuple[str, ...]
+    subscription: Subscription
+    is_member: bool
     streams: int
-    include_headers: bool
+    starts: Starts
+    keeps_restored: bool
+    commits: bool
+    fails_on_data_loss: bool
+    limits: Limits
     min_partitions: int | None
+    max_records_per_partition: int | None
+    columns: tuple[str, ...]
     handover_timeout: float
     unavailable_timeout: float
+    has_zookeeper: bool
     consumer: ConsumerConfig
+
+    @property
+    def include_headers(self) -> bool:
+        """Whether headers have to be decoded."""
+        return "headers" in self.columns
+
+    @property
+    def schema(self) -> str:
+        """The columns as Spark's DDL has them."""
+        return ", ".join(f"{name} {COLUMNS[name]}" for name in self.columns)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -62,54 +131,109 @@ class SourceOptions:
         Raises:
             ConfigurationError: names the option, the value and what is expected.
         """
-        left = {key.lower(): value for key, value in options.items()}
-        for name in _FOREIGN:
-            left.pop(name, None)
-        for name, reason in _REFUSED.items():
+        left = _without_kafka({key.lower(): value for key, value in options.items() if key.lower() not in _FOREIGN})
+        for name, reason in (*_REFUSED.items(), *_OTHERS.items()):
             if name in left:
                 raise ConfigurationError(f"option {name!r} cannot be set for a Spark query: {reason}")
 
         def take(name: str) -> str | None:
             return left.pop(name.lower(), None)
 
-        def number(name: str, default: int | None, least: int = 1) -> int | None:
-            text = take(name)
-            if text is None:
-                return default
-            if not re.fullmatch(r"\s*[0-9]+\s*", text) or int(text) < least:
-                raise ConfigurationError(f"option {name} = {text!r}: a whole number from {least} on is expected")
-            return int(text)
-
-        subscribe = take("subscribe")
-        topics = tuple(topic.strip() for topic in (subscribe or "").split(",") if topic.strip())
-        if not topics:
-            raise ConfigurationError("option 'subscribe' is missing: topic names with commas are expected")
-        for topic in topics:
-            try:
-                check_topic(topic)
-            except ConfigurationError as error:
-                raise ConfigurationError(f"option subscribe = {subscribe!r}: {error}") from None
-        headers = take("includeHeaders") or "false"
-        if headers.lower() not in ("true", "false"):
-            raise ConfigurationError(f"option includeHeaders = {headers!r}: 'true' or 'false' is expected")
-        streams, min_partitions = number("streams", 1), number("minPartitions", None)
-        handover = number("handover.timeout.ms", 5000, 0)
-        unavailable = number("unavailable.timeout.ms", 120_000)
-        known = property_names()
-        for name in sorted(left):
-            if name not in known:
-                near = difflib.get_close_matches(name, [*known, *_OWN], 1, 0.5)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise ConfigurationError(f"option {name!r} is not known{hint}")
-        assert streams is not None
-        assert handover is not None
-        assert unavailable is not None
+        subscription = Subscription.parse(take)
+        is_member = _choice(take, "membership", ("group", "none")) == "group"
+        if is_member and subscription.assigned:
+            raise ConfigurationError(
+                "option assign: a member of a group cannot choose its partitions; set membership=none, or subscribe"
+            )
+        mode = _choice(take, "commit.mode", ("on-batch" if is_member else "off", "on-batch", "off", "periodic"))
+        if mode == "periodic":
+            raise ConfigurationError(
+                "option commit.mode = 'periodic': offsets that the clock stores may be ahead of the batches that are "
+                "done, which would lose records; use 'on-batch' or 'off'"
+            )
+        commits = mode == "on-batch"
+        has_zookeeper = is_member or commits or "zookeeper.connect" in left or "bootstrap.servers" not in left
+        if not has_zookeeper:
+            left["zookeeper.connect"] = "none"
+        if not is_member and not commits:
+            left.setdefault("group.id", "zkconsumer-spark")
         return cls(
-            topics,
-            streams,
-            headers.lower() == "true",
-            min_partitions,
-            handover / 1000,
-            unavailable / 1000,
-            ConsumerConfig.from_dict(left, strict=True),
+            subscription,
+            is_member,
+            _number(take, "streams", 1) or 1,
+            Starts.parse(take),
+            not _flag(take, "restore.filter", True),
+            commits,
+            _flag(take, "failOnDataLoss", True),
+            Limits.parse(take),
+            _number(take, "minPartitions", None),
+            _number(take, "maxRecordsPerPartition", None),
+            _columns(take),
+            (_number(take, "handover.timeout.ms", 5000, 0) or 0) / 1000,
+            (_number(take, "unavailable.timeout.ms", 120_000) or 0) / 1000,
+            has_zookeeper,
+            _consumer(left),
         )
+
+
+def _without_kafka(options: dict[str, str]) -> dict[str, str]:
+    """Take what Spark's own source calls ``kafka.x`` for the property x, where there is one."""
+    known = property_names()
+    found = {name: value for name, value in options.items() if not name.startswith("kafka.")}
+    for name, value in options.items():
+        if not name.startswith("kafka.") or name in known:
+            found[name] = value
+        elif (short := name.removeprefix("kafka.")) not in known:
+            raise ConfigurationError(
+                f"option {name!r}: the old consumer has no property {short!r}; properties go without 'kafka.' here"
+            )
+        elif short in options:
+            raise ConfigurationError(f"options {name!r} and {short!r} are given; they mean the same")
+        else:
+            found[short] = value
+    return found
+
+
+def _consumer(left: Mapping[str, str]) -> ConsumerConfig:
+    known = property_names()
+    for name in sorted(left):
+        if name not in known:
+            near = difflib.get_close_matches(name, [*known, *_OWN], 1, 0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigurationError(f"option {name!r} is not known{hint}")
+    return ConsumerConfig.from_dict(left, strict=True)
+
+
+def _number(take: Take, name: str, default: int | None, least: int = 1) -> int | None:
+    text = take(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text) or int(text) < least:
+        raise ConfigurationError(f"option {name} = {text!r}: a whole number from {least} on is expected")
+    return int(text)
+
+
+def _choice(take: Take, name: str, choices: tuple[str, ...]) -> str:
+    text = take(name) or choices[0]
+    if text.lower() not in choices:
+        wanted = " or ".join(repr(choice) for choice in sorted(set(choices)))
+        raise ConfigurationError(f"option {name} = {text!r}: {wanted} is expected")
+    return text.lower()
+
+
+def _flag(take: Take, name: str, default: bool) -> bool:
+    return _choice(take, name, (str(default).lower(), "true", "false")) == "true"
+
+
+def _columns(take: Take) -> tuple[str, ...]:
+    headers, text = _flag(take, "includeHeaders", False), take("columns")
+    if text is None:
+        return tuple(name for name in COLUMNS if headers or name != "headers")
+    by_lower = {name.lower(): name for name in COLUMNS}
+    wanted = [part.strip().lower() for part in text.split(",")]
+    unknown = [name for name in wanted if name not in by_lower]
+    if unknown or len(set(wanted)) < len(wanted):
+        raise ConfigurationError(f"option columns = {text!r}: some of {', '.join(COLUMNS)} are expected, each once")
+    if headers and "headers" not in wanted:
+        raise ConfigurationError("option includeHeaders = 'true', but columns does not name headers")
+    return tuple(by_lower[name] for name in wanted)

@@ -18,9 +18,8 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.broker.security import Security
 from zkconsumer.cluster import LogOffsets
-from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
-    OffsetOutOfRangeError,
+    ConfigurationError,
     OwnershipLostError,
     RetriableError,
     ZkConsumerError,
@@ -31,8 +30,14 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.registry import GroupPaths, Registration
-from zkconsumer.spark.ranges import Ranges, from_offset, to_offset, total
+from zkconsumer.registry import GroupPaths
+from zkconsumer.spark.admission import Admission
+from zkconsumer.spark.lone import LoneReader
+from zkconsumer.spark.loss import end_went_back, start_is_gone
+from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, known_by, to_offset, total
+from zkconsumer.spark.starts import Begin
+from zkconsumer.spark.subscription import Subscription
 
 #: Seconds that a look at the ends of the logs is good for, when the last one found nothing new: Spark asks
 #: about ninety times a second.
@@ -46,19 +51,28 @@ class Planner:
     The lock guards the fields between the two; it is not held while ZooKeeper or brokers are asked.
 
     Args:
-        topics: topic to thread ids, the query's share of the group.
-        handover: seconds that a partition which goes to another member may wait for its batch.
-        patience: seconds that brokers may be out of reach.
+        seen: an offset from Spark's log, to begin with. What the checkpoint says must be known before partitions are
+            claimed, so that a release of one of them waits for its batch.
+
+    Raises:
+        ConfigurationError: the checkpoint is that of another query.
     """
 
-    def __init__(self, config: ConsumerConfig, topics: Mapping[str, int], *, handover: float, patience: float) -> None:
+    def __init__(self, options: SourceOptions, seen: Mapping[str, Any] = INITIAL) -> None:
+        config = options.consumer
         assert config.client_id is not None
-        self.release_timeout = handover
+        self.release_timeout = options.handover_timeout
         self.reread_records = 0
+        self._options = options
         self._config = config
-        self._patience = patience
-        self._topics = dict(topics)
-        self._member = GroupMember(config, Registration.static(topics), self, auto_commit=False)
+        self._patience = options.unavailable_timeout
+        subscription = _subscription(options, seen)
+        self._member: GroupMember | LoneReader
+        if options.is_member:
+            registration = subscription.registration(options.streams)
+            self._member = GroupMember(config, registration, self, auto_commit=False)
+        else:
+            self._member = LoneReader(config, subscription, self, offsets=options.has_zookeeper)
         self._log = get_logger("zkconsumer.spark", group=config.group_id, consumer=self._member.consumer_id)
         self._logs = LogOffsets(
             self._member.cluster.brokers,
@@ -68,10 +82,14 @@ class Planner:
             security=Security.of(config),
         )
         self._lock = threading.Lock()
-        self._owned: dict[TopicPartition, int] = {}  # the group's offset when it was claimed
-        self._unchecked: set[TopicPartition] = set()  # claimed, and not known to begin inside the log
+        self._owned: dict[TopicPartition, int] = {}  # the group's offset, as far as it is known here
+        self._begins: dict[TopicPartition, Begin] = {}  # claimed, and where to begin is not looked up and checked yet
+        self._positions: dict[TopicPartition, int] = {}  # where the next batch begins
         self._leaving: set[TopicPartition] = set()
         self._reached: dict[TopicPartition, int] = {}  # where this query's batches ended so far
+        self._met: set[TopicPartition] = set()  # claimed once since the start
+        self._fresh = True  # no checkpoint, and nothing was claimed yet
+        self._known: set[TopicPartition] = set()  # partitions that existed when it was looked last
         self._in_flight: Ranges = {}  # planned, and not known to be done
         self._done: dict[TopicPartition, int] = {}  # done, and not in ZooKeeper yet
         self._closing = False
@@ -82,13 +100,15 @@ class Planner:
         self._trouble_since: float | None = None
         self._behind_since: float | None = None
         self._commit_postponed = False
+        self._admission = Admission(options.limits, time.monotonic)
         self._target: dict[TopicPartition, int] | None = None
         self._bounded = False
+        self.note(seen)
 
     def start(self) -> None:
         """Join the group."""
         self._member.start()
-        self._log.info("query_joined", streams=self._topics, owned=len(self._member.assignment))
+        self._log.info("query_joined", member=self._options.is_member, owned=len(self._member.assignment))
 
     def close(self) -> None:
         """Leave the group at once; a batch that is under way is left to the checkpoint."""
@@ -106,6 +126,9 @@ class Planner:
     def note(self, offset: Mapping[str, Any]) -> None:
         """Take note of an offset from Spark's log: its ranges are this query's, done or not."""
         with self._lock:
+            known = known_by(offset)
+            self._known |= known
+            self._fresh = self._fresh and not known
             for partition, (_, until) in from_offset(offset).items():
                 self._reached[partition] = max(until, self._reached.get(partition, -1))
 
@@ -139,7 +162,7 @@ class Planner:
                 flying = self._in_flight.get(partition)
                 if flying is not None and flying[1] <= until:
                     del self._in_flight[partition]
-                if partition in self._owned and until > self._owned[partition]:
+                if self._options.commits and partition in self._owned and until > self._owned[partition]:
                     self._done[partition] = max(until, self._done.get(partition, -1))
             done = dict(self._done)
         if not done:
@@ -162,8 +185,11 @@ class Planner:
         if leaving:
             self._member.wake()
 
-    def plan(self, start: dict[str, Any]) -> dict[str, Any]:
+    def plan(self, start: dict[str, Any], most: int | None = None) -> dict[str, Any]:
         """Return the end of the next batch, or ``start`` itself where there is nothing new.
+
+        Args:
+            most: offsets that it may have; None for all that there are.
 
         Raises:
             ZkConsumerError: the brokers were out of reach for longer than ``patience``, or the member failed.
@@ -172,7 +198,7 @@ class Planner:
             if self._failure is not None:
                 raise self._failure
             try:
-                end = self._plan(start)
+                end = self._plan(start, most)
             except (RetriableError, OwnershipLostError) as error:
                 self._absorb(error)
                 end = None
@@ -182,39 +208,36 @@ class Planner:
             if end is not None or not self._bounded:
                 return start if end is None else end
 
-    def _plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+    def _plan(self, start: dict[str, Any], most: int | None) -> dict[str, Any] | None:
         """Return the end of the next batch, ``start`` where there is nothing new, or None to look again."""
+        self._begin()
         with self._lock:
-            positions = {
-                partition: max(offset, self._reached.get(partition, -1))
-                for partition, offset in self._owned.items()
-                if partition not in self._leaving
-            }
+            positions = {p: offset for p, offset in self._positions.items() if p not in self._leaving}
         if not positions:
             if self._bounded and self._target is None and self._member.unbalanced_since is not None:
                 raise ZooKeeperUnavailableError("the member is not balanced (yet)")
             return start
-        positions = self._resolve(positions)
-        self._check_beginnings(positions)
         ends = self._look(positions)
         if self._is_behind(positions, ends) and self._bounded:
             self._target = None
             time.sleep(_IDLE_LOOK)
             return None
-        ranges = {
-            partition: (position, max(position, ends.get(partition, position)))
-            for partition, position in positions.items()
-        }
+        waiting = {p: max(0, ends.get(p, position) - position) for p, position in positions.items()}
+        shares = self._admission.admit(waiting, most=most, at_once=self._bounded)
+        if not shares:
+            return start
+        ranges = {p: (position, position + shares.get(p, 0)) for p, position in positions.items()}
         with self._lock:
             # What has been taken away meanwhile is not ours to plan.
-            ranges = {p: span for p, span in ranges.items() if p in self._owned and p not in self._leaving}
+            ranges = {p: span for p, span in ranges.items() if p in self._positions and p not in self._leaving}
             if not total(ranges):
                 return start
             for partition, (position, until) in ranges.items():
-                self._reached[partition] = until
+                self._reached[partition] = self._positions[partition] = until
                 if position < until:
                     self._in_flight[partition] = (position, until)
-        return to_offset(ranges, self._member.rebalances)
+            known = set(self._known)
+        return to_offset(ranges, self._member.rebalances, known, self._config.group_id)
 
     def find_leaders(self, ranges: Ranges) -> dict[TopicPartition, tuple[int, Any]]:
         """Return the leaders of the partitions, as far as they are known; tasks look for the others."""
@@ -249,46 +272,73 @@ class Planner:
         with self._lock:
             return {partition: until for partition, until in self._done.items() if partition in self._owned}
 
-    def _resolve(self, positions: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Give partitions without an offset the one that ``auto.offset.reset`` says.
+    def _begin(self) -> None:
+        """Find out where partitions begin that were gained, and check that the log has that.
 
-        It is stored at once: were a partition to go to another member before its first batch is done, and were
-        nothing stored, that member would apply its own ``auto.offset.reset`` and skip what this batch had.
-        """
-        unknown = [partition for partition, position in positions.items() if position < 0]
-        if not unknown:
-            return positions
-        found = self._logs.offsets(unknown, RESET[self._config.auto_offset_reset])
-        self._member.commit(
-            lambda: {partition: offset for partition, offset in found.items() if partition in self._owned},
-            timeout=self._config.connection_timeout,
-        )
-        with self._lock:
-            for partition, offset in found.items():
-                if partition in self._owned:
-                    self._owned[partition] = offset
-        return {**positions, **found}
-
-    def _check_beginnings(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Refuse to begin before the log does, before such a range is in Spark's log, which would repeat it for ever.
+        A start that no checkpoint and no group knew is stored at once: were the partition to go to another member
+        before its first batch is done, that one would apply its own ``auto.offset.reset`` and skip what this batch had.
 
         Raises:
-            OffsetOutOfRangeError: the records from an offset on are not there any more.
+            DataLossError: a log begins behind the offset to read next. It is told before such a range is in Spark's
+                log, which would repeat it for ever.
         """
         with self._lock:
-            unchecked = self._unchecked & positions.keys()
-        if not unchecked:
+            begins = {p: begin for p, begin in self._begins.items() if p not in self._leaving}
+        if not begins:
             return
-        for partition, first in sorted(self._logs.offsets(unchecked, protocol.EARLIEST).items()):
-            if positions[partition] < first:
-                path = GroupPaths(self._config.group_id).offset(partition)
-                raise OffsetOutOfRangeError(
-                    f"topic {partition.topic!r} partition {partition.partition}: the next offset of the group is "
-                    f"{positions[partition]}, but its log begins at {first}; the records between are lost. To go on "
-                    f"without them, write {first} to {path} in ZooKeeper and start the query again"
+        found = self._look_up(begins)
+        begun = {p: self._inside(p, offset, first) for p, (offset, first) in found.items()}
+        if self._options.commits:
+            new = {p for p, begin in begins.items() if begin.source not in ("checkpoint", "group")}
+            with self._lock:
+                new |= {p for p, offset in begun.items() if offset != found[p][0]}
+            if new:
+                self._member.commit(
+                    lambda: {p: offset for p, offset in begun.items() if p in new and p in self._owned},
+                    may_go_back=True,
+                    timeout=self._config.connection_timeout,
                 )
         with self._lock:
-            self._unchecked -= unchecked
+            for partition, offset in begun.items():
+                if self._begins.get(partition) is begins[partition]:
+                    del self._begins[partition]
+                    self._positions[partition] = offset
+                    if begins[partition].source != "checkpoint":
+                        self._owned[partition] = offset
+        self._log.info(
+            "start_offsets", begin={str(p): f"{offset} ({begins[p].source})" for p, offset in sorted(begun.items())}
+        )
+
+    def _look_up(self, begins: Mapping[TopicPartition, Begin]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return where each partition is to begin, and where its log does."""
+        by_time: dict[int, list[TopicPartition]] = {}
+        for partition, begin in begins.items():
+            if begin.offset < 0:
+                reset = RESET[self._config.auto_offset_reset]
+                by_time.setdefault(reset if begin.timestamp is None else begin.timestamp, []).append(partition)
+        offsets = {partition: begin.offset for partition, begin in begins.items() if begin.offset >= 0}
+        for at, partitions in by_time.items():
+            offsets.update(self._logs.offsets(partitions, at))
+        if late := [partition for partition in sorted(begins) if offsets[partition] < 0]:
+            if strict := [partition for partition in late if begins[partition].strict]:
+                raise ConfigurationError(
+                    f"topic {strict[0].topic!r} partition {strict[0].partition} has no record at or after the time "
+                    f"{begins[strict[0]].timestamp}; startingOffsetsByTimestampStrategy=latest would begin at its end"
+                )
+            offsets.update(self._logs.offsets(late, protocol.LATEST))
+        firsts = self._logs.offsets(begins, protocol.EARLIEST)
+        return {partition: (offsets[partition], firsts[partition]) for partition in begins}
+
+    def _inside(self, partition: TopicPartition, offset: int, first: int) -> int:
+        """Return the offset, or the first one of the log, where records may be lost."""
+        if offset >= first:
+            return offset
+        path = GroupPaths(self._config.group_id).offset(partition)
+        loss = start_is_gone(partition, offset, first, f"Or write {first} to {path} in ZooKeeper and start it again.")
+        if self._options.fails_on_data_loss:
+            raise loss
+        self._log.warning("records_lost", error=str(loss))
+        return first
 
     def _look(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the ends of the logs."""
@@ -307,7 +357,7 @@ class Planner:
         """Whether a log ends before the position in it; a new leader may tell less for a moment.
 
         Raises:
-            OffsetOutOfRangeError: it has been so for longer than ``patience``.
+            DataLossError: it has been so for longer than ``patience``.
         """
         behind = sorted(p for p, position in positions.items() if ends.get(p, position) < position)
         if not behind:
@@ -316,15 +366,19 @@ class Planner:
         now = time.monotonic()
         if self._behind_since is None:
             self._behind_since = now
-        topic, partition = behind[0]
-        text = (
-            f"topic {topic!r} partition {partition}: offset {positions[behind[0]]} is behind the end of the log, "
-            f"{ends[behind[0]]}; was the topic created anew?"
-        )
+        partition = behind[0]
+        loss = end_went_back(partition, positions[partition], ends[partition])
         if now - self._behind_since > self._patience:
-            raise OffsetOutOfRangeError(text)
+            if self._options.fails_on_data_loss:
+                raise loss
+            with self._lock:  # it is looked up again, and so checked
+                self._begins.update({p: Begin("records lost", timestamp=protocol.EARLIEST) for p in behind})
+                for gone in behind:
+                    self._positions.pop(gone, None)
+                    self._reached.pop(gone, None)
+            self._behind_since = None
         if self._behind_since == now:
-            self._log.warning("position_behind_the_end", error=text)
+            self._log.warning("position_behind_the_end", error=str(loss))
         return True
 
     def _absorb(self, error: ZkConsumerError) -> None:
@@ -341,16 +395,23 @@ class Planner:
     # ---- PartitionHandler, in the member's thread ----
 
     def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
-        """Plan from the group's offset, or from where this query itself has come further."""
+        """Plan from where ``Starts`` says, with the group's offset and the checkpoint in mind."""
         with self._lock:
             for partition, claim in claims.items():
+                reached = self._reached.get(partition)
+                if partition in self._met and reached is not None and reached < claim.offset:
+                    reached = claim.offset  # another member has had it since
+                self._begins[partition] = self._options.starts.begin(
+                    partition,
+                    claim.offset,
+                    reached=reached,
+                    fresh=self._fresh,
+                    new=partition not in self._known,
+                )
                 self._owned[partition] = claim.offset
-            self._unchecked |= claims.keys()
-        self._log.info(
-            "start_offsets",
-            group_offsets={str(p): claim.offset for p, claim in sorted(claims.items())},
-            checkpoint_offsets={str(p): self._reached[p] for p in sorted(claims) if p in self._reached},
-        )
+            self._met |= claims.keys()
+            self._known |= claims.keys() | self._member.everyone.keys()
+            self._fresh = False
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
         """Wait until what was planned of the partitions is done and stored; ``final`` gives that up."""
@@ -364,6 +425,8 @@ class Planner:
             self._leaving -= partitions
             for partition in partitions:
                 self._owned.pop(partition, None)
+                self._begins.pop(partition, None)
+                self._positions.pop(partition, None)
         if given_up and not self._closing:  # at the end of a query its checkpoint has the batch
             self.reread_records += total(given_up)
             self._log.warning(
@@ -378,6 +441,8 @@ class Planner:
         """Plan nothing more until the partitions are claimed again."""
         with self._lock:
             self._owned.clear()
+            self._begins.clear()
+            self._positions.clear()
             self._leaving.clear()
             # What is in flight stays so: should the partition come back meanwhile, its release waits for the batch.
             self._done.clear()
@@ -389,3 +454,31 @@ class Planner:
     def fail(self, error: BaseException) -> None:
         """Have the query fail at its next trigger."""
         self._failure = error
+
+
+def _subscription(options: SourceOptions, seen: Mapping[str, Any]) -> Subscription:
+    """Return what the query subscribes to, after a look at whose checkpoint it is.
+
+    Raises:
+        ConfigurationError: it is another query's.
+    """
+    subscription, group = options.subscription, seen.get("group")
+    if group not in (None, options.consumer.group_id):
+        raise ConfigurationError(
+            f"the checkpoint is that of group {group!r}, and group.id is {options.consumer.group_id!r}; set that "
+            "again, or start with another checkpointLocation"
+        )
+    restored = {partition.topic for partition in from_offset(seen)}
+    exclude = options.consumer.exclude_internal_topics
+    unwanted = sorted(topic for topic in restored if not subscription.wants(topic, exclude))
+    if not unwanted:
+        return subscription
+    if options.keeps_restored and subscription.topics:
+        return Subscription(topics=(*subscription.topics, *unwanted))
+    if len(unwanted) == len(restored):
+        raise ConfigurationError(
+            f"the checkpoint knows the topics {', '.join(unwanted)}, and none of them is subscribed to; subscribe to "
+            "one of them, set restore.filter=false, or start with another checkpointLocation"
+        )
+    get_logger("zkconsumer.spark", group=options.consumer.group_id).warning("topics_left_out", topics=unwanted)
+    return subscription

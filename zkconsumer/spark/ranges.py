@@ -5,7 +5,7 @@ The text of an offset is compared by Spark, so it is always written alike: topic
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +18,50 @@ from zkconsumer.message import Endpoint, TopicPartition
 #: Partition to (from, until): the first offset of a batch and the one after its last.
 Ranges = dict[TopicPartition, tuple[int, int]]
 
+#: Offsets that are worth a task of their own: what a core reads while Spark starts one.
+_WORTH_A_TASK = 50_000
+
 #: What a query starts from. It says nothing, so that it is the same at each start (Spark asks for it again
 #: when batch 0 did not finish); each later offset carries the whole ranges of its batch.
 INITIAL: dict[str, Any] = {"generation": 0, "ranges": {}}
 
 
-def to_offset(ranges: Ranges, generation: int) -> dict[str, Any]:
-    """Return the ranges of a batch as an offset for Spark's log."""
+def to_offset(
+    ranges: Ranges, generation: int, known: Iterable[TopicPartition] = (), group: str | None = None
+) -> dict[str, Any]:
+    """Return the ranges of a batch as an offset for Spark's log.
+
+    Args:
+        known: the partitions that existed when it was planned, whoever owns them.
+        group: whose batch it is.
+    """
     topics: dict[str, dict[str, list[int]]] = {}
     for (topic, partition), (start, until) in sorted(ranges.items()):
         topics.setdefault(topic, {})[str(partition)] = [start, until]
-    return {"generation": generation, "ranges": topics}
+    offset: dict[str, Any] = {"generation": generation}
+    if group is not None:
+        offset["group"] = group
+    if numbers := _by_topic(known):
+        offset["known"] = numbers
+    return {**offset, "ranges": topics}
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, int | list[int]]:
+    """Return the numbers by topic; how many there are, where none is missing."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        topics.setdefault(topic, []).append(number)
+    return {topic: len(n) if n == list(range(len(n))) else n for topic, n in topics.items()}
+
+
+def known_by(offset: Mapping[str, Any]) -> set[TopicPartition]:
+    """Return the partitions that existed when an offset was planned."""
+    known = {
+        TopicPartition(topic, number)
+        for topic, numbers in offset.get("known", {}).items()
+        for number in (range(numbers) if isinstance(numbers, int) else numbers)
+    }
+    return known.union(from_offset(offset))
 
 
 def from_offset(offset: Mapping[str, Any]) -> Ranges:
@@ -52,9 +85,47 @@ class FetchTask(InputPartition):
     brokers: tuple[Endpoint, ...]
     settings: FetchSettings
     chunks: int
-    include_headers: bool
+    columns: tuple[str, ...]
     check_crcs: bool
+    fails_on_data_loss: bool
     patience: float
+
+
+def split_ranges(
+    ranges: Ranges,
+    leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
+    *,
+    num_fetchers: int,
+    cores: int,
+    at_least: int | None = None,
+    at_most: int | None = None,
+) -> list[Ranges]:
+    """Return the tasks of a batch: the ranges that are not empty, by (broker, fetcher id), and large ones in pieces.
+
+    Args:
+        cores: so many tasks are made where the ranges are worth it.
+        at_least: so many tasks in any case, as far as there are offsets.
+        at_most: offsets of a piece.
+    """
+    pieces = []
+    if at_most is not None:
+        whole = {}
+        for partition, (start, until) in sorted(ranges.items()):
+            while until - start > at_most:
+                pieces.append({partition: (start, start + at_most)})
+                start += at_most
+            whole[partition] = (start, until)
+        ranges = whole
+    tasks = group_ranges(ranges, leaders, num_fetchers=num_fetchers, at_least=at_least or cores) + pieces
+    while tasks and len(tasks) < (at_least or cores):
+        largest = max(tasks, key=total)
+        if total(largest) < (2 if at_least else 2 * _WORTH_A_TASK):
+            break
+        [(partition, (start, until))] = largest.items()  # else it would have been grouped more finely
+        middle = (start + until) // 2
+        index = tasks.index(largest)
+        tasks[index : index + 1] = [{partition: (start, middle)}, {partition: (middle, until)}]
+    return tasks
 
 
 def group_ranges(

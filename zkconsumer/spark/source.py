@@ -16,19 +16,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from zkconsumer.fetcher.thread import FetchSettings
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.planner import Planner
-from zkconsumer.spark.ranges import INITIAL, FetchTask, from_offset, group_ranges
+from zkconsumer.spark.ranges import INITIAL, FetchTask, from_offset, split_ranges
 from zkconsumer.spark.reader import read
-
-_COLUMNS = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
-_HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 
 class ZkConsumerDataSource(DataSource):
@@ -47,8 +42,7 @@ class ZkConsumerDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns; checks the options, so that a mistake is seen at ``load()``."""
-        options = SourceOptions.parse(self.options)
-        return _COLUMNS + (_HEADERS if options.include_headers else "")
+        return SourceOptions.parse(self.options).schema
 
     def streamReader(self, schema: StructType) -> ZkConsumerStreamReader:
         """Return the reader of a streaming query."""
@@ -72,8 +66,8 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """A batch takes all that is there."""
-        return ReadAllAvailable()
+        """A batch takes what ``maxOffsetsPerTrigger`` says."""
+        return ReadMaxRows(SourceOptions.parse(self._raw_options).limits.most)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Stop at what the next look at the logs finds."""
@@ -81,10 +75,9 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Acknowledge the batch that ends at ``start``, and plan the next one."""
-        del limit
         planner = self._joined(start)
         planner.acknowledge(start)
-        return planner.plan(start)
+        return planner.plan(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of the logs, the lag and the state of the member, for progress reports."""
@@ -108,15 +101,18 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 brokers=brokers,
                 settings=settings,
                 chunks=config.queued_max_message_chunks,
-                include_headers=options.include_headers,
+                columns=options.columns,
                 check_crcs=config.check_crcs,
+                fails_on_data_loss=options.fails_on_data_loss,
                 patience=options.unavailable_timeout,
             )
-            for group in group_ranges(
+            for group in split_ranges(
                 ranges,
                 leaders,
                 num_fetchers=config.num_consumer_fetchers,
-                at_least=options.min_partitions or self._cores,
+                cores=self._cores,
+                at_least=options.min_partitions,
+                at_most=options.max_records_per_partition,
             )
         ]
 
@@ -132,25 +128,14 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._planner = None
 
     def _joined(self, seen: Mapping[str, Any]) -> Planner:
-        """Return the planner, joined to the group at the first call.
-
-        What the checkpoint says must be known before partitions are claimed, so that a release of one of
-        them waits for its batch.
-        """
+        """Return the planner, joined to the group at the first call."""
         if self._planner is None:
             self._options = SourceOptions.parse(self._raw_options)
             _log_to_stderr()
             _stop_in_order_on_sigterm()
-            options = self._options
-            planner = Planner(
-                options.consumer,
-                dict.fromkeys(options.topics, options.streams),
-                handover=options.handover_timeout,
-                patience=options.unavailable_timeout,
-            )
+            planner = Planner(self._options, seen)
             if self._bounded:
                 planner.stop_at_present_end()
-            planner.note(seen)
             self._planner = planner
             planner.start()
         return self._planner

@@ -1,0 +1,190 @@
+"""Where a query begins: in the partitions that it has first, in those that come later, and after a restart.
+
+Source: Flink 1.15 FlinkKafkaConsumerBase, StartupMode for the modes and what they fall back to; Spark 4.2
+KafkaSourceProvider.getKafkaOffsetRangeLimit for the spellings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from zkconsumer.broker import protocol
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.topic_filter import Whitelist
+
+Restart = Literal["furthest", "checkpoint", "group"]
+
+_ENDS = {"earliest": protocol.EARLIEST, "latest": protocol.LATEST}
+_MARKERS = {-1: protocol.LATEST, -2: protocol.EARLIEST}
+_EXAMPLE = '{"a":{"0":23,"1":-1},"b":"earliest"}, where -1 is the end and -2 the beginning'
+
+
+class Begin(NamedTuple):
+    """Where to begin, and who says so.
+
+    ``offset`` is known, or -1; then ``timestamp`` is what to ask the brokers for: one of protocol.EARLIEST and
+    LATEST, milliseconds, or None for what auto.offset.reset says; ``strict`` says that such a time has to be found.
+    """
+
+    source: str
+    offset: int = -1
+    timestamp: int | None = None
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Decides for each partition.
+
+    Attributes:
+        mode: ``group``, ``earliest`` or ``latest``, for what is not named.
+        named: for a partition, a topic, or topics by Java's regular expression (its text): an offset from 0 on, a mode,
+            or (with ``timestamps``) milliseconds. A partition goes before its topic, a topic before an expression.
+        timestamps: whether ``named`` and ``timestamp`` are times.
+        timestamp: for what is not named.
+        strict: a time that no record is at or after fails; else it is the end of the log.
+        restart: who wins in partitions that the checkpoint and the group know.
+    """
+
+    mode: str
+    named: Mapping[str, Any]
+    timestamps: bool = False
+    timestamp: int | None = None
+    strict: bool = False
+    restart: Restart = "furthest"
+
+    @classmethod
+    def parse(cls, take: Callable[[str], str | None], *, default: str = "group") -> Starts:
+        """Read the options that say it; of several the same goes first as in Spark.
+
+        Raises:
+            ConfigurationError: one of them cannot be read.
+        """
+        offsets = take("startingOffsets")
+        by_time, at = take("startingOffsetsByTimestamp"), take("startingTimestamp")
+        strategy = (take("startingOffsetsByTimestampStrategy") or "latest").lower()
+        if strategy not in ("latest", "error"):
+            raise ConfigurationError(
+                f"option startingOffsetsByTimestampStrategy = {strategy!r}: 'latest' or 'error' is expected"
+            )
+        restart = (take("restart.from") or "furthest").lower()
+        if restart not in ("furthest", "checkpoint", "group"):
+            raise ConfigurationError(
+                f"option restart.from = {restart!r}: 'furthest', 'checkpoint' or 'group' is expected"
+            )
+        common: dict[str, Any] = {"strict": strategy == "error", "restart": restart}
+        if at is not None:
+            return cls(default, named={}, timestamps=True, timestamp=_milliseconds("startingTimestamp", at), **common)
+        if by_time is not None:
+            return cls(default, named=_read_times(by_time), timestamps=True, **common)
+        text = (offsets or default).strip()
+        if text.lower() in ("group", *_ENDS):
+            return cls(text.lower(), named={}, **common)
+        return cls(default, named=_read_offsets(text), **common)
+
+    def begin(self, partition: TopicPartition, group: int, *, reached: int | None, fresh: bool, new: bool) -> Begin:
+        """Return where to begin in a partition that was just gained.
+
+        Args:
+            group: the group's offset, -1 for none.
+            reached: where this query has come to by its checkpoint, None where that does not know the partition.
+            fresh: the query has no checkpoint, and the partition is among its first.
+            new: it did not exist when the query looked last.
+        """
+        if reached is not None:
+            if self.restart == "checkpoint" or (self.restart == "furthest" and reached >= group):
+                return Begin("checkpoint", reached)
+            return Begin("group", group) if group >= 0 else Begin("checkpoint", reached)
+        if fresh:
+            return self._first(partition, group)
+        return self._later(group, new)
+
+    def _later(self, group: int, new: bool) -> Begin:
+        if group >= 0:
+            return Begin("group", group)
+        if new:
+            return Begin("new partition", timestamp=protocol.EARLIEST)
+        return Begin("auto.offset.reset")
+
+    def _first(self, partition: TopicPartition, group: int) -> Begin:
+        wanted = self._named(partition)
+        if self.timestamps and (wanted is not None or self.timestamp is not None):
+            at = self.timestamp if wanted is None else int(wanted)
+            assert at is not None
+            return Begin("timestamp", timestamp=at, strict=self.strict)
+        mode = self.mode if wanted is None and not self.named else wanted
+        if mode in _ENDS:
+            return Begin(f"startingOffsets={mode}", timestamp=_ENDS[mode])
+        if isinstance(mode, int):
+            if mode in _MARKERS:
+                return Begin("startingOffsets", timestamp=_MARKERS[mode])
+            return Begin("startingOffsets", mode)
+        return self._later(group, new=False)
+
+    def _named(self, partition: TopicPartition) -> Any:
+        for_topic = self.named.get(partition.topic)
+        if for_topic is None:
+            matching = (value for key, value in self.named.items() if _matches(key, partition.topic))
+            for_topic = next(matching, None)
+        return for_topic.get(partition.partition) if isinstance(for_topic, dict) else for_topic
+
+
+def _matches(expression: str, topic: str) -> bool:
+    return Whitelist(expression).is_topic_allowed(topic, exclude_internal_topics=False)
+
+
+def _read_offsets(text: str) -> dict[str, Any]:
+    """Return what a JSON of offsets says: by topic or expression, a mode, or by partition an offset or a marker."""
+    found: dict[str, Any] = {}
+    try:
+        for topic, wanted in json.loads(text).items():
+            _matches(topic, topic)
+            if isinstance(wanted, str):
+                if wanted not in ("group", *_ENDS):
+                    raise ValueError(wanted)
+                found[topic] = wanted
+                continue
+            found[topic] = {int(number): offset for number, offset in wanted.items()}
+            if not all(type(offset) is int and offset >= -2 for offset in found[topic].values()):
+                raise ValueError(wanted)
+    except (ValueError, AttributeError, ConfigurationError) as error:
+        raise ConfigurationError(
+            f"option startingOffsets = {text!r}: 'group', 'earliest', 'latest' or offsets are expected, such as "
+            f"{_EXAMPLE}"
+        ) from error
+    return found
+
+
+def _read_times(text: str) -> dict[str, Any]:
+    name = "startingOffsetsByTimestamp"
+    try:
+        content = json.loads(text)
+        found: dict[str, Any] = {}
+        for topic, wanted in content.items():
+            _matches(topic, topic)
+            found[topic] = (
+                {int(number): _milliseconds(name, str(at)) for number, at in wanted.items()}
+                if isinstance(wanted, dict)
+                else _milliseconds(name, str(wanted))
+            )
+    except (ValueError, AttributeError) as error:
+        raise ConfigurationError(
+            f'option {name} = {text!r}: times in milliseconds are expected, such as {{"a":{{"0":1700000000000}}}}'
+        ) from error
+    return found
+
+
+def _milliseconds(name: str, text: str) -> int:
+    if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
+        raise ConfigurationError(f"option {name} = {text!r}: a time in milliseconds since 1970 is expected")
+    if int(text) > time.time() * 1000:
+        raise ConfigurationError(
+            f"option {name} = {text!r}: that is in the future; milliseconds since 1970 are expected"
+        )
+    return int(text)
