@@ -71,14 +71,15 @@ def options(zkconsumer_cluster: Cluster, group: str) -> Callable[..., dict[str, 
     """Make options of a query in the test's group: ``options("topic", includeHeaders="true")``."""
 
     def make(topic: str, **settings: object) -> dict[str, str]:
-        return {
+        wanted = {
             **zkconsumer_cluster.consumer_properties,
             "group.id": group,
             "subscribe": topic,
             "auto.offset.reset": "smallest",
             "zookeeper.sync.time.ms": "200",
-            **{name.replace("_", "."): str(value) for name, value in settings.items()},
+            **{name.replace("_", "."): value for name, value in settings.items()},
         }
+        return {name: str(value) for name, value in wanted.items() if value is not None}
 
     return make
 

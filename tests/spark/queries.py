@@ -12,7 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 import pyarrow as pa
+from kafka.protocol.admin import DeleteRecordsRequest
 from support import PATIENCE, wait_for
+
+from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.cluster import LeaderLookup, parse_bootstrap
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.message import TopicPartition
 
 T = TypeVar("T")
 
@@ -202,3 +208,22 @@ def runners(parent: int) -> list[psutil.Process]:
         except psutil.NoSuchProcess:
             continue
     return found
+
+
+def delete_records(cluster: DevCluster | ExistingCluster, partition: TopicPartition, before: int) -> None:
+    """Let a partition's log begin at ``before``."""
+    lookup = LeaderLookup("test", 10)
+    _, leader = lookup.leaders(parse_bootstrap(cluster.bootstrap_servers), [partition])[partition]
+    lookup.close()
+    channel = BrokerChannel(leader, "test")
+    t = DeleteRecordsRequest.DeleteRecordsTopic
+    wanted = t(
+        name=partition.topic,
+        partitions=[t.DeleteRecordsPartition(partition_index=partition.partition, offset=before)],
+    )
+    try:
+        answer = channel.request(DeleteRecordsRequest(topics=[wanted], timeout_ms=10_000, max_version=1))
+    finally:
+        channel.close()
+    assert answer.topics[0].partitions[0].error_code == 0
+    assert answer.topics[0].partitions[0].low_watermark == before

@@ -7,16 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import DeleteRecordsRequest
 from kazoo.client import KazooClient
 from support import members, numbers, owners, produce, stored, wait_until_equal
 
-from zkconsumer.broker.channel import BrokerChannel
-from zkconsumer.cluster import LeaderLookup, parse_bootstrap
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.message import TopicPartition
 
-from .queries import Query, planned
+from .queries import Query, delete_records, planned
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -160,25 +157,6 @@ def test_the_checkpoint_says_what_each_batch_holds(zkconsumer_cluster: Cluster, 
     assert [int(number) for number in offset["ranges"][name]] == list(range(12))
 
 
-def delete_records(cluster: Cluster, partition: TopicPartition, before: int) -> None:
-    """Let a partition's log begin at ``before``."""
-    lookup = LeaderLookup("test", 10)
-    _, leader = lookup.leaders(parse_bootstrap(cluster.bootstrap_servers), [partition])[partition]
-    lookup.close()
-    channel = BrokerChannel(leader, "test")
-    t = DeleteRecordsRequest.DeleteRecordsTopic
-    wanted = t(
-        name=partition.topic,
-        partitions=[t.DeleteRecordsPartition(partition_index=partition.partition, offset=before)],
-    )
-    try:
-        answer = channel.request(DeleteRecordsRequest(topics=[wanted], timeout_ms=10_000, max_version=1))
-    finally:
-        channel.close()
-    assert answer.topics[0].partitions[0].error_code == 0
-    assert answer.topics[0].partitions[0].low_watermark == before
-
-
 def test_offsets_that_the_log_has_no_more_fail_the_query_with_the_place(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient, store: Callable[..., None]
 ) -> None:
@@ -188,9 +166,9 @@ def test_offsets_that_the_log_has_no_more_fail_the_query_with_the_place(
     store(name, {0: 0, 1: 7})
     delete_records(zkconsumer_cluster, TopicPartition(name, 1), 50)
     one = query(name, trigger=NOW)
-    with pytest.raises(Exception, match="OffsetOutOfRangeError") as failure:
+    with pytest.raises(Exception, match="KAFKA_DATA_LOSS.START_OFFSET_RESET") as failure:
         one.finish()
-    text = f"topic {name!r} partition 1: the next offset of the group is 7, but its log begins at 50"
+    text = f"topic {name!r} partition 1: the offset to read next is 7, but its log begins at 50; the 43 offsets between"
     assert text in str(failure.value)
     assert stored(zk, group, name) == {0: "0", 1: "7"}
 

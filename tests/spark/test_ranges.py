@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from zkconsumer import TopicPartition
 from zkconsumer.broker.channel import Endpoint
 from zkconsumer.fetcher.manager import fetcher_id
-from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, group_ranges, to_offset, total
+from zkconsumer.spark.ranges import (
+    INITIAL,
+    Ranges,
+    from_offset,
+    group_ranges,
+    known_by,
+    split_ranges,
+    to_offset,
+    total,
+)
 
 from .queries import check_union
 
@@ -121,3 +130,45 @@ def test_checks_of_the_union_see_gaps_and_overlaps() -> None:
     for wrong in ([{key: (0, 5, 5)}, {key: (6, 7, 1)}], [{key: (0, 5, 5)}, {key: (4, 7, 3)}], [{key: (0, 7, 6)}]):
         with pytest.raises(AssertionError):
             check_union(wrong, {key: (0, 7)})  # type: ignore[arg-type]
+
+
+def test_large_ranges_are_divided_where_cores_would_be_idle() -> None:
+    one = {TopicPartition("t", 0): (0, 1_000_000)}
+    tasks = split_ranges(one, {}, num_fetchers=1, cores=4)
+    assert sorted(span for task in tasks for span in task.values()) == [
+        (0, 250_000),
+        (250_000, 500_000),
+        (500_000, 750_000),
+        (750_000, 1_000_000),
+    ]
+    small = {TopicPartition("t", 0): (0, 1000)}
+    assert split_ranges(small, {}, num_fetchers=1, cores=4) == [small], "a task costs more than that"
+
+
+@given(range_maps, st.integers(1, 9), st.none() | st.integers(1, 40), st.none() | st.integers(1, 1000))
+def test_each_offset_is_in_one_task_however_they_are_divided(
+    ranges: Ranges, cores: int, at_least: int | None, at_most: int | None
+) -> None:
+    ranges = {p: (start, min(until, start + 20_000)) for p, (start, until) in ranges.items()}
+    tasks = split_ranges(ranges, {}, num_fetchers=1, cores=cores, at_least=at_least, at_most=at_most)
+
+    pieces = sorted((p, span) for task in tasks for p, span in task.items())
+    joined: dict[TopicPartition, tuple[int, int]] = {}
+    for partition, (start, until) in pieces:
+        assert start < until
+        if partition in joined:
+            assert joined[partition][1] == start
+            start = joined[partition][0]
+        joined[partition] = (start, until)
+    assert joined == {p: span for p, span in ranges.items() if span[0] < span[1]}
+    if at_most is not None:
+        assert all(span[1] - span[0] <= at_most for _, span in pieces)
+    if at_least is not None:
+        assert len(tasks) >= min(at_least, total(ranges))
+
+
+@given(range_maps, st.sets(partitions))
+def test_what_existed_is_told_with_the_offset(ranges: Ranges, known: set[TopicPartition]) -> None:
+    text = json.dumps(to_offset(ranges, 1, known, "g"))
+    assert known_by(json.loads(text)) == known.union(ranges)
+    assert json.loads(text)["group"] == "g"

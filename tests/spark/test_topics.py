@@ -50,7 +50,7 @@ def test_a_topic_that_is_created_and_widened_under_a_query_is_read_from_its_begi
 def test_a_batch_is_replayed_although_its_topic_is_not_subscribed_any_more(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
-    old, new, admin = topic(), topic(), zkconsumer_cluster.admin
+    old, kept, new, admin = topic(), topic(), topic(), zkconsumer_cluster.admin
     produce(admin, old, 0, numbers(0, 10))
     produce(admin, new, 0, numbers(0, 20))
 
@@ -58,8 +58,8 @@ def test_a_batch_is_replayed_although_its_topic_is_not_subscribed_any_more(
         raise OSError("the sink is full")
 
     with pytest.raises(Exception, match="the sink is full"):
-        query(old, on_batch=refuse).finish()
-    one = query(new)
+        query(f"{old},{kept}", on_batch=refuse).finish()
+    one = query(f"{new},{kept}")
     one.wait_for_records(30)
     assert [batch.spans for batch in one.batches] == [{(old, 0): (0, 10, 10)}, {(new, 0): (0, 20, 20)}]
     wait_until_equal(lambda: stored(zk, group, new), {0: "20"})

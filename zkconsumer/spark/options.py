@@ -42,6 +42,10 @@ _OWN = (
     "startingOffsetsByTimestamp",
     "startingTimestamp",
     "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "endingOffsetsByTimestampStrategy",
     "restart.from",
     "restore.filter",
     "commit.mode",
@@ -82,6 +86,7 @@ class SourceOptions:
     Attributes:
         subscription: from ``subscribe``, ``subscribePattern``, ``assign``, ``whitelist`` or ``blacklist``.
         is_member: ``membership``: ``group`` (default), or ``none`` for all partitions without joining.
+        ends: where a batch read ends; of a stream it is not used.
         streams: thread ids per topic, default 1: the query's share of the group.
         starts: where it begins.
         keeps_restored: ``restore.filter`` = false: topics of the checkpoint are read on although not subscribed.
@@ -102,6 +107,7 @@ class SourceOptions:
     is_member: bool
     streams: int
     starts: Starts
+    ends: Starts
     keeps_restored: bool
     commits: bool
     fails_on_data_loss: bool
@@ -125,8 +131,11 @@ class SourceOptions:
         return ", ".join(f"{name} {COLUMNS[name]}" for name in self.columns)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+    def parse(cls, options: Mapping[str, str], *, batch: bool = False) -> SourceOptions:
         """Check options as Spark hands them over, their names in any case.
+
+        Args:
+            batch: for ``spark.read``, which joins no group, begins at the earliest offsets and ends at the latest.
 
         Raises:
             ConfigurationError: names the option, the value and what is expected.
@@ -140,7 +149,11 @@ class SourceOptions:
             return left.pop(name.lower(), None)
 
         subscription = Subscription.parse(take)
-        is_member = _choice(take, "membership", ("group", "none")) == "group"
+        is_member = _choice(take, "membership", ("none" if batch else "group", "group", "none")) == "group"
+        if batch and is_member:
+            raise ConfigurationError("option membership = 'group': a batch read does not join a group; leave it out")
+        if not batch and (ending := [name for name in left if name.startswith("ending")]):
+            raise ConfigurationError(f"option {ending[0]!r} is for batch reads; a stream has no end")
         if is_member and subscription.assigned:
             raise ConfigurationError(
                 "option assign: a member of a group cannot choose its partitions; set membership=none, or subscribe"
@@ -161,7 +174,8 @@ class SourceOptions:
             subscription,
             is_member,
             _number(take, "streams", 1) or 1,
-            Starts.parse(take),
+            Starts.parse(take, default="earliest" if batch else "group"),
+            Starts.parse(take, prefix="ending", default="latest"),
             not _flag(take, "restore.filter", True),
             commits,
             _flag(take, "failOnDataLoss", True),

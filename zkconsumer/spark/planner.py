@@ -36,7 +36,7 @@ from zkconsumer.spark.lone import LoneReader
 from zkconsumer.spark.loss import end_went_back, start_is_gone
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, known_by, to_offset, total
-from zkconsumer.spark.starts import Begin
+from zkconsumer.spark.starts import Begin, resolve
 from zkconsumer.spark.subscription import Subscription
 
 #: Seconds that a look at the ends of the logs is good for, when the last one found nothing new: Spark asks
@@ -286,12 +286,12 @@ class Planner:
             begins = {p: begin for p, begin in self._begins.items() if p not in self._leaving}
         if not begins:
             return
-        found = self._look_up(begins)
-        begun = {p: self._inside(p, offset, first) for p, (offset, first) in found.items()}
+        found = resolve(begins, self._logs, RESET[self._config.auto_offset_reset])
+        firsts = self._logs.offsets(begins, protocol.EARLIEST)
+        begun = {p: self._inside(p, offset, firsts[p]) for p, offset in found.items()}
         if self._options.commits:
             new = {p for p, begin in begins.items() if begin.source not in ("checkpoint", "group")}
-            with self._lock:
-                new |= {p for p, offset in begun.items() if offset != found[p][0]}
+            new |= {p for p, offset in begun.items() if offset != found[p]}
             if new:
                 self._member.commit(
                     lambda: {p: offset for p, offset in begun.items() if p in new and p in self._owned},
@@ -308,26 +308,6 @@ class Planner:
         self._log.info(
             "start_offsets", begin={str(p): f"{offset} ({begins[p].source})" for p, offset in sorted(begun.items())}
         )
-
-    def _look_up(self, begins: Mapping[TopicPartition, Begin]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return where each partition is to begin, and where its log does."""
-        by_time: dict[int, list[TopicPartition]] = {}
-        for partition, begin in begins.items():
-            if begin.offset < 0:
-                reset = RESET[self._config.auto_offset_reset]
-                by_time.setdefault(reset if begin.timestamp is None else begin.timestamp, []).append(partition)
-        offsets = {partition: begin.offset for partition, begin in begins.items() if begin.offset >= 0}
-        for at, partitions in by_time.items():
-            offsets.update(self._logs.offsets(partitions, at))
-        if late := [partition for partition in sorted(begins) if offsets[partition] < 0]:
-            if strict := [partition for partition in late if begins[partition].strict]:
-                raise ConfigurationError(
-                    f"topic {strict[0].topic!r} partition {strict[0].partition} has no record at or after the time "
-                    f"{begins[strict[0]].timestamp}; startingOffsetsByTimestampStrategy=latest would begin at its end"
-                )
-            offsets.update(self._logs.offsets(late, protocol.LATEST))
-        firsts = self._logs.offsets(begins, protocol.EARLIEST)
-        return {partition: (offsets[partition], firsts[partition]) for partition in begins}
 
     def _inside(self, partition: TopicPartition, offset: int, first: int) -> int:
         """Return the offset, or the first one of the log, where records may be lost."""

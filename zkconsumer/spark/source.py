@@ -19,11 +19,13 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from zkconsumer.fetcher.thread import FetchSettings
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.spark.batch import ZkConsumerBatchReader
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.planner import Planner
-from zkconsumer.spark.ranges import INITIAL, FetchTask, from_offset, split_ranges
+from zkconsumer.spark.ranges import INITIAL, FetchTask, from_offset
 from zkconsumer.spark.reader import read
+from zkconsumer.spark.tasks import tasks
 
 
 class ZkConsumerDataSource(DataSource):
@@ -41,8 +43,32 @@ class ZkConsumerDataSource(DataSource):
         return "zkconsumer"
 
     def schema(self) -> str:
-        """Return the columns; checks the options, so that a mistake is seen at ``load()``."""
-        return SourceOptions.parse(self.options).schema
+        """Return the columns; checks the options, so that a mistake is seen at ``load()``.
+
+        Nobody tells here whether it is for a stream or for a batch read, whose options differ a little.
+        """
+        try:
+            return SourceOptions.parse(self.options).schema
+        except ConfigurationError as error:
+            try:
+                return SourceOptions.parse(self.options, batch=True).schema
+            except ConfigurationError:
+                raise error from None
+
+    def reader(self, schema: StructType) -> ZkConsumerBatchReader:
+        """Return the reader of a batch query."""
+        del schema  # it is ours
+        return ZkConsumerBatchReader(dict(self.options), self.cores)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        """Refuse: this is a consumer."""
+        del schema, overwrite
+        raise ConfigurationError(
+            "format('zkconsumer') reads; to write to Kafka use format('kafka') with its jars, or a producer in "
+            "foreachBatch"
+        )
+
+    streamWriter = writer
 
     def streamReader(self, schema: StructType) -> ZkConsumerStreamReader:
         """Return the reader of a streaming query."""
@@ -88,33 +114,8 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         del start
         planner = self._joined(end)
         planner.begin(end)
-        options = self._options
         ranges = from_offset(end)
-        leaders = planner.find_leaders(ranges)
-        brokers = planner.brokers()
-        config = options.consumer
-        settings = FetchSettings.of(config)
-        return [
-            FetchTask(
-                ranges=group,
-                leaders={partition: leaders[partition] for partition in group if partition in leaders},
-                brokers=brokers,
-                settings=settings,
-                chunks=config.queued_max_message_chunks,
-                columns=options.columns,
-                check_crcs=config.check_crcs,
-                fails_on_data_loss=options.fails_on_data_loss,
-                patience=options.unavailable_timeout,
-            )
-            for group in split_ranges(
-                ranges,
-                leaders,
-                num_fetchers=config.num_consumer_fetchers,
-                cores=self._cores,
-                at_least=options.min_partitions,
-                at_most=options.max_records_per_partition,
-            )
-        ]
+        return list(tasks(self._options, ranges, planner.find_leaders(ranges), planner.brokers(), self._cores))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Acknowledge once more; ``latestOffset`` has done it long before."""

@@ -1,5 +1,7 @@
 """Where a query begins: in the partitions that it has first, in those that come later, and after a restart.
 
+And where a batch read ends, which is said in the same words.
+
 Source: Flink 1.15 FlinkKafkaConsumerBase, StartupMode for the modes and what they fall back to; Spark 4.2
 KafkaSourceProvider.getKafkaOffsetRangeLimit for the spellings.
 """
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from zkconsumer.broker import protocol
+from zkconsumer.cluster import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
@@ -60,18 +63,21 @@ class Starts:
     restart: Restart = "furthest"
 
     @classmethod
-    def parse(cls, take: Callable[[str], str | None], *, default: str = "group") -> Starts:
+    def parse(cls, take: Callable[[str], str | None], *, prefix: str = "starting", default: str = "group") -> Starts:
         """Read the options that say it; of several the same goes first as in Spark.
+
+        Args:
+            prefix: of the options' names, ``starting`` or ``ending``.
 
         Raises:
             ConfigurationError: one of them cannot be read.
         """
-        offsets = take("startingOffsets")
-        by_time, at = take("startingOffsetsByTimestamp"), take("startingTimestamp")
-        strategy = (take("startingOffsetsByTimestampStrategy") or "latest").lower()
+        offsets = take(f"{prefix}Offsets")
+        by_time, at = take(f"{prefix}OffsetsByTimestamp"), take(f"{prefix}Timestamp")
+        strategy = (take(f"{prefix}OffsetsByTimestampStrategy") or "latest").lower()
         if strategy not in ("latest", "error"):
             raise ConfigurationError(
-                f"option startingOffsetsByTimestampStrategy = {strategy!r}: 'latest' or 'error' is expected"
+                f"option {prefix}OffsetsByTimestampStrategy = {strategy!r}: 'latest' or 'error' is expected"
             )
         restart = (take("restart.from") or "furthest").lower()
         if restart not in ("furthest", "checkpoint", "group"):
@@ -80,13 +86,15 @@ class Starts:
             )
         common: dict[str, Any] = {"strict": strategy == "error", "restart": restart}
         if at is not None:
-            return cls(default, named={}, timestamps=True, timestamp=_milliseconds("startingTimestamp", at), **common)
+            time_of_all = _milliseconds(f"{prefix}Timestamp", at)
+            return cls(default, named={}, timestamps=True, timestamp=time_of_all, **common)
         if by_time is not None:
-            return cls(default, named=_read_times(by_time), timestamps=True, **common)
+            named = _read_times(f"{prefix}OffsetsByTimestamp", by_time)
+            return cls(default, named=named, timestamps=True, **common)
         text = (offsets or default).strip()
         if text.lower() in ("group", *_ENDS):
             return cls(text.lower(), named={}, **common)
-        return cls(default, named=_read_offsets(text), **common)
+        return cls(default, named=_read_offsets(f"{prefix}Offsets", text), **common)
 
     def begin(self, partition: TopicPartition, group: int, *, reached: int | None, fresh: bool, new: bool) -> Begin:
         """Return where to begin in a partition that was just gained.
@@ -120,11 +128,11 @@ class Starts:
             return Begin("timestamp", timestamp=at, strict=self.strict)
         mode = self.mode if wanted is None and not self.named else wanted
         if mode in _ENDS:
-            return Begin(f"startingOffsets={mode}", timestamp=_ENDS[mode])
+            return Begin(str(mode), timestamp=_ENDS[mode])
         if isinstance(mode, int):
             if mode in _MARKERS:
-                return Begin("startingOffsets", timestamp=_MARKERS[mode])
-            return Begin("startingOffsets", mode)
+                return Begin("marker", timestamp=_MARKERS[mode])
+            return Begin("offset", mode)
         return self._later(group, new=False)
 
     def _named(self, partition: TopicPartition) -> Any:
@@ -139,7 +147,36 @@ def _matches(expression: str, topic: str) -> bool:
     return Whitelist(expression).is_topic_allowed(topic, exclude_internal_topics=False)
 
 
-def _read_offsets(text: str) -> dict[str, Any]:
+def resolve(begins: Mapping[TopicPartition, Begin], logs: LogOffsets, reset: int) -> dict[TopicPartition, int]:
+    """Return the offset that each means.
+
+    Args:
+        reset: what ``auto.offset.reset`` says, protocol.EARLIEST or LATEST.
+
+    Raises:
+        ConfigurationError: a time that has to be found is behind the last record.
+        RetriableError: a leader is missing or does not answer.
+    """
+    by_time: dict[int, list[TopicPartition]] = {}
+    for partition, begin in begins.items():
+        if begin.offset < 0:
+            by_time.setdefault(reset if begin.timestamp is None else begin.timestamp, []).append(partition)
+    offsets = {partition: begin.offset for partition, begin in begins.items() if begin.offset >= 0}
+    for at, partitions in by_time.items():
+        offsets.update(logs.offsets(partitions, at))
+    late = [partition for partition in sorted(begins) if offsets[partition] < 0]
+    for partition in late:
+        if begins[partition].strict:
+            raise ConfigurationError(
+                f"topic {partition.topic!r} partition {partition.partition} has no record at or after the time "
+                f"{begins[partition].timestamp}; with ...OffsetsByTimestampStrategy=latest its end is taken"
+            )
+    if late:
+        offsets.update(logs.offsets(late, protocol.LATEST))
+    return offsets
+
+
+def _read_offsets(name: str, text: str) -> dict[str, Any]:
     """Return what a JSON of offsets says: by topic or expression, a mode, or by partition an offset or a marker."""
     found: dict[str, Any] = {}
     try:
@@ -155,14 +192,12 @@ def _read_offsets(text: str) -> dict[str, Any]:
                 raise ValueError(wanted)
     except (ValueError, AttributeError, ConfigurationError) as error:
         raise ConfigurationError(
-            f"option startingOffsets = {text!r}: 'group', 'earliest', 'latest' or offsets are expected, such as "
-            f"{_EXAMPLE}"
+            f"option {name} = {text!r}: 'group', 'earliest', 'latest' or offsets are expected, such as {_EXAMPLE}"
         ) from error
     return found
 
 
-def _read_times(text: str) -> dict[str, Any]:
-    name = "startingOffsetsByTimestamp"
+def _read_times(name: str, text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
         found: dict[str, Any] = {}

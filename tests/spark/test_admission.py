@@ -1,0 +1,72 @@
+"""How much a batch takes: shares, limits, and waiting for a worthwhile batch."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.admission import Admission, Limits, fair_shares
+
+P = [TopicPartition("t", number) for number in range(5)]
+
+waits = st.dictionaries(st.sampled_from(P), st.integers(0, 10**12))
+
+
+def test_a_partition_with_little_does_not_wait_for_one_with_much() -> None:
+    assert fair_shares({P[0]: 10, P[1]: 1_000_000}, 1000) == {P[0]: 10, P[1]: 990}
+
+
+def test_partitions_with_much_get_the_same() -> None:
+    assert fair_shares({P[0]: 5000, P[1]: 1_000_000, P[2]: 0}, 1000) == {P[0]: 500, P[1]: 500}
+
+
+@given(waits, st.integers(1, 10**9))
+def test_shares_are_as_equal_as_can_be_and_use_the_limit_up(waiting: dict[TopicPartition, int], most: int) -> None:
+    shares = fair_shares(waiting, most)
+
+    assert sum(shares.values()) == min(most, sum(waiting.values()))
+    assert all(0 < share <= waiting[partition] for partition, share in shares.items())
+    least_of_the_limited = [shares.get(p, 0) for p in waiting if shares.get(p, 0) < waiting[p]]
+    if least_of_the_limited:
+        assert max(shares.values()) <= min(least_of_the_limited) + 1
+
+
+class Clock:
+    """Seconds that pass when told so."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_batch_with_too_little_waits_until_the_delay_is_over() -> None:
+    clock = Clock()
+    admission = Admission(Limits(most=100, least=10, patience=60), clock)
+    assert admission.admit({P[0]: 9}, most=100) == {}
+    clock.now += 59
+    assert admission.admit({P[0]: 9}, most=100) == {}
+    clock.now += 1
+    assert admission.admit({P[0]: 9}, most=100) == {P[0]: 9}
+    assert admission.admit({P[0]: 9}, most=100) == {}, "the clock begins anew with each batch"
+    assert admission.admit({P[0]: 5, P[1]: 5}, most=100) == {P[0]: 5, P[1]: 5}
+
+
+def test_a_query_that_ends_by_itself_does_not_wait_for_more() -> None:
+    admission = Admission(Limits(most=100, least=10), Clock())
+    assert admission.admit({P[0]: 3}, most=100, at_once=True) == {P[0]: 3}
+    assert admission.admit({P[0]: 0}, most=100, at_once=True) == {}
+
+
+def test_without_a_limit_all_is_taken() -> None:
+    assert Admission(Limits(), Clock()).admit({P[0]: 10**12}, most=None) == {P[0]: 10**12}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15m", 900), ("90s", 90), ("500ms", 0.5), ("500", 0.5), ("2h", 7200), (" 1 d ", 86400)]
+)
+def test_durations_are_written_as_spark_writes_them(text: str, seconds: float) -> None:
+    given = {"maxTriggerDelay": text}
+    assert Limits.parse(lambda name: given.get(name)).patience == seconds

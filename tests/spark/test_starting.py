@@ -1,0 +1,381 @@
+"""The options that say where a query begins, which topics it reads, and how much at once; on real brokers."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import Load, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster.load import batch
+from zkconsumer.message import TopicPartition
+
+from .queries import Query, delete_records, planned
+
+pytestmark = pytest.mark.timeout(120)
+
+Cluster = DevCluster | ExistingCluster
+Queries = Callable[..., Query]
+Topics = Callable[..., str]
+
+NOW = {"availableNow": True}
+
+
+# ---- starting ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "starts"),
+    [
+        ({}, {0: 23, 1: 0, 2: 43}),
+        ({"startingOffsets": "earliest"}, {0: 0, 1: 0, 2: 0}),
+        ({"startingOffsets": '{"NAME":{"0":19,"2":-2}}'}, {0: 19, 1: 0, 2: 0}),
+        ({"startingOffsetsByTimestamp": '{"NAME":{"0":1500}}'}, {0: 25, 1: 0, 2: 43}),
+        ({"startingTimestamp": "1400"}, {0: 20, 1: 20, 2: 20}),
+    ],
+    ids=["group", "earliest", "offsets", "times", "time"],
+)
+def test_a_query_begins_where_the_options_say_and_stores_that_before_it_reads(
+    options: dict[str, str],
+    starts: dict[int, int],
+    zkconsumer_cluster: Cluster,
+    query: Queries,
+    topic: Topics,
+    group: str,
+    zk: KazooClient,
+    store: Callable[..., None],
+) -> None:
+    name, admin = topic(partitions=3), zkconsumer_cluster.admin
+    for number in range(3):
+        for tenth in range(10):  # the records of each fifth of a second
+            admin.produce(TopicPartition(name, number), batch(numbers(0, 5), timestamp_ms=1000 + 100 * tenth))
+    store(name, {0: 23, 2: 43})
+    one = query(name, trigger=NOW, **{key: value.replace("NAME", name) for key, value in options.items()})
+    one.finish()
+
+    assert planned(one.checkpoint) == {0: {(name, number): (start, 50) for number, start in starts.items()}}
+    assert stored(zk, group, name) == {0: "50", 1: "50", 2: "50"}
+
+
+def test_a_time_that_no_record_has_is_the_end_or_an_error(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    admin.produce(TopicPartition(name, 0), batch(numbers(0, 5), timestamp_ms=1000))
+    late = {"startingTimestamp": str(int(time.time() * 1000) - 60_000)}
+    strict = query(name, trigger=NOW, startingOffsetsByTimestampStrategy="error", **late)
+    with pytest.raises(Exception, match=f"topic {name!r} partition 0 has no record at or after the time"):
+        strict.finish()
+    lenient = query(name, trigger=NOW, **late)
+    lenient.finish()
+    assert lenient.count == 0
+
+
+def test_a_partition_that_comes_later_is_read_from_its_beginning_although_the_query_starts_at_the_end(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    one = query(name, startingOffsets="latest", auto_offset_reset="largest")
+    one.wait_for(lambda: one.state.get("owned") == 1, 60)
+    produce(admin, name, 0, numbers(10, 15))
+    one.wait_for_records(5)
+    one.stop()
+    admin.create_partitions(name, 2)
+    produce(admin, name, 1, numbers(0, 7))  # while nobody looks
+    again = query(name, startingOffsets="latest", auto_offset_reset="largest")
+    again.wait_for_records(7)
+    assert again.batches[0].spans == {(name, 1): (0, 7, 7)}
+
+
+@pytest.mark.parametrize(("restart", "start"), [("furthest", 20), ("checkpoint", 10), ("group", 20)])
+def test_what_another_member_has_read_meanwhile_is_left_out_unless_it_is_asked_for(
+    restart: str,
+    start: int,
+    zkconsumer_cluster: Cluster,
+    query: Queries,
+    topic: Topics,
+    store: Callable[..., None],
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    first = query(name, trigger=NOW)
+    first.finish()
+    produce(admin, name, 0, numbers(10, 30))
+    store(name, {0: 20})
+    again = query(name, trigger=NOW, restart_from=restart)
+    again.finish()
+    assert planned(again.checkpoint)[1] == {(name, 0): (start, 30)}
+
+
+def test_a_checkpoint_of_another_group_or_of_other_topics_is_refused(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, unique: Callable[[str], str]
+) -> None:
+    name, other, admin = topic(), topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    query(name, trigger=NOW).finish()
+    with pytest.raises(Exception, match="the checkpoint is that of group"):
+        query(name, trigger=NOW, group_id=unique("g")).finish()
+    with pytest.raises(Exception, match=f"the checkpoint knows the topics {name}, and none of them is subscribed"):
+        query(other, trigger=NOW).finish()
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+def test_topics_of_the_checkpoint_are_read_on_only_where_that_is_asked_for(
+    filtered: bool, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    kept, left, admin = topic(), topic(), zkconsumer_cluster.admin
+    for name in (kept, left):
+        produce(admin, name, 0, numbers(0, 10))
+    query(f"{kept},{left}", trigger=NOW).finish()
+    for name in (kept, left):
+        produce(admin, name, 0, numbers(10, 20))
+    again = query(kept, trigger=NOW, restore_filter=str(filtered))
+    again.finish()
+    assert planned(again.checkpoint)[1].keys() == ({(kept, 0)} if filtered else {(kept, 0), (left, 0)})
+
+
+# ---- subscribing ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["subscribePattern", "whitelist"])
+def test_topics_that_match_are_read_also_those_that_come_later(
+    option: str,
+    zkconsumer_cluster: Cluster,
+    query: Queries,
+    unique: Callable[[str], str],
+    zk: KazooClient,
+    group: str,
+) -> None:
+    stem, admin = unique("t"), zkconsumer_cluster.admin
+    for name in (f"{stem}-a", f"{stem}-x"):
+        admin.create_topic(name)
+        produce(admin, name, 0, numbers(0, 10))
+    one = query("", subscribe=None, **{option: f"{stem}-[a-m]"})
+    one.wait_for_records(10)
+    admin.create_topic(f"{stem}-b", 2)
+    produce(admin, f"{stem}-b", 1, numbers(0, 5))
+    one.wait_for_records(15)
+    assert owners(zk, group, f"{stem}-x") == {}
+    assert len(owners(zk, group, f"{stem}-b")) == 2
+
+
+def test_without_membership_all_is_read_and_nobody_is_told(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 10))
+    one = query(name, membership="none")
+    one.wait_for_records(20)
+    assert members(zk, group) == []
+    admin.create_partitions(name, 3)
+    produce(admin, name, 2, numbers(0, 5))
+    one.wait_for_records(25)
+    assert stored(zk, group, name) == {}
+    one.stop()
+    produce(admin, name, 0, numbers(10, 20))
+    again = query(name, trigger=NOW, membership="none", commit_mode="on-batch")
+    again.finish()
+    assert again.count == 10
+    assert stored(zk, group, name) == {0: "20"}
+
+
+def test_partitions_are_assigned_without_zookeeper(
+    zkconsumer_cluster: Cluster, spark: Any, topic: Topics, checkpoint: Any
+) -> None:
+    name, admin = topic(partitions=3), zkconsumer_cluster.admin
+    for number in range(3):
+        produce(admin, name, number, numbers(0, 10))
+    frame = (
+        spark.readStream.format("zkconsumer")
+        .option("kafka.bootstrap.servers", zkconsumer_cluster.bootstrap_servers)
+        .option("membership", "none")
+        .option("assign", json.dumps({name: [0, 2]}))
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    one = Query(frame, checkpoint, trigger=NOW)
+    one.finish()
+    assert [batch.spans for batch in one.batches] == [{(name, 0): (0, 10, 10), (name, 2): (0, 10, 10)}]
+
+
+# ---- limits --------------------------------------------------------------------------------------------
+
+
+def test_batches_take_no_more_than_the_limit_and_share_it_fairly(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    produce(admin, name, 1, numbers(0, 250))
+    one = query(name, trigger=NOW, maxOffsetsPerTrigger=100)
+    one.finish()
+    assert planned(one.checkpoint) == {
+        0: {(name, 0): (0, 10), (name, 1): (0, 90)},
+        1: {(name, 1): (90, 190)},
+        2: {(name, 1): (190, 250)},
+    }
+
+
+def test_a_batch_waits_for_the_least_number_of_records_until_the_delay_is_over(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    one = query(name, minOffsetsPerTrigger=20, maxTriggerDelay="1h")
+    one.wait_for(lambda: one.state.get("owned") == 1, 60)
+    produce(admin, name, 0, numbers(0, 19))
+    time.sleep(1)
+    assert one.count == 0
+    produce(admin, name, 0, numbers(19, 20))
+    one.wait_for_records(20)
+    one.stop()
+    produce(admin, name, 0, numbers(20, 21))
+    again = query(name, minOffsetsPerTrigger=20, maxTriggerDelay="1s")
+    again.wait_for_records(1)
+
+
+def test_large_ranges_are_read_by_several_tasks(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, spark: Any, options: Callable[..., dict[str, str]]
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+    frame = spark.read.format("zkconsumer").options(**options(name, maxRecordsPerPartition=30)).load()
+    assert frame.rdd.getNumPartitions() == 4
+    assert sorted(row.offset for row in frame.select("offset").collect()) == list(range(100))
+    least = spark.read.format("zkconsumer").options(**options(name, minPartitions=7)).load()
+    assert least.rdd.getNumPartitions() == 7
+
+
+# ---- what is gone --------------------------------------------------------------------------------------
+
+
+def test_what_is_gone_is_left_out_where_that_may_be(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, store: Callable[..., None]
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    produce(admin, name, 1, numbers(0, 50))
+    produce(admin, name, 1, numbers(50, 100))
+    store(name, {0: 1000, 1: 7})
+    delete_records(zkconsumer_cluster, TopicPartition(name, 1), 50)
+    produce(admin, name, 0, numbers(0, 10))
+    one = query(name, failOnDataLoss="false", unavailable_timeout_ms=1000)
+    one.wait_for_records(60)
+    assert one.offsets.keys() == {(0, offset) for offset in range(10)} | {(1, offset) for offset in range(50, 100)}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_records_that_go_between_planning_and_reading_fail_the_batch_or_are_left_out(
+    fails: bool, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 50))
+    produce(admin, name, 0, numbers(50, 100))
+
+    def refuse(_batch: Any) -> None:
+        delete_records(zkconsumer_cluster, TopicPartition(name, 0), 50)
+        raise OSError("the sink is full")
+
+    first = query(name, on_batch=refuse, trigger=NOW)
+    with pytest.raises(Exception, match="the sink is full"):
+        first.finish()
+    again = query(name, trigger=NOW, failOnDataLoss=str(fails))
+    if fails:
+        text = f"[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] topic {name!r} partition 0: offset 0 of the range to 100"
+        with pytest.raises(Exception, match=re.escape(text)):
+            again.finish()
+    else:
+        again.finish()
+        assert again.offsets.keys() == {(0, offset) for offset in range(50, 100)}
+
+
+# ---- columns, batch reads, names -----------------------------------------------------------------------
+
+
+def test_columns_are_narrowed_and_ordered(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    one = query(name, trigger=NOW, columns="offset,value")
+    one.finish()
+    [seen] = one.batches
+    assert seen.table.column_names == ["offset", "value"]
+    assert seen.column("value") == numbers(0, 10)
+
+
+def test_a_batch_read_has_what_is_between_two_offsets(
+    zkconsumer_cluster: Cluster,
+    spark: Any,
+    topic: Topics,
+    options: Callable[..., dict[str, str]],
+    zk: KazooClient,
+    group: str,
+    store: Callable[..., None],
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        for second in range(10):
+            admin.produce(TopicPartition(name, number), batch(numbers(0, 5), timestamp_ms=1000 * second))
+    store(name, {0: 42})
+
+    def offsets(**settings: object) -> list[tuple[int, int]]:
+        frame = spark.read.format("zkconsumer").options(**options(name, **settings)).load()
+        return sorted((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
+
+    def spans(first: tuple[int, int], second: tuple[int, int]) -> list[tuple[int, int]]:
+        return [(0, offset) for offset in range(*first)] + [(1, offset) for offset in range(*second)]
+
+    assert offsets() == spans((0, 50), (0, 50))
+    assert offsets(startingOffsets="group", endingOffsets=json.dumps({name: {"1": 3}})) == spans((42, 50), (0, 3))
+    assert offsets(startingTimestamp=2000, endingTimestamp=4000) == spans((10, 20), (10, 20))
+    with pytest.raises(Exception, match="it would be read from offset 42 to 10"):
+        offsets(startingOffsets="group", endingOffsets=json.dumps({name: {"0": 10}}))
+    assert (members(zk, group), stored(zk, group, name)) == ([], {0: "42"})
+
+
+def test_a_stream_has_no_end_and_the_source_does_not_write(
+    spark: Any, query: Queries, topic: Topics, folder: Any
+) -> None:
+    with pytest.raises(Exception, match="option 'endingoffsets' is for batch reads"):
+        query(topic(), endingOffsets="latest").finish()
+    frame = spark.createDataFrame([(b"v",)], "value binary")
+    with pytest.raises(Exception, match=r"format\('zkconsumer'\) reads; to write to Kafka use format\('kafka'\)"):
+        frame.write.format("zkconsumer").mode("append").save()
+
+
+def test_a_load_that_never_pauses_is_read_whole_under_a_small_limit(
+    query: Queries, topic: Topics, load: Callable[..., Load]
+) -> None:
+    name = topic(partitions=4)
+    writing = load(name, 4)
+    one = query(name, maxOffsetsPerTrigger=300)
+    one.wait_for_records(1500)
+    end = writing.stop()
+    one.wait_for_records(end)
+    assert one.count == len(one.offsets) == end
+    assert max(batch.table.num_rows for batch in one.batches) <= 300
+
+
+def test_partitions_of_a_second_member_come_with_their_offsets(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, plain: Callable[..., Any], zk: KazooClient, group: str
+) -> None:
+    """An explicit start is for what the query has first; what another member leaves goes on where that one was."""
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 10))
+    other = plain(name, auto_commit_interval_ms=100)
+    wait_until_equal(lambda: stored(zk, group, name), {0: "10", 1: "10"})
+    one = query(name, startingOffsets="earliest")
+    one.wait_for_records(10)
+    assert wait_for(lambda: len(set(owners(zk, group, name).values())) == 2)
+    other.leave()
+    one.wait_for(lambda: one.state.get("owned") == 2, 30)
+    for number in range(2):
+        produce(admin, name, number, numbers(10, 15))
+    one.wait_for_records(20)
+    assert one.count == len(one.offsets) == 20

@@ -1,0 +1,112 @@
+"""Where a query begins: each mode, what it falls back to, and who wins after a restart."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from zkconsumer.broker.protocol import EARLIEST, LATEST
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.starts import Begin, Starts
+
+A0, A1, A2, B0 = (TopicPartition(*pair) for pair in (("a", 0), ("a", 1), ("a", 2), ("b", 0)))
+
+RESET = Begin("auto.offset.reset")
+
+
+def starts(**options: str) -> Starts:
+    given = {name.replace("_", "."): value for name, value in options.items()}
+    return Starts.parse(lambda name: given.pop(name, None))
+
+
+def first(decided: Starts, partition: TopicPartition, group: int = -1) -> Begin:
+    return decided.begin(partition, group, reached=None, fresh=True, new=False)
+
+
+# Numbers of Flink's testStartFromGroupOffsets and the like: commits 23, none and 43.
+
+
+def test_by_default_it_begins_with_the_groups_offsets_else_where_auto_offset_reset_says() -> None:
+    assert first(starts(), A0, 23) == Begin("group", 23)
+    assert first(starts(), A1) == RESET
+
+
+@pytest.mark.parametrize(("mode", "end"), [("earliest", EARLIEST), ("latest", LATEST), ("LATEST", LATEST)])
+def test_earliest_and_latest_look_at_nothing_else(mode: str, end: int) -> None:
+    decided = starts(startingOffsets=mode)
+    assert {first(decided, A0, group) for group in (23, -1)} == {Begin(mode.lower(), timestamp=end)}
+
+
+def test_offsets_are_taken_where_they_are_given_and_the_groups_elsewhere() -> None:
+    decided = starts(startingOffsets='{"a":{"0":19,"2":22}}')
+    assert first(decided, A0, 23) == Begin("offset", 19)
+    assert first(decided, A1, 31) == Begin("group", 31)
+    assert first(decided, A2, 43) == Begin("offset", 22)
+    assert first(decided, B0) == RESET
+
+
+def test_the_markers_of_spark_mean_the_ends() -> None:
+    decided = starts(startingOffsets='{"a":{"0":-1,"1":-2}}')
+    assert first(decided, A0, 5).timestamp == LATEST
+    assert first(decided, A1, 5).timestamp == EARLIEST
+
+
+def test_a_topic_and_an_expression_may_be_given_a_mode() -> None:
+    decided = starts(startingOffsets='{"a":"earliest","[ab]":"latest","b.*":"group"}')
+    assert first(decided, A0, 5).timestamp == EARLIEST, "the name itself goes before an expression"
+    assert first(decided, B0, 5).timestamp == LATEST, "the first expression that matches"
+
+
+def test_a_time_is_looked_up_and_goes_before_offsets() -> None:
+    decided = starts(startingTimestamp="1700000000000", startingOffsetsByTimestamp="{}", startingOffsets="earliest")
+    assert first(decided, A0, 5) == Begin("timestamp", timestamp=1_700_000_000_000)
+
+
+def test_times_of_partitions_go_before_offsets_and_fall_back_to_the_group() -> None:
+    decided = starts(
+        startingOffsetsByTimestamp='{"a":{"0":1000},"b":2000}',
+        startingOffsetsByTimestampStrategy="error",
+        startingOffsets="latest",
+    )
+    assert first(decided, A0, 5) == Begin("timestamp", timestamp=1000, strict=True)
+    assert first(decided, B0, 5) == Begin("timestamp", timestamp=2000, strict=True)
+    assert first(decided, A1, 5) == Begin("group", 5)
+
+
+@pytest.mark.parametrize("mode", ["group", "earliest", "latest", '{"a":{"0":7}}'])
+def test_what_is_gained_later_goes_on_where_the_group_is_and_what_is_new_begins_at_its_beginning(mode: str) -> None:
+    decided = starts(startingOffsets=mode)
+
+    def later(group: int, new: bool) -> Begin:
+        return decided.begin(A0, group, reached=None, fresh=False, new=new)
+
+    assert later(23, False) == later(23, True) == Begin("group", 23)
+    assert later(-1, True) == Begin("new partition", timestamp=EARLIEST)
+    assert later(-1, False) == RESET
+
+
+@pytest.mark.parametrize(
+    ("restart", "group", "reached", "expected"),
+    [
+        ("furthest", 10, 15, ("checkpoint", 15)),
+        ("furthest", 20, 15, ("group", 20)),
+        ("furthest", -1, 15, ("checkpoint", 15)),
+        ("checkpoint", 20, 15, ("checkpoint", 15)),
+        ("group", 10, 15, ("group", 10)),
+        ("group", -1, 15, ("checkpoint", 15)),
+    ],
+)
+def test_after_a_restart_the_option_says_who_wins(
+    restart: str, group: int, reached: int, expected: tuple[str, int]
+) -> None:
+    decided = starts(restart_from=restart, startingOffsets="latest")
+    assert decided.begin(A0, group, reached=reached, fresh=False, new=False) == Begin(*expected)
+
+
+@pytest.mark.parametrize(
+    "named", [{"a": {"0": 0}}, {"a": {"0": 2**62}}, {"a": "latest"}, {"a": {}}, {}], ids=lambda value: json.dumps(value)
+)
+def test_every_offset_that_can_be_is_taken(named: dict[str, Any]) -> None:
+    assert first(starts(startingOffsets=json.dumps(named)), A0).source in ("offset", "latest", "auto.offset.reset")

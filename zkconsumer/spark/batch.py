@@ -1,0 +1,125 @@
+"""``spark.read.format("zkconsumer")``: all records between two offsets of each partition, read once.
+
+Source: Spark 4.2 KafkaRelation, KafkaBatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from zkconsumer.broker import protocol
+from zkconsumer.broker.security import Security
+from zkconsumer.cluster import LogOffsets
+from zkconsumer.errors import ConfigurationError, RetriableError
+from zkconsumer.fetcher.thread import RESET
+from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.listener import Claim
+from zkconsumer.spark.lone import LoneReader
+from zkconsumer.spark.loss import start_is_gone
+from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.ranges import FetchTask, Ranges
+from zkconsumer.spark.reader import read
+from zkconsumer.spark.starts import Starts, resolve
+from zkconsumer.spark.tasks import tasks
+
+
+class ZkConsumerBatchReader(DataSourceReader):
+    """Plans one batch, in a process of Spark's; nothing of the group but its offsets is looked at."""
+
+    def __init__(self, options: Mapping[str, str], cores: int) -> None:
+        self._options = dict(options)
+        self._cores = cores
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the tasks.
+
+        Raises:
+            ConfigurationError: the end of a partition is before its start.
+            DataLossError: a log begins behind the start that was asked for.
+        """
+        options = SourceOptions.parse(self._options, batch=True)
+        config = options.consumer
+        assert config.client_id is not None
+        found = _Found()
+        reader = LoneReader(config, options.subscription, found, offsets=options.has_zookeeper)
+        reader.start()
+        logs = LogOffsets(
+            reader.cluster.brokers,
+            config.client_id,
+            timeout=config.socket_timeout_ms / 1000,
+            read_committed=config.read_committed,
+            security=Security.of(config),
+        )
+        try:
+            ranges = _patiently(options.unavailable_timeout)(_ranges, options, found.claims, logs)
+            return list(tasks(options, ranges, logs.find_leaders(ranges), reader.cluster.brokers(), self._cores))
+        finally:
+            logs.close()
+            reader.close()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield Arrow record batches."""
+        assert isinstance(partition, FetchTask)
+        return read(partition)
+
+
+def _ranges(options: SourceOptions, claims: Mapping[TopicPartition, Claim], logs: LogOffsets) -> Ranges:
+    """Return from where to where each partition is read."""
+    reset = RESET[options.consumer.auto_offset_reset]
+
+    def offsets(where: Starts) -> dict[TopicPartition, int]:
+        wanted = {p: where.begin(p, c.offset, reached=None, fresh=True, new=False) for p, c in claims.items()}
+        return resolve(wanted, logs, reset)
+
+    starts, untils = offsets(options.starts), offsets(options.ends)
+    firsts, ends = logs.offsets(claims, protocol.EARLIEST), logs.offsets(claims, protocol.LATEST)
+    ranges: Ranges = {}
+    for partition in sorted(claims):
+        start, until = starts[partition], untils[partition]
+        if until < start:
+            raise ConfigurationError(
+                f"[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] topic {partition.topic!r} partition "
+                f"{partition.partition}: it would be read from offset {start} to {until}"
+            )
+        if start < firsts[partition] and start < until and options.fails_on_data_loss:
+            raise start_is_gone(partition, start, firsts[partition], "Or begin later.")
+        ranges[partition] = (max(start, firsts[partition]), min(until, ends[partition]))
+    return ranges
+
+
+def _patiently(seconds: float) -> Retrying:
+    return Retrying(
+        retry=retry_if_exception_type(RetriableError),
+        wait=wait_fixed(0.1),
+        stop=stop_after_delay(seconds),
+        reraise=True,
+    )
+
+
+class _Found:
+    """Takes note of the partitions that there are."""
+
+    release_timeout = 0.0
+
+    def __init__(self) -> None:
+        self.claims: dict[TopicPartition, Claim] = {}
+
+    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        self.claims.update(claims)
+
+    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
+        del partitions, final
+        return {}
+
+    def lose(self) -> None:
+        pass
+
+    def consumed(self) -> Mapping[TopicPartition, int]:
+        return {}
+
+    def fail(self, error: BaseException) -> None:
+        raise error

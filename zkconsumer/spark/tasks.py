@@ -1,0 +1,46 @@
+"""What the tasks of a batch are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from zkconsumer.fetcher.thread import FetchSettings
+from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.ranges import FetchTask, Ranges, split_ranges
+
+
+def tasks(
+    options: SourceOptions,
+    ranges: Ranges,
+    leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
+    brokers: Sequence[Endpoint],
+    cores: int,
+) -> Iterator[FetchTask]:
+    """Yield what each Spark task fetches of some ranges.
+
+    Args:
+        leaders: as far as they are known.
+        brokers: who may be asked for others.
+    """
+    config = options.consumer
+    settings = FetchSettings.of(config)
+    for group in split_ranges(
+        ranges,
+        leaders,
+        num_fetchers=config.num_consumer_fetchers,
+        cores=cores,
+        at_least=options.min_partitions,
+        at_most=options.max_records_per_partition,
+    ):
+        yield FetchTask(
+            ranges=group,
+            leaders={partition: leaders[partition] for partition in group if partition in leaders},
+            brokers=tuple(brokers),
+            settings=settings,
+            chunks=config.queued_max_message_chunks,
+            columns=options.columns,
+            check_crcs=config.check_crcs,
+            fails_on_data_loss=options.fails_on_data_loss,
+            patience=options.unavailable_timeout,
+        )
