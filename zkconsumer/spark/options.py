@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Mapping
@@ -129,6 +130,11 @@ class SourceOptions:
     def schema(self) -> str:
         """The columns as Spark's DDL has them."""
         return ", ".join(f"{name} {COLUMNS[name]}" for name in self.columns)
+
+    def for_consumer(self, consumer: ConsumerConfig, topics: Mapping[str, int]) -> SourceOptions:
+        """Return these options for a consumer that is set up already, with thread ids by topic."""
+        subscription = Subscription(topics=tuple(topics), threads=dict(topics))
+        return dataclasses.replace(self, subscription=subscription, consumer=consumer)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, batch: bool = False) -> SourceOptions:

@@ -7,8 +7,8 @@ Source: Spark 4.2 ConsumerStrategy for ``subscribe``, ``subscribePattern`` and `
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from zkconsumer.cluster import Cluster
 from zkconsumer.errors import ConfigurationError
@@ -22,11 +22,15 @@ NAMES = ("subscribe", "subscribePattern", "assign", "whitelist", "blacklist")
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What was asked for; one of the three is set."""
+    """What was asked for; one of the first three is set.
+
+    ``threads`` says how many thread ids a topic has, where that differs.
+    """
 
     topics: tuple[str, ...] = ()
     filter: TopicFilter | None = None
     assigned: tuple[TopicPartition, ...] = ()
+    threads: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, take: Callable[[str], str | None]) -> Subscription:
@@ -59,7 +63,7 @@ class Subscription:
         """Return how a member of a group says it."""
         if self.filter is not None:
             return Registration({self.filter.regex: streams}, self.filter.pattern)
-        return Registration.static(dict.fromkeys(self.topics, streams))
+        return Registration.static({topic: self.threads.get(topic, streams) for topic in self.topics})
 
     def wants(self, topic: str, exclude_internal: bool) -> bool:
         """Whether a topic, or a part of it, is to be read."""

@@ -1,0 +1,259 @@
+"""``KafkaUtils`` as in pyspark 2.4: its upstream tests, and what its users rely on beyond them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from pyspark.streaming import StreamingContext
+from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.spark.kafka_utils import (
+    Broker,
+    KafkaMessageAndMetadata,
+    KafkaUtils,
+    OffsetRange,
+    TopicAndPartition,
+    utf8_decoder,
+)
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore::FutureWarning")]
+
+Cluster = DevCluster | ExistingCluster
+Topics = Callable[..., str]
+
+#: What the upstream tests send: a three times, b five times, c ten times.
+LETTERS = [b"a"] * 3 + [b"b"] * 5 + [b"c"] * 10
+
+
+@pytest.fixture
+def ssc(spark: Any) -> Iterator[StreamingContext]:
+    """A streaming context of half-second batches."""
+    context = StreamingContext(spark.sparkContext, 0.5)
+    yield context
+    context.stop(stopSparkContext=False)
+
+
+@pytest.fixture
+def params(zkconsumer_cluster: Cluster) -> dict[str, str]:
+    return {"metadata.broker.list": zkconsumer_cluster.bootstrap_servers, "auto.offset.reset": "smallest"}
+
+
+@pytest.fixture
+def letters(zkconsumer_cluster: Cluster, topic: Topics) -> str:
+    """A topic with the upstream tests' records."""
+    name = topic()
+    produce(zkconsumer_cluster.admin, name, 0, LETTERS)
+    return name
+
+
+def collected(stream: Any) -> list[Any]:
+    """Return a list that grows by the elements of each batch."""
+    found: list[Any] = []
+    stream.foreachRDD(lambda _time, rdd: found.extend(rdd.collect()))
+    return found
+
+
+def pairs(count: int = 18) -> list[tuple[None, str]]:
+    return [(None, value.decode()) for value in LETTERS[:count]]
+
+
+# ---- the upstream tests --------------------------------------------------------------------------------
+
+
+def test_kafka_stream(ssc: StreamingContext, letters: str, zkconsumer_cluster: Cluster, group: str) -> None:
+    stream = KafkaUtils.createStream(
+        ssc, zkconsumer_cluster.zookeeper_connect, group, {letters: 1}, {"auto.offset.reset": "smallest"}
+    )
+    found = collected(stream)
+    ssc.start()
+    wait_until_equal(lambda: found, pairs(), 30)
+
+
+def test_kafka_direct_stream(ssc: StreamingContext, letters: str, params: dict[str, str]) -> None:
+    found = collected(KafkaUtils.createDirectStream(ssc, [letters], params))
+    ssc.start()
+    wait_until_equal(lambda: found, pairs(), 30)
+
+
+def test_kafka_direct_stream_from_offset(ssc: StreamingContext, letters: str, params: dict[str, str]) -> None:
+    stream = KafkaUtils.createDirectStream(ssc, [letters], params, {TopicAndPartition(letters, 0): 16})
+    found = collected(stream)
+    ssc.start()
+    wait_until_equal(lambda: found, pairs()[16:], 30)
+
+
+def test_kafka_rdd(spark: Any, letters: str, params: dict[str, str]) -> None:
+    rdd = KafkaUtils.createRDD(spark.sparkContext, params, [OffsetRange(letters, 0, 0, 18)])
+    assert rdd.collect() == pairs()
+
+
+def test_kafka_rdd_with_leaders(spark: Any, letters: str, params: dict[str, str]) -> None:
+    host, _, port = params["metadata.broker.list"].split(",")[0].rpartition(":")
+    leaders = {TopicAndPartition(letters, 0): Broker(host, int(port))}  # it may be another one; that is found out
+    rdd = KafkaUtils.createRDD(spark.sparkContext, params, [OffsetRange(letters, 0, 0, 18)], leaders)
+    assert rdd.collect() == pairs()
+
+
+def test_kafka_rdd_get_offset_ranges(spark: Any, letters: str, params: dict[str, str]) -> None:
+    ranges = [OffsetRange(letters, 0, 0, 3), OffsetRange(letters, 0, 3, 8)]
+    rdd = KafkaUtils.createRDD(spark.sparkContext, params, ranges)
+    assert rdd.offsetRanges() == ranges
+    assert rdd.glom().map(len).collect() == [3, 5]
+
+
+def test_kafka_direct_stream_foreach_get_offset_ranges(
+    ssc: StreamingContext, letters: str, params: dict[str, str]
+) -> None:
+    found: list[OffsetRange] = []
+    stream = KafkaUtils.createDirectStream(ssc, [letters], params)
+    stream.foreachRDD(lambda _time, rdd: found.extend(rdd.offsetRanges()))
+    ssc.start()
+    wait_for(lambda: found, 30)
+    assert found[0] == OffsetRange(letters, 0, 0, 18)
+
+
+def test_kafka_direct_stream_transform_get_offset_ranges(
+    ssc: StreamingContext, letters: str, params: dict[str, str]
+) -> None:
+    found: list[OffsetRange] = []
+
+    def take_note(rdd: Any) -> Any:
+        found.extend(rdd.offsetRanges())
+        return rdd
+
+    stream = KafkaUtils.createDirectStream(ssc, [letters], params)
+    elements = collected(stream.transform(take_note).map(lambda pair: pair[1]).transform(lambda rdd: rdd.filter(bool)))
+    ssc.start()
+    wait_until_equal(lambda: elements, [value for _, value in pairs()], 30)
+    assert found[0] == OffsetRange(letters, 0, 0, 18)
+
+
+def test_topic_and_partition_equality() -> None:
+    same, other = TopicAndPartition("a", 1), TopicAndPartition("a", 2)
+    assert same == TopicAndPartition("a", 1)
+    assert same != other
+    assert hash(same) == hash(TopicAndPartition("a", 1))
+
+
+def test_kafka_rdd_message_handler(spark: Any, letters: str, params: dict[str, str]) -> None:
+    rdd = KafkaUtils.createRDD(
+        spark.sparkContext,
+        params,
+        [OffsetRange(letters, 0, 2, 4)],
+        messageHandler=lambda m: (m.topic, m.partition, m.offset, m.key, m.message),
+    )
+    assert rdd.collect() == [(letters, 0, 2, None, "a"), (letters, 0, 3, None, "b")]
+
+
+def test_kafka_direct_stream_message_handler(ssc: StreamingContext, letters: str, params: dict[str, str]) -> None:
+    stream = KafkaUtils.createDirectStream(ssc, [letters], params, messageHandler=lambda m: (m.offset, m.message))
+    found = collected(stream)
+    ssc.start()
+    wait_until_equal(lambda: found, [(offset, value) for offset, (_, value) in enumerate(pairs())], 30)
+
+
+# ---- what users rely on --------------------------------------------------------------------------------
+
+
+def test_a_stream_is_a_member_of_its_group_with_its_threads_and_stores_what_is_done(
+    ssc: StreamingContext, zkconsumer_cluster: Cluster, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=4), zkconsumer_cluster.admin
+    for number in range(4):
+        produce(admin, name, number, numbers(0, 10))
+    given = {"auto.offset.reset": "smallest"}
+    stream = KafkaUtils.createStream(ssc, zkconsumer_cluster.zookeeper_connect, group, {name: 2}, given)
+    assert given["group.id"] == group, "as in the original, the arguments are put into what was given"
+    found = collected(stream)
+    ssc.start()
+    wait_for(lambda: len(found) == 40, 30)
+    assert len(set(owners(zk, group, name).values())) == 2
+    wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(4), "10"))
+    ssc.stop(stopSparkContext=False)
+    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
+
+
+def test_two_children_of_a_stream_see_all_of_it(
+    ssc: StreamingContext, letters: str, zkconsumer_cluster: Cluster, group: str
+) -> None:
+    stream = KafkaUtils.createStream(
+        ssc, zkconsumer_cluster.zookeeper_connect, group, {letters: 1}, {"auto.offset.reset": "smallest"}
+    )
+    first, second = collected(stream.map(lambda pair: pair[1])), collected(stream.window(1.0, 0.5).count())
+    ssc.start()
+    wait_until_equal(lambda: first, [value for _, value in pairs()], 30)
+    wait_for(lambda: 18 in second, 30)
+
+
+def test_a_batch_that_fails_is_not_stored(
+    ssc: StreamingContext, letters: str, zkconsumer_cluster: Cluster, group: str, zk: KazooClient
+) -> None:
+    stream = KafkaUtils.createStream(
+        ssc, zkconsumer_cluster.zookeeper_connect, group, {letters: 1}, {"auto.offset.reset": "smallest"}
+    )
+    tried: list[int] = []
+
+    def refuse(rdd: Any) -> None:
+        tried.append(rdd.count())
+        raise OSError("the sink is full")
+
+    stream.foreachRDD(refuse)
+    ssc.start()
+    with pytest.raises(Exception, match="the sink is full"):
+        ssc.awaitTermination(30)
+    wait_for(lambda: len(tried) > 3, 30)
+    assert stored(zk, group, letters) == {0: "0"}
+
+
+def test_rates_are_limited(spark: Any, topic: Topics, params: dict[str, str], zkconsumer_cluster: Cluster) -> None:
+    name = topic()
+    produce(zkconsumer_cluster.admin, name, 0, numbers(0, 100))
+    conf = spark.sparkContext._jsc.sc().conf()
+    conf.set("spark.streaming.kafka.maxRatePerPartition", "20")
+    context = StreamingContext(spark.sparkContext, 0.5)
+    try:
+        sizes: list[int] = []
+        KafkaUtils.createDirectStream(context, [name], params).foreachRDD(lambda rdd: sizes.append(rdd.count()))
+        context.start()
+        wait_for(lambda: sum(sizes) >= 50, 30)
+        assert max(sizes) == 10
+    finally:
+        context.stop(stopSparkContext=False)
+        conf.remove("spark.streaming.kafka.maxRatePerPartition")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda ssc: KafkaUtils.createStream(ssc, "z", "g", ["t"]), "topics should be dict"),
+        (lambda ssc: KafkaUtils.createStream(ssc, "z", "g", {"t": 1}, ["x"]), "kafkaParams should be dict"),
+        (lambda ssc: KafkaUtils.createDirectStream(ssc, "t", {}), "topics should be list"),
+        (lambda ssc: KafkaUtils.createDirectStream(ssc, ["t"], {}), "Must specify metadata.broker.list or"),
+        (lambda ssc: KafkaUtils.createRDD(ssc.sparkContext, {}, "r"), "offsetRanges should be list"),
+        (
+            lambda ssc: KafkaUtils.createDirectStream(ssc, ["t"], {}, {TopicAndPartition("u", 0): 1}),
+            "The specified topics: t do not equal to the topic from offsets: u",
+        ),
+    ],
+)
+def test_wrong_arguments_are_told_in_the_originals_words(ssc: StreamingContext, call: Any, said: str) -> None:
+    with pytest.raises(Exception, match=said):
+        call(ssc)
+
+
+def test_ranges_that_the_log_does_not_have_are_refused(spark: Any, letters: str, params: dict[str, str]) -> None:
+    for start, until, said in ((5, 4, "Beginning offset 5 is after"), (0, 19, "Offsets not available on leader")):
+        with pytest.raises(Exception, match=said):
+            KafkaUtils.createRDD(spark.sparkContext, params, [OffsetRange(letters, 0, start, until)])
+
+
+def test_what_is_printed_and_pickled_is_as_in_the_original() -> None:
+    assert str(OffsetRange("t", 0, 0, 6)) == "OffsetRange(topic: t, partition: 0, range: [0 -> 6]"
+    message = pickle.loads(pickle.dumps(KafkaMessageAndMetadata("t", 0, 7, None, b"v")))
+    assert (message.topic, message.offset, message.key, message.message) == ("t", 7, None, "v")
+    assert utf8_decoder(None) is None

@@ -1,0 +1,378 @@
+"""What a DStream of ``kafka_utils`` reads in each batch, and what it remembers of that.
+
+A batch of Spark Streaming is a time and an RDD. A source decides once, at the first call for a time, which ranges of
+offsets that RDD has, and keeps them in a ledger. The ledger travels with the function that Spark writes into its
+checkpoint, so that a batch which is run again after a crash has the same ranges; connections do not travel.
+
+Source: Spark 2.4 DirectKafkaInputDStream, KafkaReceiver, ReliableKafkaReceiver for what users expect.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from pyspark.streaming import StreamingContext, StreamingListener
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from zkconsumer.broker import protocol
+from zkconsumer.broker.security import Security
+from zkconsumer.cluster import BootstrapCluster, LogOffsets, parse_bootstrap
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.errors import ConfigurationError, RetriableError, ZkConsumerError
+from zkconsumer.fetcher.thread import FetchSettings
+from zkconsumer.log import get_logger
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.admission import fair_shares
+from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.planner import Planner
+from zkconsumer.spark.ranges import INITIAL, FetchTask, Ranges, from_offset, total
+from zkconsumer.spark.reader import read
+from zkconsumer.spark.tasks import tasks as tasks_of
+
+#: Batches that a ledger remembers: a checkpoint may ask again for any that it has not seen done.
+_REMEMBERED = 1000
+
+#: Values of the records, as a batch of them has them.
+COLUMNS = ("key", "value", "topic", "partition", "offset")
+
+Record = tuple[bytes | None, bytes | None, str, int, int]
+
+
+class Source(Protocol):
+    """Decides what batches have; used by the thread in which Spark makes batches."""
+
+    def ranges_at(self, milliseconds: int) -> Ranges:
+        """Return the ranges of the batch of that time, always the same."""
+
+    def tasks(self, ranges: Ranges) -> list[FetchTask]:
+        """Return what the tasks of such a batch are told."""
+
+
+def fetch(tasks: Iterator[FetchTask]) -> Iterator[Record]:  # in the executors
+    """Yield the records of tasks."""
+    for task in tasks:
+        for batch in read(task):
+            yield from zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)
+
+
+class Ledger:
+    """The ranges of the batches so far, by their times in milliseconds."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[int, Any] = OrderedDict()
+
+    def __contains__(self, milliseconds: int) -> bool:
+        return milliseconds in self._entries
+
+    def __getitem__(self, milliseconds: int) -> Any:
+        return self._entries[milliseconds]
+
+    def add(self, milliseconds: int, entry: Any) -> None:
+        """Remember one more."""
+        self._entries[milliseconds] = entry
+        while len(self._entries) > _REMEMBERED:
+            self._entries.popitem(last=False)
+
+
+class DirectSource:
+    """All partitions of some topics, as they were at the start; without a group and without ZooKeeper.
+
+    Args:
+        positions: where to begin; None for where ``auto.offset.reset`` says.
+    """
+
+    def __init__(
+        self, params: Mapping[str, str], topics: list[str], positions: Mapping[TopicPartition, int] | None
+    ) -> None:
+        self.key = uuid.uuid4().hex
+        self._params = dict(params)
+        self._ledger = Ledger()
+        client = _clients.direct(self.key, params)
+        if positions is None:
+            reset = str(params.get("auto.offset.reset", "largest")).lower()
+            where = protocol.EARLIEST if reset in ("smallest", "earliest") else protocol.LATEST
+            positions = client.logs.offsets(client.partitions(topics), where)
+        self._positions = dict(positions)
+
+    def ranges_at(self, milliseconds: int) -> Ranges:
+        """See ``Source``."""
+        if milliseconds not in self._ledger:
+            client = _clients.direct(self.key, self._params)
+            ends = _patiently(lambda: client.logs.offsets(self._positions, protocol.LATEST))
+            waiting = {p: max(0, ends[p] - position) for p, position in self._positions.items()}
+            shares = _Rates.of(self.key).direct(waiting)
+            ranges = {p: (position, position + shares.get(p, 0)) for p, position in self._positions.items()}
+            self._positions = {p: until for p, (_, until) in ranges.items()}
+            self._ledger.add(milliseconds, ranges)
+        ranges = self._ledger[milliseconds]
+        assert isinstance(ranges, dict)
+        return ranges
+
+    def tasks(self, ranges: Ranges) -> list[FetchTask]:
+        """See ``Source``; one for each partition, also where it has nothing."""
+        return _clients.direct(self.key, self._params).tasks(ranges)
+
+
+class GroupSource:
+    """The share of a member of a ZooKeeper-coordinated group."""
+
+    def __init__(self, config: ConsumerConfig, topics: Mapping[str, int]) -> None:
+        self.key = uuid.uuid4().hex
+        self._config = config
+        self._topics = dict(topics)
+        self._ledger = Ledger()
+        self._last: dict[str, Any] = INITIAL
+
+    def ranges_at(self, milliseconds: int) -> Ranges:
+        """See ``Source``."""
+        if milliseconds not in self._ledger:
+            planner = self._planner()
+            end = planner.plan(self._last, _Rates.of(self.key).group())
+            self._ledger.add(milliseconds, None if end is self._last else end)
+            self._last = end
+        end = self._ledger[milliseconds]
+        return from_offset(end) if end is not None else {}
+
+    def tasks(self, ranges: Ranges) -> list[FetchTask]:
+        """See ``Source``."""
+        planner = self._planner()
+        return list(tasks_of(self._options(), ranges, planner.find_leaders(ranges), planner.brokers(), 2))
+
+    def done(self, milliseconds: int) -> None:
+        """Store the group's offsets of a batch whose jobs have succeeded."""
+        if milliseconds in self._ledger and (end := self._ledger[milliseconds]) is not None:
+            self._planner().acknowledge(end)
+
+    def _options(self) -> SourceOptions:
+        options = SourceOptions.parse(
+            {"zookeeper.connect": "none", "group.id": "none", "subscribe": ",".join(self._topics)}
+        )
+        return options.for_consumer(self._config, self._topics)
+
+    def _planner(self) -> Planner:
+        return _clients.group(self.key, self._options, self._last)
+
+
+class _Direct:
+    """Connections to brokers."""
+
+    def __init__(self, params: Mapping[str, str]) -> None:
+        named = params.get("metadata.broker.list") or params.get("bootstrap.servers")
+        if not named:
+            raise ConfigurationError("Must specify metadata.broker.list or bootstrap.servers")
+        self.options = SourceOptions.parse(
+            {"bootstrap.servers": named, "membership": "none", "subscribe": "none"}
+        ).for_consumer(consumer_config({**params, "bootstrap.servers": named}), {})
+        config = self.options.consumer
+        assert config.client_id is not None
+        timeout, security = config.socket_timeout_ms / 1000, Security.of(config)
+        self.cluster = BootstrapCluster(parse_bootstrap(named), config.client_id, timeout=timeout, security=security)
+        self.logs = LogOffsets(self.cluster.brokers, config.client_id, timeout=timeout, security=security)
+
+    def partitions(self, topics: list[str]) -> list[TopicPartition]:
+        found = self.cluster.partitions(topics)
+        if missing := sorted(set(topics) - found.keys()):
+            raise ConfigurationError(f"topic {missing[0]!r} does not exist")
+        return [TopicPartition(topic, number) for topic in sorted(found) for number in found[topic]]
+
+    def tasks(self, ranges: Ranges) -> list[FetchTask]:
+        leaders, config = self.logs.find_leaders(ranges), self.options.consumer
+        return [
+            FetchTask(
+                ranges={partition: span},
+                leaders={partition: leaders[partition]} if partition in leaders else {},
+                brokers=tuple(self.cluster.brokers()),
+                settings=FetchSettings.of(config),
+                chunks=config.queued_max_message_chunks,
+                columns=COLUMNS,
+                check_crcs=config.check_crcs,
+                fails_on_data_loss=True,
+                patience=self.options.unavailable_timeout,
+            )
+            for partition, span in ranges.items()
+        ]
+
+    def close(self) -> None:
+        self.logs.close()
+        self.cluster.close()
+
+
+class _Clients:
+    """The connections of this process, by the source that they are for; made at need, also after a recovery."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[str, _Direct | Planner] = {}
+
+    def direct(self, key: str, params: Mapping[str, str]) -> _Direct:
+        with self._lock:
+            found = self._open.get(key)
+            if found is None:
+                found = self._open[key] = _Direct(params)
+        assert isinstance(found, _Direct)
+        return found
+
+    def group(self, key: str, options: Any, seen: Mapping[str, Any]) -> Planner:
+        with self._lock:
+            found = self._open.get(key)
+            if found is None:
+                found = Planner(options(), seen)
+                found.start()
+                self._open[key] = found
+        assert isinstance(found, Planner)
+        return found
+
+    def close(self, key: str) -> None:
+        with self._lock:
+            found = self._open.pop(key, None)
+        if found is not None:
+            found.close()
+
+
+_clients = _Clients()
+
+
+def consumer_config(params: Mapping[str, Any]) -> ConsumerConfig:
+    """Return the settings among ``kafkaParams``, which may have others too."""
+    known = {key: value for key, value in params.items() if key != "metadata.broker.list"}
+    if str(known.get("auto.offset.reset", "")).lower() in ("earliest", "latest"):
+        known["auto.offset.reset"] = {"earliest": "smallest"}.get(known["auto.offset.reset"].lower(), "largest")
+    return ConsumerConfig.from_dict({"zookeeper.connect": "none", "group.id": "kafka-utils", **known})
+
+
+def _patiently(work: Any, seconds: float = 60.0) -> Any:
+    """Try again what fails for a moment, since an error here ends the whole application."""
+
+    return Retrying(
+        retry=retry_if_exception_type(RetriableError),
+        wait=wait_fixed(0.2),
+        stop=stop_after_delay(seconds),
+        reraise=True,
+    )(work)
+
+
+class _Rates:
+    """The limits of a source: those of the configuration, and what back-pressure makes of them.
+
+    Source: Spark 2.4 RateController, DirectKafkaInputDStream.maxMessagesPerPartition.
+    """
+
+    _by_key: dict[str, _Rates] = {}
+
+    def __init__(self, ssc: StreamingContext, *, direct: bool) -> None:
+        conf = ssc.sparkContext.getConf()
+        self._seconds = float(ssc._jssc.ssc().graph().batchDuration().milliseconds()) / 1000
+        name = "spark.streaming.kafka.maxRatePerPartition" if direct else "spark.streaming.receiver.maxRate"
+        self._most = float(conf.get(name, "0") or 0)
+        self._rate = float(conf.get("spark.streaming.backpressure.initialRate", "0") or 0)
+        self._estimator: Any = None
+        if conf.get("spark.streaming.backpressure.enabled", "false").lower() == "true":
+            jvm = ssc.sparkContext._jvm
+            assert jvm is not None
+            jconf = ssc.sparkContext._jsc.sc().conf()
+            duration = jvm.org.apache.spark.streaming.Duration(int(self._seconds * 1000))
+            self._estimator = jvm.org.apache.spark.streaming.scheduler.rate.RateEstimator.create(jconf, duration)
+        else:
+            self._rate = 0.0
+
+    @classmethod
+    def of(cls, key: str) -> _Rates:
+        return cls._by_key[key]
+
+    @classmethod
+    def begin(cls, key: str, ssc: StreamingContext, *, direct: bool) -> None:
+        if key not in cls._by_key:
+            cls._by_key[key] = cls(ssc, direct=direct)
+
+    def group(self) -> int | None:
+        limits = [rate for rate in (self._most, self._rate) if rate > 0]
+        return max(1, int(min(limits) * self._seconds)) if limits else None
+
+    def direct(self, waiting: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        shares = dict(waiting)
+        if self._rate > 0:
+            shares = fair_shares(waiting, max(1, int(self._rate * self._seconds)))
+        if self._most > 0:
+            most = max(1, int(self._most * self._seconds))
+            shares = {partition: min(share, most) for partition, share in shares.items()}
+        return shares
+
+    def completed(self, milliseconds: int, records: int, processing: int, scheduling: int) -> None:
+        if self._estimator is None:
+            return
+        found = self._estimator.compute(milliseconds + processing, records, processing, scheduling)
+        if found.isDefined():
+            self._rate = float(found.get())
+
+
+class Follower(StreamingListener):
+    """Learns when batches are done; ends with the streaming context.
+
+    Spark tells nobody in Python that a context was stopped, so its state is looked at.
+    """
+
+    class Java:
+        """What py4j wants to know."""
+
+        implements = ["org.apache.spark.streaming.api.java.PythonStreamingListener"]
+
+    def __init__(self, ssc: StreamingContext, source: DirectSource | GroupSource) -> None:
+        super().__init__()
+        self._ssc, self._source = ssc, source
+        self._log = get_logger("zkconsumer.spark")
+        self._failed = False
+        self._ended = threading.Event()
+        threading.Thread(target=self._watch, name="zkconsumer-dstream-watch", daemon=True).start()
+
+    def onBatchCompleted(self, batchCompleted: Any) -> None:
+        """Acknowledge a batch, and let back-pressure know how long it took."""
+        info = batchCompleted.batchInfo()
+        at = int(info.batchTime().milliseconds())
+        if any(found.failureReason().isDefined() for found in _values(info.outputOperationInfos())):
+            self._failed = True  # what comes after it must not be stored either, or it would be left out
+            self._log.error("batch_failed", time=at, remedy="no offsets are stored from here on; start again")
+        if self._failed:
+            return
+        try:
+            if isinstance(self._source, GroupSource):
+                self._source.done(at)
+            records = total(self._source.ranges_at(at))
+            delays = info.processingDelay(), info.schedulingDelay()
+            if records and all(delay is not None for delay in delays):
+                _Rates.of(self._source.key).completed(at, records, *map(int, delays))
+        except ZkConsumerError as error:
+            self._log.warning("batch_not_acknowledged", time=at, error=str(error))
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.5):
+            try:
+                stopped = str(self._ssc._jssc.getState().toString()) == "STOPPED"
+            except Exception:  # its JVM has ended
+                stopped = True
+            if stopped:
+                _clients.close(self._source.key)
+                self._ended.set()
+
+
+def _values(java_map: Any) -> Iterator[Any]:
+    found = java_map.values().iterator()
+    while found.hasNext():
+        yield found.next()
+
+
+_followed: set[str] = set()
+
+
+def follow(source: DirectSource | GroupSource) -> None:
+    """Begin to follow the batches of a source, once in each process; called when its first batch is made."""
+    if source.key in _followed:
+        return
+    ssc = StreamingContext._activeContext
+    assert ssc is not None
+    _followed.add(source.key)
+    _Rates.begin(source.key, ssc, direct=isinstance(source, DirectSource))
+    ssc.addStreamingListener(Follower(ssc, source))
