@@ -126,7 +126,7 @@ class Starts:
             at = self.timestamp if wanted is None else int(wanted)
             assert at is not None
             return Begin("timestamp", timestamp=at, strict=self.strict)
-        mode = self.mode if wanted is None and not self.named else wanted
+        mode = self.mode if wanted is None else wanted
         if mode in _ENDS:
             return Begin(str(mode), timestamp=_ENDS[mode])
         if isinstance(mode, int):
