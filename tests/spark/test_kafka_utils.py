@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -257,3 +263,102 @@ def test_what_is_printed_and_pickled_is_as_in_the_original() -> None:
     message = pickle.loads(pickle.dumps(KafkaMessageAndMetadata("t", 0, 7, None, b"v")))
     assert (message.topic, message.offset, message.key, message.message) == ("t", 7, None, "v")
     assert utf8_decoder(None) is None
+
+
+def test_back_pressure_slows_a_stream_down_whose_batches_take_long(
+    spark: Any, topic: Topics, zkconsumer_cluster: Cluster, group: str
+) -> None:
+    name = topic()
+    for _ in range(10):
+        produce(zkconsumer_cluster.admin, name, 0, numbers(0, 1000))
+    settings = {"spark.streaming.backpressure.enabled": "true", "spark.streaming.backpressure.initialRate": "2000"}
+    conf = spark.sparkContext._jsc.sc().conf()
+    for key, value in settings.items():
+        conf.set(key, value)
+    context = StreamingContext(spark.sparkContext, 0.5)
+    try:
+        sizes: list[int] = []
+
+        def slowly(rdd: Any) -> None:
+            sizes.append(rdd.count())
+            time.sleep(1)
+
+        KafkaUtils.createStream(
+            context, zkconsumer_cluster.zookeeper_connect, group, {name: 1}, {"auto.offset.reset": "smallest"}
+        ).foreachRDD(slowly)
+        context.start()
+        wait_for(lambda: any(0 < size < 900 for size in sizes), 40)
+        assert next(size for size in sizes if size) == 1000, "half a second of the initial rate"
+    finally:
+        context.stop(stopSparkContext=False)
+        for key in settings:
+            conf.remove(key)
+
+
+def test_a_recovered_context_reads_on_where_its_checkpoint_is(
+    tmp_path: Path, topic: Topics, group: str, params: dict[str, str], zkconsumer_cluster: Cluster
+) -> None:
+    """A driver is killed under load; the next one misses nothing, and a batch that is run again is the same."""
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    settings = {
+        "folder": str(tmp_path),
+        "zookeeper": zkconsumer_cluster.zookeeper_connect,
+        "brokers": params["metadata.broker.list"],
+        "group": group,
+        "topic": name,
+    }
+    script, seen = Path(__file__).with_name("dstream_driver.py"), tmp_path / "seen"
+    drivers: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        with (tmp_path / "log").open("ab") as log:
+            command = [sys.executable, str(script), json.dumps(settings)]
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+            drivers.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+
+    def batches() -> list[tuple[str, int, list[list[int]]]]:
+        lines = seen.read_text().splitlines() if seen.exists() else []
+        return [(kind, at, ranges) for kind, at, _, ranges in map(json.loads, lines)]
+
+    def read(kind: str) -> set[tuple[int, int]]:
+        return {
+            (partition, offset)
+            for its_kind, _, ranges in batches()
+            if its_kind == kind
+            for partition, start, until in ranges
+            for offset in range(start, until)
+        }
+
+    def write(first: int, end: int) -> None:
+        for number in range(2):
+            produce(admin, name, number, numbers(first, end))
+
+    def wait_until_read(end: int) -> None:
+        wanted = {(number, offset) for number in range(2) for offset in range(end)}
+
+        def done() -> bool:
+            assert drivers[-1].poll() is None, (tmp_path / "log").read_text()[-3000:]
+            return read("group") == read("direct") == wanted
+
+        wait_for(done, 90, what=f"both streams have read up to {end}")
+
+    try:
+        write(0, 50)
+        start()
+        wait_until_read(50)
+        write(50, 80)
+        wait_until_read(80)
+        drivers[-1].kill()
+        drivers[-1].wait()
+        write(80, 100)
+        start()
+        wait_until_read(100)
+        write(100, 120)
+        wait_until_read(120)
+    finally:
+        for driver in drivers:
+            driver.kill()
+            driver.wait()
+    by_time: dict[tuple[str, int], list[list[int]]] = {}
+    for kind, at, ranges in batches():
+        assert by_time.setdefault((kind, at), ranges) == ranges

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from pyspark import SparkContext
 from pyspark.streaming import StreamingContext, StreamingListener
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
@@ -22,7 +23,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.broker.security import Security
 from zkconsumer.cluster import BootstrapCluster, LogOffsets, parse_bootstrap
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import ConfigurationError, RetriableError, ZkConsumerError
+from zkconsumer.errors import ConfigurationError, RetriableError
 from zkconsumer.fetcher.thread import FetchSettings
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
@@ -82,13 +83,18 @@ class DirectSource:
     """All partitions of some topics, as they were at the start; without a group and without ZooKeeper.
 
     Args:
+        seconds: of a batch.
         positions: where to begin; None for where ``auto.offset.reset`` says.
     """
 
     def __init__(
-        self, params: Mapping[str, str], topics: list[str], positions: Mapping[TopicPartition, int] | None
+        self,
+        seconds: float,
+        params: Mapping[str, str],
+        topics: list[str],
+        positions: Mapping[TopicPartition, int] | None,
     ) -> None:
-        self.key = uuid.uuid4().hex
+        self.key, self.seconds = uuid.uuid4().hex, seconds
         self._params = dict(params)
         self._ledger = Ledger()
         client = _clients.direct(self.key, params)
@@ -104,7 +110,7 @@ class DirectSource:
             client = _clients.direct(self.key, self._params)
             ends = _patiently(lambda: client.logs.offsets(self._positions, protocol.LATEST))
             waiting = {p: max(0, ends[p] - position) for p, position in self._positions.items()}
-            shares = _Rates.of(self.key).direct(waiting)
+            shares = _Rates.of(self).direct(waiting)
             ranges = {p: (position, position + shares.get(p, 0)) for p, position in self._positions.items()}
             self._positions = {p: until for p, (_, until) in ranges.items()}
             self._ledger.add(milliseconds, ranges)
@@ -118,10 +124,14 @@ class DirectSource:
 
 
 class GroupSource:
-    """The share of a member of a ZooKeeper-coordinated group."""
+    """The share of a member of a ZooKeeper-coordinated group.
 
-    def __init__(self, config: ConsumerConfig, topics: Mapping[str, int]) -> None:
-        self.key = uuid.uuid4().hex
+    Args:
+        seconds: of a batch.
+    """
+
+    def __init__(self, seconds: float, config: ConsumerConfig, topics: Mapping[str, int]) -> None:
+        self.key, self.seconds = uuid.uuid4().hex, seconds
         self._config = config
         self._topics = dict(topics)
         self._ledger = Ledger()
@@ -131,7 +141,7 @@ class GroupSource:
         """See ``Source``."""
         if milliseconds not in self._ledger:
             planner = self._planner()
-            end = planner.plan(self._last, _Rates.of(self.key).group())
+            end = planner.plan(self._last, _Rates.of(self).group())
             self._ledger.add(milliseconds, None if end is self._last else end)
             self._last = end
         end = self._ledger[milliseconds]
@@ -263,30 +273,30 @@ class _Rates:
 
     _by_key: dict[str, _Rates] = {}
 
-    def __init__(self, ssc: StreamingContext, *, direct: bool) -> None:
-        conf = ssc.sparkContext.getConf()
-        self._seconds = float(ssc._jssc.ssc().graph().batchDuration().milliseconds()) / 1000
+    def __init__(self, sc: SparkContext, seconds: float, *, direct: bool) -> None:
+        conf = sc.getConf()
+        self._seconds = seconds
         name = "spark.streaming.kafka.maxRatePerPartition" if direct else "spark.streaming.receiver.maxRate"
         self._most = float(conf.get(name, "0") or 0)
         self._rate = float(conf.get("spark.streaming.backpressure.initialRate", "0") or 0)
         self._estimator: Any = None
         if conf.get("spark.streaming.backpressure.enabled", "false").lower() == "true":
-            jvm = ssc.sparkContext._jvm
+            jvm = sc._jvm
             assert jvm is not None
-            jconf = ssc.sparkContext._jsc.sc().conf()
+            jconf = sc._jsc.sc().conf()
             duration = jvm.org.apache.spark.streaming.Duration(int(self._seconds * 1000))
             self._estimator = jvm.org.apache.spark.streaming.scheduler.rate.RateEstimator.create(jconf, duration)
         else:
             self._rate = 0.0
 
     @classmethod
-    def of(cls, key: str) -> _Rates:
-        return cls._by_key[key]
-
-    @classmethod
-    def begin(cls, key: str, ssc: StreamingContext, *, direct: bool) -> None:
-        if key not in cls._by_key:
-            cls._by_key[key] = cls(ssc, direct=direct)
+    def of(cls, source: DirectSource | GroupSource) -> _Rates:
+        """Return those of a source; made at its first batch in this process."""
+        if source.key not in cls._by_key:
+            sc = SparkContext._active_spark_context
+            assert sc is not None
+            cls._by_key[source.key] = cls(sc, source.seconds, direct=isinstance(source, DirectSource))
+        return cls._by_key[source.key]
 
     def group(self) -> int | None:
         limits = [rate for rate in (self._most, self._rate) if rate > 0]
@@ -332,7 +342,7 @@ class Follower(StreamingListener):
         """Acknowledge a batch, and let back-pressure know how long it took."""
         info = batchCompleted.batchInfo()
         at = int(info.batchTime().milliseconds())
-        if any(found.failureReason().isDefined() for found in _values(info.outputOperationInfos())):
+        if any(found.failureReason() is not None for found in info.outputOperationInfos().values()):
             self._failed = True  # what comes after it must not be stored either, or it would be left out
             self._log.error("batch_failed", time=at, remedy="no offsets are stored from here on; start again")
         if self._failed:
@@ -341,11 +351,11 @@ class Follower(StreamingListener):
             if isinstance(self._source, GroupSource):
                 self._source.done(at)
             records = total(self._source.ranges_at(at))
-            delays = info.processingDelay(), info.schedulingDelay()
-            if records and all(delay is not None for delay in delays):
-                _Rates.of(self._source.key).completed(at, records, *map(int, delays))
-        except ZkConsumerError as error:
-            self._log.warning("batch_not_acknowledged", time=at, error=str(error))
+            processing, scheduling = int(info.processingDelay()), int(info.schedulingDelay())
+            if records and processing >= 0 and scheduling >= 0:  # -1 where it is not known
+                _Rates.of(self._source).completed(at, records, processing, scheduling)
+        except Exception as error:  # Spark would not tell of it; the next batch stores more
+            self._log.warning("batch_not_acknowledged", time=at, error=repr(error))
 
     def _watch(self) -> None:
         while not self._ended.wait(0.5):
@@ -358,21 +368,15 @@ class Follower(StreamingListener):
                 self._ended.set()
 
 
-def _values(java_map: Any) -> Iterator[Any]:
-    found = java_map.values().iterator()
-    while found.hasNext():
-        yield found.next()
-
-
 _followed: set[str] = set()
 
 
 def follow(source: DirectSource | GroupSource) -> None:
-    """Begin to follow the batches of a source, once in each process; called when its first batch is made."""
-    if source.key in _followed:
-        return
+    """Begin to follow the batches of a source, once in each process; called at each of its batches.
+
+    Those that a context makes while it recovers come before it is known; what they have is acknowledged with the next.
+    """
     ssc = StreamingContext._activeContext
-    assert ssc is not None
-    _followed.add(source.key)
-    _Rates.begin(source.key, ssc, direct=isinstance(source, DirectSource))
-    ssc.addStreamingListener(Follower(ssc, source))
+    if ssc is not None and source.key not in _followed:
+        _followed.add(source.key)
+        ssc.addStreamingListener(Follower(ssc, source))

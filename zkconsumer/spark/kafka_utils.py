@@ -198,7 +198,9 @@ class KafkaUtils:
                 "zookeeper.connection.timeout.ms": "10000",
             }
         )
-        return _stream(ssc, GroupSource(consumer_config(params), topics), _pairs(keyDecoder, valueDecoder))
+        return _stream(
+            ssc, GroupSource(_seconds(ssc), consumer_config(params), topics), _pairs(keyDecoder, valueDecoder)
+        )
 
     @staticmethod
     def createDirectStream(
@@ -229,7 +231,7 @@ class KafkaUtils:
             if messageHandler is None
             else _handled(keyDecoder, valueDecoder, messageHandler)
         )
-        return _stream(ssc, DirectSource(kafkaParams, topics, positions), make)
+        return _stream(ssc, DirectSource(_seconds(ssc), kafkaParams, topics, positions), make)
 
     @staticmethod
     def createRDD(
@@ -286,6 +288,11 @@ _ranges_of: OrderedDict[int, list[OffsetRange]] = OrderedDict()
 _MOST_RDDS = 10_000
 
 Make = Callable[[Iterator[FetchTask]], Iterator[Any]]
+
+
+def _seconds(ssc: StreamingContext) -> float:
+    """Return how long a batch is."""
+    return float(ssc._jssc.ssc().graph().batchDuration().milliseconds()) / 1000
 
 
 def _stream(ssc: StreamingContext, source: DirectSource | GroupSource, make: Make) -> KafkaDStream:

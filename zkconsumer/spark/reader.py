@@ -34,6 +34,7 @@ def read(task: FetchTask) -> Iterator[Any]:
     infos = [
         PartitionTopicInfo(partition, PartitionQueue(stream, task.chunks), start, until)
         for partition, (start, until) in task.ranges.items()
+        if start < until
     ]
     manager = ConsumerFetcherManager(
         "zkconsumer-spark-task",
@@ -75,7 +76,7 @@ def _read_until_done(
 ) -> Iterator[Any]:
     reader = ArrowReader(include_headers="headers" in task.columns, check_crcs=task.check_crcs)
     columns = list(task.columns)
-    missing = {partition: until for partition, (_, until) in task.ranges.items()}
+    missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
     damaged: set[tuple[str, int, int]] = set()
     while missing:
         taken = stream.take(task.patience)
