@@ -1,9 +1,9 @@
-# make demo | test | bench | fuzz | interop | faults | clean
+# make demo | test | bench | fuzz | interop | spark-test | faults | clean
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint unit fuzz interop faults bench clean
+.PHONY: demo test lint unit fuzz interop spark-test faults bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -24,6 +24,9 @@ fuzz: $(READY)
 
 interop: $(READY)
 	$(BIN)/python -m pytest tests/interop -m "slow or not slow"
+
+spark-test: $(READY)
+	$(BIN)/python -m pytest tests/spark -m "slow or not slow"
 
 faults: $(READY)
 	$(BIN)/python -m pytest tests/faults -m "slow or not slow"

@@ -18,6 +18,7 @@ from pyspark.streaming import StreamingContext
 from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster.java import java_home
 from zkconsumer.spark.kafka_utils import (
     Broker,
     KafkaMessageAndMetadata,
@@ -184,6 +185,7 @@ def test_a_stream_is_a_member_of_its_group_with_its_threads_and_stores_what_is_d
     wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
 
 
+@pytest.mark.slow
 def test_two_children_of_a_stream_see_all_of_it(
     ssc: StreamingContext, letters: str, zkconsumer_cluster: Cluster, group: str
 ) -> None:
@@ -216,6 +218,7 @@ def test_a_batch_that_fails_is_not_stored(
     assert stored(zk, group, letters) == {0: "0"}
 
 
+@pytest.mark.slow
 def test_rates_are_limited(spark: Any, topic: Topics, params: dict[str, str], zkconsumer_cluster: Cluster) -> None:
     name = topic()
     produce(zkconsumer_cluster.admin, name, 0, numbers(0, 100))
@@ -265,6 +268,7 @@ def test_what_is_printed_and_pickled_is_as_in_the_original() -> None:
     assert utf8_decoder(None) is None
 
 
+@pytest.mark.slow
 def test_back_pressure_slows_a_stream_down_whose_batches_take_long(
     spark: Any, topic: Topics, zkconsumer_cluster: Cluster, group: str
 ) -> None:
@@ -295,6 +299,7 @@ def test_back_pressure_slows_a_stream_down_whose_batches_take_long(
             conf.remove(key)
 
 
+@pytest.mark.slow
 def test_a_recovered_context_reads_on_where_its_checkpoint_is(
     tmp_path: Path, topic: Topics, group: str, params: dict[str, str], zkconsumer_cluster: Cluster
 ) -> None:
@@ -362,3 +367,39 @@ def test_a_recovered_context_reads_on_where_its_checkpoint_is(
     by_time: dict[tuple[str, int], list[list[int]]] = {}
     for kind, at, ranges in batches():
         assert by_time.setdefault((kind, at), ranges) == ranges
+
+
+@pytest.mark.slow
+def test_an_old_script_counts_words_unchanged(tmp_path: Path, topic: Topics, zkconsumer_cluster: Cluster) -> None:
+    name, admin, output = topic(partitions=2), zkconsumer_cluster.admin, tmp_path / "counts"
+    script = Path(__file__).with_name("old_wordcount.py")
+    command = [sys.executable, "-m", "zkconsumer.spark.shim", str(script)]
+    arguments = [zkconsumer_cluster.zookeeper_connect, name, str(output)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": f"--master local[2] --conf spark.local.dir={tmp_path} --conf spark.ui.enabled=false "
+        "--conf spark.driver.host=127.0.0.1 --driver-memory 600m pyspark-shell",
+    }
+    with (tmp_path / "log").open("wb") as log:
+        script_process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log, env=environment)
+    expected: dict[str, int] = {}
+    try:
+        for round_ in range(3):
+            for number in range(2):
+                words = [f"w{(7 * round_ + number + n) % 10} w{n}" for n in range(20)]
+                for word in " ".join(words).split():
+                    expected[word] = expected.get(word, 0) + 1
+                produce(admin, name, number, [words_.encode() for words_ in words])
+
+        def counted() -> bool:
+            assert script_process.poll() is None, (tmp_path / "log").read_text()[-3000:]
+            lines = output.read_text().splitlines() if output.exists() else []
+            return dict(line.split() for line in lines) == {word: str(count) for word, count in expected.items()}
+
+        wait_for(counted, 90, what=f"the counts are {expected}")
+    finally:
+        script_process.kill()
+        script_process.wait()

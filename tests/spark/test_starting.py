@@ -34,10 +34,10 @@ NOW = {"availableNow": True}
     ("wanted", "starts"),
     [
         ({}, {0: 23, 1: 0, 2: 43}),
-        ({"startingOffsets": "earliest"}, {0: 0, 1: 0, 2: 0}),
+        pytest.param({"startingOffsets": "earliest"}, {0: 0, 1: 0, 2: 0}, marks=pytest.mark.slow),
         ({"startingOffsets": '{"NAME":{"0":19,"2":-2}}'}, {0: 19, 1: 0, 2: 0}),
         ({"startingOffsetsByTimestamp": '{"NAME":{"0":1500}}'}, {0: 25, 1: 0, 2: 43}),
-        ({"startingTimestamp": "1400"}, {0: 20, 1: 20, 2: 20}),
+        pytest.param({"startingTimestamp": "1400"}, {0: 20, 1: 20, 2: 20}, marks=pytest.mark.slow),
     ],
     ids=["group", "earliest", "offsets", "times", "time"],
 )
@@ -63,6 +63,7 @@ def test_a_query_begins_where_the_options_say_and_stores_that_before_it_reads(
     assert stored(zk, group, name) == {0: "50", 1: "50", 2: "50"}
 
 
+@pytest.mark.slow
 def test_a_time_that_no_record_has_is_the_end_or_an_error(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
@@ -94,7 +95,14 @@ def test_a_partition_that_comes_later_is_read_from_its_beginning_although_the_qu
     assert again.batches[0].spans == {(name, 1): (0, 7, 7)}
 
 
-@pytest.mark.parametrize(("restart", "start"), [("furthest", 20), ("checkpoint", 10), ("group", 20)])
+@pytest.mark.parametrize(
+    ("restart", "start"),
+    [
+        ("furthest", 20),
+        pytest.param("checkpoint", 10, marks=pytest.mark.slow),
+        pytest.param("group", 20, marks=pytest.mark.slow),
+    ],
+)
 def test_what_another_member_has_read_meanwhile_is_left_out_unless_it_is_asked_for(
     restart: str,
     start: int,
@@ -126,7 +134,7 @@ def test_a_checkpoint_of_another_group_or_of_other_topics_is_refused(
         query(other, trigger=NOW).finish()
 
 
-@pytest.mark.parametrize("filtered", [True, False])
+@pytest.mark.parametrize("filtered", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_topics_of_the_checkpoint_are_read_on_only_where_that_is_asked_for(
     filtered: bool, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
@@ -144,7 +152,7 @@ def test_topics_of_the_checkpoint_are_read_on_only_where_that_is_asked_for(
 # ---- subscribing ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", ["subscribePattern", "whitelist"])
+@pytest.mark.parametrize("option", ["subscribePattern", pytest.param("whitelist", marks=pytest.mark.slow)])
 def test_topics_that_match_are_read_also_those_that_come_later(
     option: str,
     zkconsumer_cluster: Cluster,
@@ -225,6 +233,7 @@ def test_batches_take_no_more_than_the_limit_and_share_it_fairly(
     }
 
 
+@pytest.mark.slow
 def test_a_batch_waits_for_the_least_number_of_records_until_the_delay_is_over(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
@@ -257,6 +266,7 @@ def test_large_ranges_are_read_by_several_tasks(
 # ---- what is gone --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_gone_is_left_out_where_that_may_be(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, store: Callable[..., None]
 ) -> None:
@@ -271,7 +281,7 @@ def test_what_is_gone_is_left_out_where_that_may_be(
     assert one.offsets.keys() == {(0, offset) for offset in range(10)} | {(1, offset) for offset in range(50, 100)}
 
 
-@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_records_that_go_between_planning_and_reading_fail_the_batch_or_are_left_out(
     fails: bool, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
@@ -349,6 +359,7 @@ def test_a_stream_has_no_end_and_the_source_does_not_write(
         frame.write.format("zkconsumer").mode("append").save()
 
 
+@pytest.mark.slow
 def test_a_load_that_never_pauses_is_read_whole_under_a_small_limit(
     query: Queries, topic: Topics, load: Callable[..., Load]
 ) -> None:
@@ -362,6 +373,7 @@ def test_a_load_that_never_pauses_is_read_whole_under_a_small_limit(
     assert max(batch.table.num_rows for batch in one.batches) <= 300
 
 
+@pytest.mark.slow
 def test_partitions_of_a_second_member_come_with_their_offsets(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, plain: Callable[..., Any], zk: KazooClient, group: str
 ) -> None:

@@ -1,0 +1,30 @@
+"""Counts words, as a script of Spark 1 and 2 does that knows nothing of zkconsumer: ZOOKEEPER TOPIC OUTPUT."""
+
+import sys
+
+from pyspark import SparkContext
+from pyspark.streaming import StreamingContext
+from pyspark.streaming.kafka import KafkaUtils
+
+if __name__ == "__main__":
+    zookeeper, topic, output = sys.argv[1:]
+    sc = SparkContext(appName="PythonStreamingKafkaWordCount")
+    sc.setLogLevel("ERROR")
+    ssc = StreamingContext(sc, 1)
+    ssc.checkpoint(output + "-checkpoint")
+
+    def add(new, total):
+        return sum(new) + (total or 0)
+
+    params = {"auto.offset.reset": "smallest"}
+    lines = KafkaUtils.createStream(ssc, zookeeper, "spark-streaming-consumer", {topic: 1}, params).map(lambda x: x[1])
+    counts = lines.flatMap(lambda line: line.split(" ")).map(lambda word: (word, 1)).updateStateByKey(add)
+
+    def show(rdd):
+        with open(output, "w") as file:
+            for word, count in sorted(rdd.collect()):
+                print(word, count, file=file)
+
+    counts.foreachRDD(show)
+    ssc.start()
+    ssc.awaitTermination()
