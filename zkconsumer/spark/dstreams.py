@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from pyspark import SparkContext
@@ -69,8 +69,9 @@ class Ledger:
     def __contains__(self, milliseconds: int) -> bool:
         return milliseconds in self._entries
 
-    def __getitem__(self, milliseconds: int) -> Any:
-        return self._entries[milliseconds]
+    def get(self, milliseconds: int) -> Any:
+        """Return what was added for a time, or None."""
+        return self._entries.get(milliseconds)
 
     def add(self, milliseconds: int, entry: Any) -> None:
         """Remember one more."""
@@ -114,9 +115,11 @@ class DirectSource:
             ranges = {p: (position, position + shares.get(p, 0)) for p, position in self._positions.items()}
             self._positions = {p: until for p, (_, until) in ranges.items()}
             self._ledger.add(milliseconds, ranges)
-        ranges = self._ledger[milliseconds]
-        assert isinstance(ranges, dict)
-        return ranges
+        return self.planned_at(milliseconds)
+
+    def planned_at(self, milliseconds: int) -> Ranges:
+        """Return the ranges of a batch that was made before; nothing where it is not known."""
+        return dict(self._ledger.get(milliseconds) or {})
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
         """See ``Source``; one for each partition, also where it has nothing."""
@@ -144,7 +147,11 @@ class GroupSource:
             end = planner.plan(self._last, _Rates.of(self).group())
             self._ledger.add(milliseconds, None if end is self._last else end)
             self._last = end
-        end = self._ledger[milliseconds]
+        return self.planned_at(milliseconds)
+
+    def planned_at(self, milliseconds: int) -> Ranges:
+        """See ``DirectSource``."""
+        end = self._ledger.get(milliseconds)
         return from_offset(end) if end is not None else {}
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
@@ -154,7 +161,7 @@ class GroupSource:
 
     def done(self, milliseconds: int) -> None:
         """Store the group's offsets of a batch whose jobs have succeeded."""
-        if milliseconds in self._ledger and (end := self._ledger[milliseconds]) is not None:
+        if (end := self._ledger.get(milliseconds)) is not None:
             self._planner().acknowledge(end)
 
     def _options(self) -> SourceOptions:
@@ -212,33 +219,32 @@ class _Direct:
 
 
 class _Clients:
-    """The connections of this process, by the source that they are for; made at need, also after a recovery."""
+    """The connections of this process, by the source that they are for; made at need, also after a recovery.
+
+    Those of one source are made by the one thread that makes batches.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._open: dict[str, _Direct | Planner] = {}
 
     def direct(self, key: str, params: Mapping[str, str]) -> _Direct:
-        with self._lock:
-            found = self._open.get(key)
-            if found is None:
-                found = self._open[key] = _Direct(params)
+        found = self._open.get(key)
+        if found is None:
+            found = self._open[key] = _Direct(params)
         assert isinstance(found, _Direct)
         return found
 
-    def group(self, key: str, options: Any, seen: Mapping[str, Any]) -> Planner:
-        with self._lock:
-            found = self._open.get(key)
-            if found is None:
-                found = Planner(options(), seen)
-                found.start()
-                self._open[key] = found
+    def group(self, key: str, options: Callable[[], SourceOptions], seen: Mapping[str, Any]) -> Planner:
+        found = self._open.get(key)
+        if found is None:
+            found = Planner(options(), seen)
+            found.start()
+            self._open[key] = found
         assert isinstance(found, Planner)
         return found
 
     def close(self, key: str) -> None:
-        with self._lock:
-            found = self._open.pop(key, None)
+        found = self._open.pop(key, None)
         if found is not None:
             found.close()
 
@@ -350,7 +356,7 @@ class Follower(StreamingListener):
         try:
             if isinstance(self._source, GroupSource):
                 self._source.done(at)
-            records = total(self._source.ranges_at(at))
+            records = total(self._source.planned_at(at))
             processing, scheduling = int(info.processingDelay()), int(info.schedulingDelay())
             if records and processing >= 0 and scheduling >= 0:  # -1 where it is not known
                 _Rates.of(self._source).completed(at, records, processing, scheduling)

@@ -379,15 +379,16 @@ class Planner:
         with self._lock:
             for partition, claim in claims.items():
                 reached = self._reached.get(partition)
-                if partition in self._met and reached is not None and reached < claim.offset:
-                    reached = claim.offset  # another member has had it since
-                self._begins[partition] = self._options.starts.begin(
-                    partition,
-                    claim.offset,
-                    reached=reached,
-                    fresh=self._fresh,
-                    new=partition not in self._known,
-                )
+                if partition in self._met and reached is not None:  # another member may have had it since
+                    self._begins[partition] = Begin("checkpoint", max(reached, claim.offset))
+                else:
+                    self._begins[partition] = self._options.starts.begin(
+                        partition,
+                        claim.offset,
+                        reached=reached,
+                        fresh=self._fresh,
+                        new=partition not in self._known,
+                    )
                 self._owned[partition] = claim.offset
             self._met |= claims.keys()
             self._known |= claims.keys() | self._member.everyone.keys()
