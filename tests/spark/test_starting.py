@@ -12,6 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 from support import Load, members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
+import zkconsumer.spark
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.load import batch
 from zkconsumer.message import TopicPartition
@@ -393,3 +394,18 @@ def test_partitions_of_a_second_member_come_with_their_offsets(
         produce(admin, name, number, numbers(10, 15))
     one.wait_for_records(20)
     assert one.count == len(one.offsets) == 20
+
+
+def test_the_lag_of_a_query_is_seen_while_it_runs(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+    produce(admin, name, 1, numbers(0, 20))
+    one = query(name, trigger=NOW, maxOffsetsPerTrigger=40)
+    one.finish()
+    seen = zkconsumer.spark.lag(one.handle)
+    assert list(seen.by_time.values()) == [80, 40, 0]
+    assert seen.total == 0
+    assert tuple(seen.latest[0])[1:] == (name, 0, 100, 100)
+    assert "<td>100</td>" in seen._repr_html_()
+    reports = [json.loads(progress["sources"][0]["latestOffset"]) for progress in one.handle.recentProgress]
+    assert [report["maxOffsetsBehindLatest"] for report in reports] == [80, 40, 0]

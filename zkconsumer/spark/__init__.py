@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from zkconsumer.spark.progress import Lag, lag
 from zkconsumer.spark.source import ZkConsumerDataSource
 
-__all__ = ["ZkConsumerDataSource", "recommended_conf", "register"]
+__all__ = ["Lag", "ZkConsumerDataSource", "lag", "recommended_conf", "register"]
 
 
 def register(spark: Any) -> None:

@@ -260,9 +260,13 @@ class Planner:
         """Return the ends of the logs as they were last seen, for Spark's progress reports."""
         ends = {partition: (end, end) for partition, end in self._ends.items()}
         offset = to_offset(ends, self._member.rebalances)
+        behind = [max(0, end - self._reached.get(partition, end)) for partition, end in self._ends.items()] or [0]
         return {
             "latest": {t: {p: span[1] for p, span in ps.items()} for t, ps in offset["ranges"].items()},
-            "lag": sum(max(0, end - self._reached.get(partition, end)) for partition, end in self._ends.items()),
+            "lag": sum(behind),
+            "maxOffsetsBehindLatest": max(behind),
+            "minOffsetsBehindLatest": min(behind),
+            "avgOffsetsBehindLatest": sum(behind) / len(behind),
             "owned": len(self._owned),
             "rebalances": self._member.rebalances,
             "rereadRecords": self.reread_records,
