@@ -499,9 +499,9 @@ class ZooKeeperSession:
             transaction = self._ready().transaction()
             for path in part:
                 transaction.delete(path)
-            if self._commit(transaction) is None:
-                for path in part:
-                    self.delete(path)
+            if self._commit(transaction) is None:  # then one by one, asked for at once
+                for path, result in zip(part, [self._client.delete_async(path) for path in part], strict=True):
+                    self._unless_missing(result, path)
 
     def delete_tree(self, path: str) -> None:
         """Delete a znode with all below it."""
@@ -521,13 +521,18 @@ class ZooKeeperSession:
             for path, data, version in part:
                 transaction.set_data(path, data, version)
             written = self._commit(transaction)
-            versions += map(self._set, part) if written is None else [stat.version for stat in written]
+            if written is None:  # then one by one, asked for at once
+                results = [self._client.set_async(path, data, version) for path, data, version in part]
+                written = [
+                    self._unless_missing(result, path) for (path, _, _), result in zip(part, results, strict=True)
+                ]
+            versions += [None if stat is None else int(stat.version) for stat in written]
         return versions
 
-    def _set(self, node: tuple[str, bytes, int]) -> int | None:
-        path, data, version = node
+    def _unless_missing(self, result: Any, path: str) -> Any:
+        """Return a result, or None where the znode is missing or has another version."""
         try:
-            return int(self._call(self._ready().set_async(path, data, version), path).version)
+            return self._call(result, path)
         except (BadVersion, NodeMissing):
             return None
 

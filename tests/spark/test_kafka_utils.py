@@ -19,6 +19,7 @@ from support import members, numbers, owners, produce, stored, wait_for, wait_un
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.java import java_home
+from zkconsumer.spark.dstreams import Ledger
 from zkconsumer.spark.kafka_utils import (
     Broker,
     KafkaMessageAndMetadata,
@@ -403,3 +404,64 @@ def test_an_old_script_counts_words_unchanged(tmp_path: Path, topic: Topics, zkc
     finally:
         script_process.kill()
         script_process.wait()
+
+
+def test_what_comes_after_a_batch_that_is_not_done_is_not_settled() -> None:
+    ledger = Ledger()
+    for time_ in (1, 2, 3):
+        ledger.add(time_, f"batch {time_}")
+    assert ledger.complete(2) == []
+    assert ledger.complete(1) == ["batch 1", "batch 2"]
+    assert ledger.complete(1) == []
+    assert ledger.complete(3) == ["batch 3"]
+
+
+def test_a_ledger_that_was_recovered_waits_for_what_is_made_again_and_for_nothing_else() -> None:
+    ledger = Ledger()
+    for time_ in (1, 2, 3):
+        ledger.add(time_, f"batch {time_}")
+    ledger.complete(1)
+    recovered: Ledger = pickle.loads(pickle.dumps(ledger))
+    assert 3 in recovered, "Spark makes the third again; the second was done, which was not told any more"
+    recovered.add(4, "batch 4")
+    assert recovered.complete(4) == ["batch 2"]
+    assert recovered.complete(3) == ["batch 3", "batch 4"]
+
+
+def test_a_ledger_forgets_what_is_settled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zkconsumer.spark.dstreams._REMEMBERED", 2)
+    ledger = Ledger()
+    for time_ in range(5):
+        ledger.add(time_, time_)
+    assert 0 in ledger
+    for time_ in range(5):
+        ledger.complete(time_)
+    ledger.add(5, 5)
+    assert [time_ in ledger for time_ in range(6)] == [False, False, False, False, True, True]
+
+
+@pytest.mark.slow
+def test_batches_after_a_failed_one_are_not_stored(
+    ssc: StreamingContext, zkconsumer_cluster: Cluster, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    stream = KafkaUtils.createStream(
+        ssc, zkconsumer_cluster.zookeeper_connect, group, {name: 1}, {"auto.offset.reset": "smallest"}
+    )
+    done: list[str] = []
+
+    def refuse_seven(rdd: Any) -> None:
+        values = [value for _, value in rdd.collect()]
+        if "7" in values:
+            raise OSError("the sink is full")
+        done.extend(values)
+
+    stream.foreachRDD(refuse_seven)
+    ssc.start()
+    with pytest.raises(Exception, match="the sink is full"):
+        ssc.awaitTermination(30)
+    produce(admin, name, 0, numbers(10, 20))
+    wait_for(lambda: len(done) == 10, 30)
+    time.sleep(1)
+    assert stored(zk, group, name) == {0: "0"}

@@ -409,3 +409,44 @@ def test_the_lag_of_a_query_is_seen_while_it_runs(zkconsumer_cluster: Cluster, q
     assert "<td>100</td>" in seen._repr_html_()
     reports = [json.loads(progress["sources"][0]["latestOffset"]) for progress in one.handle.recentProgress]
     assert [report["maxOffsetsBehindLatest"] for report in reports] == [80, 40, 0]
+
+
+def test_a_read_of_nothing_is_empty(spark: Any, topic: Topics, options: Callable[..., dict[str, str]]) -> None:
+    for settings in ({}, {"startingOffsets": "latest"}, {"subscribe": None, "subscribePattern": "no-such-topic"}):
+        frame = spark.read.format("zkconsumer").options(**options(topic(), **settings)).load()
+        assert frame.count() == 0
+
+
+@pytest.mark.slow
+def test_a_batch_read_beyond_the_log_fails_or_is_cut(
+    zkconsumer_cluster: Cluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]]
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    wanted = {"startingOffsets": json.dumps({name: {"0": 5}}), "endingOffsets": json.dumps({name: {"0": 20}})}
+
+    def count(**settings: str) -> int:
+        frame = spark.read.format("zkconsumer").options(**options(name, **wanted, **settings)).load()
+        return int(frame.count())
+
+    with pytest.raises(Exception, match="COULD_NOT_READ_OFFSET_RANGE"):
+        count()
+    assert count(failOnDataLoss="false") == 5
+
+
+@pytest.mark.slow
+def test_a_group_that_was_set_back_is_read_again_where_that_is_asked_for(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient, store: Callable[..., None]
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 30))
+    query(name, trigger=NOW).finish()
+    store(name, {0: 10})
+
+    def look(_batch: Any) -> None:
+        assert stored(zk, group, name) == {0: "10"}, "what the checkpoint knew is not stored again"
+
+    again = query(name, trigger=NOW, restart_from="group", on_batch=look)
+    again.finish()
+    assert planned(again.checkpoint)[1] == {(name, 0): (10, 30)}
+    assert stored(zk, group, name) == {0: "30"}

@@ -16,10 +16,11 @@ from zkconsumer.broker.security import Security
 from zkconsumer.cluster import LogOffsets
 from zkconsumer.errors import ConfigurationError, RetriableError
 from zkconsumer.fetcher.thread import RESET
+from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.spark.lone import LoneReader
-from zkconsumer.spark.loss import start_is_gone
+from zkconsumer.spark.loss import range_is_gone, start_is_gone
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.ranges import FetchTask, Ranges
 from zkconsumer.spark.reader import read
@@ -45,7 +46,9 @@ class ZkConsumerBatchReader(DataSourceReader):
         config = options.consumer
         assert config.client_id is not None
         found = _Found()
-        reader = LoneReader(config, options.subscription, found, offsets=options.has_zookeeper)
+        reader = LoneReader(
+            config, options.subscription, found, offsets=options.has_zookeeper, patience=options.unavailable_timeout
+        )
         reader.start()
         logs = LogOffsets(
             reader.cluster.brokers,
@@ -55,7 +58,7 @@ class ZkConsumerBatchReader(DataSourceReader):
             security=Security.of(config),
         )
         try:
-            ranges = _patiently(options.unavailable_timeout)(_ranges, options, found.claims, logs)
+            ranges = _patiently(options.unavailable_timeout)(_ranges, options, dict(found.claims), logs)
             return list(tasks(options, ranges, logs.find_leaders(ranges), reader.cluster.brokers(), self._cores))
         finally:
             logs.close()
@@ -63,8 +66,7 @@ class ZkConsumerBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield Arrow record batches."""
-        assert isinstance(partition, FetchTask)
-        return read(partition)
+        return read(partition) if isinstance(partition, FetchTask) else iter(())  # Spark's own, where there is none
 
 
 def _ranges(options: SourceOptions, claims: Mapping[TopicPartition, Claim], logs: LogOffsets) -> Ranges:
@@ -85,9 +87,15 @@ def _ranges(options: SourceOptions, claims: Mapping[TopicPartition, Claim], logs
                 f"[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] topic {partition.topic!r} partition "
                 f"{partition.partition}: it would be read from offset {start} to {until}"
             )
-        if start < firsts[partition] and start < until and options.fails_on_data_loss:
-            raise start_is_gone(partition, start, firsts[partition], "Or begin later.")
-        ranges[partition] = (max(start, firsts[partition]), min(until, ends[partition]))
+        first, end = firsts[partition], ends[partition]
+        if start < until and (start < first or until > end):
+            loss = start_is_gone(partition, start, first, "Or begin later.")
+            if until > end:
+                loss = range_is_gone(partition, start, until, first, end)
+            if options.fails_on_data_loss:
+                raise loss
+            get_logger("zkconsumer.spark").warning("records_lost", error=str(loss))
+        ranges[partition] = (max(start, first), min(until, end))
     return ranges
 
 

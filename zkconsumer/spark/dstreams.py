@@ -34,7 +34,7 @@ from zkconsumer.spark.ranges import INITIAL, FetchTask, Ranges, from_offset, tot
 from zkconsumer.spark.reader import read
 from zkconsumer.spark.tasks import tasks as tasks_of
 
-#: Batches that a ledger remembers: a checkpoint may ask again for any that it has not seen done.
+#: Batches that a ledger remembers although they are done: windows may ask for them again after a recovery.
 _REMEMBERED = 1000
 
 #: Values of the records, as a batch of them has them.
@@ -61,23 +61,66 @@ def fetch(tasks: Iterator[FetchTask]) -> Iterator[Record]:  # in the executors
 
 
 class Ledger:
-    """The ranges of the batches so far, by their times in milliseconds."""
+    """What the batches so far have, by their times in milliseconds, and which of them are done.
+
+    It travels in a checkpoint. After a recovery Spark makes the batches again that were not done, before any new one.
+    """
 
     def __init__(self) -> None:
         self._entries: OrderedDict[int, Any] = OrderedDict()
+        self._done: set[int] = set()
+        self._settled: set[int] = set()  # done, as all before them
+        self._asked: set[int] | None = None  # since the recovery, until the first new batch
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return {"entries": self._entries.copy(), "done": set(self._done), "settled": set(self._settled)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+        self._entries, self._done, self._settled = state["entries"], state["done"], state["settled"]
+        self._asked = set()
 
     def __contains__(self, milliseconds: int) -> bool:
-        return milliseconds in self._entries
+        with self._lock:
+            if self._asked is not None:
+                self._asked.add(milliseconds)
+            return milliseconds in self._entries
 
     def get(self, milliseconds: int) -> Any:
         """Return what was added for a time, or None."""
-        return self._entries.get(milliseconds)
+        with self._lock:
+            return self._entries.get(milliseconds)
 
     def add(self, milliseconds: int, entry: Any) -> None:
-        """Remember one more."""
-        self._entries[milliseconds] = entry
-        while len(self._entries) > _REMEMBERED:
-            self._entries.popitem(last=False)
+        """Remember one more; those that are settled are forgotten in time."""
+        with self._lock:
+            if self._asked is not None:
+                self._done |= self._entries.keys() - self._asked
+                self._asked = None
+            self._entries[milliseconds] = entry
+            while len(self._entries) > _REMEMBERED and (oldest := next(iter(self._entries))) in self._settled:
+                del self._entries[oldest]
+                self._done.discard(oldest)
+                self._settled.discard(oldest)
+
+    def complete(self, milliseconds: int) -> list[Any]:
+        """Take note that a batch is done; returns what has been settled by that, oldest first.
+
+        What comes after a batch that is not done, and perhaps never will be, is not settled: were the offsets of a
+        later one stored, that batch would be left out.
+        """
+        settled = []
+        with self._lock:
+            self._done.add(milliseconds)
+            for time, entry in self._entries.items():
+                if time not in self._done:
+                    break
+                if time not in self._settled:
+                    self._settled.add(time)
+                    settled.append(entry)
+        return settled
 
 
 class DirectSource:
@@ -121,6 +164,13 @@ class DirectSource:
         """Return the ranges of a batch that was made before; nothing where it is not known."""
         return dict(self._ledger.get(milliseconds) or {})
 
+    def done(self, milliseconds: int) -> None:
+        """Take note that a batch is done."""
+        self._ledger.complete(milliseconds)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, key=uuid.uuid4().hex)  # a context of its own, with connections of its own
+
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
         """See ``Source``; one for each partition, also where it has nothing."""
         return _clients.direct(self.key, self._params).tasks(ranges)
@@ -160,9 +210,13 @@ class GroupSource:
         return list(tasks_of(self._options(), ranges, planner.find_leaders(ranges), planner.brokers(), 2))
 
     def done(self, milliseconds: int) -> None:
-        """Store the group's offsets of a batch whose jobs have succeeded."""
-        if (end := self._ledger.get(milliseconds)) is not None:
-            self._planner().acknowledge(end)
+        """Store the group's offsets of a batch whose jobs have succeeded, once all before it are done, too."""
+        for end in self._ledger.complete(milliseconds):
+            if end is not None:
+                self._planner().acknowledge(end)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, key=uuid.uuid4().hex)  # a context of its own, with connections of its own
 
     def _options(self) -> SourceOptions:
         options = SourceOptions.parse(
@@ -197,7 +251,7 @@ class _Direct:
         return [TopicPartition(topic, number) for topic in sorted(found) for number in found[topic]]
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
-        leaders, config = self.logs.find_leaders(ranges), self.options.consumer
+        leaders, config = _patiently(lambda: self.logs.find_leaders(ranges)), self.options.consumer
         return [
             FetchTask(
                 ranges={partition: span},
@@ -304,6 +358,10 @@ class _Rates:
             cls._by_key[source.key] = cls(sc, source.seconds, direct=isinstance(source, DirectSource))
         return cls._by_key[source.key]
 
+    @classmethod
+    def forget(cls, source: DirectSource | GroupSource) -> None:
+        cls._by_key.pop(source.key, None)
+
     def group(self) -> int | None:
         limits = [rate for rate in (self._most, self._rate) if rate > 0]
         return max(1, int(min(limits) * self._seconds)) if limits else None
@@ -340,7 +398,6 @@ class Follower(StreamingListener):
         super().__init__()
         self._ssc, self._source = ssc, source
         self._log = get_logger("zkconsumer.spark")
-        self._failed = False
         self._ended = threading.Event()
         threading.Thread(target=self._watch, name="zkconsumer-dstream-watch", daemon=True).start()
 
@@ -349,13 +406,10 @@ class Follower(StreamingListener):
         info = batchCompleted.batchInfo()
         at = int(info.batchTime().milliseconds())
         if any(found.failureReason() is not None for found in info.outputOperationInfos().values()):
-            self._failed = True  # what comes after it must not be stored either, or it would be left out
             self._log.error("batch_failed", time=at, remedy="no offsets are stored from here on; start again")
-        if self._failed:
             return
         try:
-            if isinstance(self._source, GroupSource):
-                self._source.done(at)
+            self._source.done(at)
             records = total(self._source.planned_at(at))
             processing, scheduling = int(info.processingDelay()), int(info.schedulingDelay())
             if records and processing >= 0 and scheduling >= 0:  # -1 where it is not known
@@ -371,6 +425,8 @@ class Follower(StreamingListener):
                 stopped = True
             if stopped:
                 _clients.close(self._source.key)
+                _Rates.forget(self._source)
+                _followed.discard(self._source.key)
                 self._ended.set()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from zkconsumer.broker.security import Security
 from zkconsumer.cluster import BootstrapCluster, Cluster, ZooKeeperCluster, parse_bootstrap
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import ClosedError, ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets import ZooKeeperOffsets
@@ -37,10 +37,17 @@ class LoneReader:
     Args:
         handler: its methods are called in that thread.
         offsets: whether the group's offsets are read, and stored.
+        patience: seconds that brokers may be out of reach at the start.
     """
 
     def __init__(
-        self, config: ConsumerConfig, subscription: Subscription, handler: PartitionHandler, *, offsets: bool
+        self,
+        config: ConsumerConfig,
+        subscription: Subscription,
+        handler: PartitionHandler,
+        *,
+        offsets: bool,
+        patience: float,
     ) -> None:
         assert config.client_id is not None
         self.consumer_id = f"{config.group_id}_nobody"
@@ -50,6 +57,7 @@ class LoneReader:
         self._config = config
         self._subscription = subscription
         self._handler = handler
+        self._patience = patience
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._session: ZooKeeperSession | None = None
         self._offsets: ZooKeeperOffsets | None = None
@@ -77,6 +85,7 @@ class LoneReader:
             assert self._session is not None
             self.cluster = ZooKeeperCluster(self._session, config.security_protocol)
         self._first: Future[None] = Future()
+        self._give_up_at = 0.0
         self._log = get_logger("zkconsumer.spark", group=config.group_id)
         self._thread = threading.Thread(target=self._run, name=f"zkconsumer-{config.group_id}-discovery", daemon=True)
 
@@ -93,6 +102,7 @@ class LoneReader:
         """
         if self._session is not None:
             self._session.start()
+        self._give_up_at = time.monotonic() + self._patience
         self._thread.start()
         try:
             self._first.result()
@@ -152,8 +162,10 @@ class LoneReader:
                 item = None
         while not self._events.empty():
             item = self._events.get()
-            if isinstance(item, tuple):
+            if isinstance(item, tuple) and item[1].set_running_or_notify_cancel():
                 item[1].set_exception(ClosedError("the query is stopped; nothing is stored any more"))
+        if not self._first.done():
+            self._first.set_exception(ClosedError("the query was stopped while it started"))
 
     def _work(self, work: Callable[[], Any], result: Future[Any]) -> None:
         if result.set_running_or_notify_cancel():
@@ -167,7 +179,8 @@ class LoneReader:
         try:
             self._look()
         except BaseException as error:
-            if not self._first.done():
+            retriable = isinstance(error, RetriableError) and time.monotonic() < self._give_up_at
+            if not self._first.done() and not retriable:
                 self._first.set_exception(error)
                 return None
             if not isinstance(error, ZkConsumerError):
@@ -192,4 +205,4 @@ class LoneReader:
         self.assignment = dict.fromkeys(found, _NOBODY)
         if new:
             self._handler.acquire({partition: Claim(_NOBODY, stored.get(partition, -1)) for partition in new})
-        self.rebalances += 1
+        self.rebalances += bool(new or gone)

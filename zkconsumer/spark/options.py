@@ -122,11 +122,6 @@ class SourceOptions:
     consumer: ConsumerConfig
 
     @property
-    def include_headers(self) -> bool:
-        """Whether headers have to be decoded."""
-        return "headers" in self.columns
-
-    @property
     def schema(self) -> str:
         """The columns as Spark's DDL has them."""
         return ", ".join(f"{name} {COLUMNS[name]}" for name in self.columns)
@@ -172,7 +167,11 @@ class SourceOptions:
             )
         commits = mode == "on-batch"
         has_zookeeper = is_member or commits or "zookeeper.connect" in left or "bootstrap.servers" not in left
+        if not is_member and left.get("offsets.storage", "zookeeper").lower() != "zookeeper":
+            raise ConfigurationError("option offsets.storage: without membership only ZooKeeper's offsets are known")
         if not has_zookeeper:
+            if left.get("startingoffsets", "").lower() == "group":
+                raise ConfigurationError("option startingOffsets = 'group' needs zookeeper.connect")
             left["zookeeper.connect"] = "none"
         if not is_member and not commits:
             left.setdefault("group.id", "zkconsumer-spark")

@@ -43,6 +43,9 @@ from zkconsumer.spark.subscription import Subscription
 #: about ninety times a second.
 _IDLE_LOOK = 0.05
 
+#: The source of a beginning that is looked for because records are gone.
+_LOST = "records lost"
+
 
 class Planner:
     """Plans batches, and is the member's ``PartitionHandler``.
@@ -72,7 +75,9 @@ class Planner:
             registration = subscription.registration(options.streams)
             self._member = GroupMember(config, registration, self, auto_commit=False)
         else:
-            self._member = LoneReader(config, subscription, self, offsets=options.has_zookeeper)
+            self._member = LoneReader(
+                config, subscription, self, offsets=options.has_zookeeper, patience=options.unavailable_timeout
+            )
         self._log = get_logger("zkconsumer.spark", group=config.group_id, consumer=self._member.consumer_id)
         self._logs = LogOffsets(
             self._member.cluster.brokers,
@@ -151,6 +156,13 @@ class Planner:
             time.sleep(_IDLE_LOOK)
             self._acknowledge(offset)
 
+    def _was_set_back(self, partition: TopicPartition, until: int) -> bool:
+        """Whether a partition begins before what Spark's log has of it, so that this must not be stored again."""
+        begin = self._begins.get(partition)
+        if begin is None:
+            return self._positions.get(partition, until) < until
+        return begin.source == _LOST or (begin.source == "group" and self._options.starts.restart == "group")
+
     def _is_unsettled(self) -> bool:
         with self._lock:
             return self._failure is None and (bool(self._done) or self._member.unbalanced_since is not None)
@@ -158,10 +170,12 @@ class Planner:
     def _acknowledge(self, offset: Mapping[str, Any]) -> None:
         with self._lock:
             for partition, (_, until) in from_offset(offset).items():
-                self._reached[partition] = max(until, self._reached.get(partition, -1))
                 flying = self._in_flight.get(partition)
                 if flying is not None and flying[1] <= until:
                     del self._in_flight[partition]
+                if self._was_set_back(partition, until):
+                    continue
+                self._reached[partition] = max(until, self._reached.get(partition, -1))
                 if self._options.commits and partition in self._owned and until > self._owned[partition]:
                     self._done[partition] = max(until, self._done.get(partition, -1))
             done = dict(self._done)
@@ -298,7 +312,7 @@ class Planner:
             new |= {p for p, offset in begun.items() if offset != found[p]}
             if new:
                 self._member.commit(
-                    lambda: {p: offset for p, offset in begun.items() if p in new and p in self._owned},
+                    lambda: {p: begun[p] for p in new if self._begins.get(p) is begins[p]},  # not gained anew since
                     may_go_back=True,
                     timeout=self._config.connection_timeout,
                 )
@@ -356,10 +370,10 @@ class Planner:
             if self._options.fails_on_data_loss:
                 raise loss
             with self._lock:  # it is looked up again, and so checked
-                self._begins.update({p: Begin("records lost", timestamp=protocol.EARLIEST) for p in behind})
                 for gone in behind:
-                    self._positions.pop(gone, None)
-                    self._reached.pop(gone, None)
+                    if self._positions.pop(gone, None) is not None and gone not in self._leaving:
+                        self._begins[gone] = Begin(_LOST, timestamp=protocol.EARLIEST)
+                        self._reached.pop(gone, None)
             self._behind_since = None
         if self._behind_since == now:
             self._log.warning("position_behind_the_end", error=str(loss))
@@ -453,12 +467,14 @@ def _subscription(options: SourceOptions, seen: Mapping[str, Any]) -> Subscripti
             f"the checkpoint is that of group {group!r}, and group.id is {options.consumer.group_id!r}; set that "
             "again, or start with another checkpointLocation"
         )
-    restored = {partition.topic for partition in from_offset(seen)}
+    restored = {partition.topic for partition in known_by(seen)}
     exclude = options.consumer.exclude_internal_topics
     unwanted = sorted(topic for topic in restored if not subscription.wants(topic, exclude))
     if not unwanted:
         return subscription
-    if options.keeps_restored and subscription.topics:
+    if options.keeps_restored:
+        if not subscription.topics:
+            raise ConfigurationError("option restore.filter = 'false' goes with subscribe, which names topics")
         return Subscription(topics=(*subscription.topics, *unwanted))
     if len(unwanted) == len(restored):
         raise ConfigurationError(

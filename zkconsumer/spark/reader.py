@@ -13,7 +13,6 @@ from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import PartitionTopicInfo
 from zkconsumer.log import get_logger
-from zkconsumer.message import TopicPartition
 from zkconsumer.spark.loss import range_is_gone
 from zkconsumer.spark.ranges import FetchTask
 
@@ -30,7 +29,6 @@ def read(task: FetchTask) -> Iterator[Any]:
     """
     _freeze_once()
     stream = StreamQueue()
-    jumps: dict[TopicPartition, int] = {}
     infos = [
         PartitionTopicInfo(partition, PartitionQueue(stream, task.chunks), start, until)
         for partition, (start, until) in task.ranges.items()
@@ -41,25 +39,21 @@ def read(task: FetchTask) -> Iterator[Any]:
         task.settings,
         lambda: task.brokers,
         num_fetchers=1,
-        on_failure=lambda info, error: _failed(task, stream, jumps, info, error),
+        on_failure=lambda info, error: _failed(task, stream, info, error),
     )
     manager.start_connections()
     try:
         manager.add_partitions(infos, task.leaders)
-        yield from _read_until_done(task, stream, manager, jumps)
+        yield from _read_until_done(task, stream, manager)
     finally:
         stream.close()
         manager.stop_connections()
 
 
 def _failed(
-    task: FetchTask,
-    stream: StreamQueue,
-    jumps: dict[TopicPartition, int],
-    info: PartitionTopicInfo,
-    error: BaseException,
+    task: FetchTask, stream: StreamQueue, info: PartitionTopicInfo, error: BaseException
 ) -> None:  # in a fetcher's thread
-    """End the task; but where records are gone and may be, go on at the first one that is there, if it is in range."""
+    """End the task; but where records are gone and may be, an empty chunk says where the partition goes on."""
     partition, until = info.partition, info.until
     if not isinstance(error, OffsetOutOfRangeError):
         stream.fail(error)
@@ -67,13 +61,11 @@ def _failed(
         stream.fail(range_is_gone(partition, info.fetch_offset, until, error.first, error.end))
     else:
         get_logger("zkconsumer.spark").warning("records_lost", error=str(error), until=until)
-        jumps[partition] = min(error.first, until) if info.fetch_offset < error.first else until
-        info.queue.put(Chunk(partition, info.fetch_offset, info.fetch_offset, b""))
+        goes_on = min(error.first, until) if info.fetch_offset < error.first else until
+        info.queue.put(Chunk(partition, goes_on, goes_on, b""))
 
 
-def _read_until_done(
-    task: FetchTask, stream: StreamQueue, manager: ConsumerFetcherManager, jumps: dict[TopicPartition, int]
-) -> Iterator[Any]:
+def _read_until_done(task: FetchTask, stream: StreamQueue, manager: ConsumerFetcherManager) -> Iterator[Any]:
     reader = ArrowReader(include_headers="headers" in task.columns, check_crcs=task.check_crcs)
     columns = list(task.columns)
     missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
@@ -87,11 +79,9 @@ def _read_until_done(
                 f"partition {partition.partition} has to be read up to offset {missing[partition]}"
             )
         queue, chunk = taken
-        offset = chunk.next_offset
-        if (jump := jumps.pop(chunk.partition, None)) is not None:
-            offset = jump
-            if jump < missing[chunk.partition]:
-                manager.refetch(queue, chunk.partition, jump)
+        if not chunk.nbytes and chunk.next_offset < missing[chunk.partition]:
+            manager.refetch(queue, chunk.partition, chunk.next_offset)
+            continue
         try:
             for batch, _ in reader.read(chunk):
                 yield batch if columns == batch.schema.names else batch.select(columns)
@@ -102,7 +92,7 @@ def _read_until_done(
             damaged.add(place)  # once more, from the same place: it may have been damaged on its way
             manager.refetch(queue, chunk.partition, error.offset)
             continue
-        if offset >= missing[chunk.partition]:
+        if chunk.next_offset >= missing[chunk.partition]:
             del missing[chunk.partition]
             manager.remove_partitions([chunk.partition])
 

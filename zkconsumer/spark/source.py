@@ -52,8 +52,8 @@ class ZkConsumerDataSource(DataSource):
         except ConfigurationError as error:
             try:
                 return SourceOptions.parse(self.options, batch=True).schema
-            except ConfigurationError:
-                raise error from None
+            except ConfigurationError as batch_error:
+                raise (batch_error if "ending" in str(error) else error) from None
 
     def reader(self, schema: StructType) -> ZkConsumerBatchReader:
         """Return the reader of a batch query."""

@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         code = int(options.run(options))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as where a shell has closed it
+            sys.stdout.flush()
         return code
     except ZkConsumerError as error:
         print(f"zkconsumer {options.tool}: {error}", file=sys.stderr)

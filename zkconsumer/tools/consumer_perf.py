@@ -64,20 +64,22 @@ def run(options: argparse.Namespace) -> int:
         print(", ".join(_DETAILED if options.show_detailed_stats else _SUMMARY))
     counts = [_Count() for _ in range(options.threads)]
     interrupted = threading.Event()
-    with create_consumer(config) as consumer:
+    # The consumer ends first, which wakes readers that wait in their streams.
+    with (
+        futures.ThreadPoolExecutor(options.threads, thread_name_prefix="consumer-perf") as pool,
+        create_consumer(config) as consumer,
+    ):
         streams = consumer.create_message_streams({options.topic: options.threads})[options.topic]
         start, started_at = time.time(), time.monotonic()
         last = [started_at] * options.threads
-        with futures.ThreadPoolExecutor(options.threads, thread_name_prefix="consumer-perf") as pool:
-            readers = [
-                pool.submit(_read, options, streams, index, counts, last, interrupted)
-                for index in range(options.threads)
-            ]
-            try:
-                futures.wait(readers, return_when=futures.FIRST_EXCEPTION)
-            finally:
-                interrupted.set()
-        for reader in readers:
+        readers = [
+            pool.submit(_read, options, streams, index, counts, last, interrupted) for index in range(options.threads)
+        ]
+        try:
+            ended, _ = futures.wait(readers, return_when=futures.FIRST_EXCEPTION)
+        finally:
+            interrupted.set()
+        for reader in ended:
             reader.result()
     took = max(max(last) - started_at, 1e-9)
     if not options.show_detailed_stats:
