@@ -387,10 +387,10 @@ class ZKRebalancerListener:
 
     def _failed(self, error: ZkConsumerError) -> None:
         now = time.monotonic()
-        if self.unbalanced_since is None:
-            self.unbalanced_since = now
         used_up = self._attempt >= self._config.rebalance_max_retries
         (self._log.error if used_up else self._log.info)("rebalance_failed", attempt=self._attempt, error=str(error))
+        if self.unbalanced_since is None:  # after the log: who sees this finds the reason there
+            self.unbalanced_since = now
         if used_up and not self._first.done() and now >= self._first_deadline:
             failure = ConsumerRebalanceFailedError(
                 f"{self._consumer_id} can't rebalance after {self._attempt} retries: {error}"
