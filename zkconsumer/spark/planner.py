@@ -156,10 +156,13 @@ class Planner:
             time.sleep(_IDLE_LOOK)
             self._acknowledge(offset)
 
-    def _was_set_back(self, partition: TopicPartition, until: int) -> bool:
-        """Whether a partition begins before what Spark's log has of it, so that this must not be stored again."""
+    def _was_set_back(self, partition: TopicPartition, start: int, until: int) -> bool:
+        """Whether a partition went on before the end of a batch that is done, so that this must not be stored again."""
         begin = self._begins.get(partition)
         if begin is None:
+            flying = self._in_flight.get(partition)
+            if flying is not None:  # this very batch, one before it, or one behind it
+                return not ((start, until) == flying or until <= flying[0] or flying[1] <= start)
             return self._positions.get(partition, until) < until
         return begin.source == _LOST or (begin.source == "group" and self._options.starts.restart == "group")
 
@@ -169,12 +172,12 @@ class Planner:
 
     def _acknowledge(self, offset: Mapping[str, Any]) -> None:
         with self._lock:
-            for partition, (_, until) in from_offset(offset).items():
+            for partition, (start, until) in from_offset(offset).items():
+                if self._was_set_back(partition, start, until):
+                    continue
                 flying = self._in_flight.get(partition)
                 if flying is not None and flying[1] <= until:
                     del self._in_flight[partition]
-                if self._was_set_back(partition, until):
-                    continue
                 self._reached[partition] = max(until, self._reached.get(partition, -1))
                 if self._options.commits and partition in self._owned and until > self._owned[partition]:
                     self._done[partition] = max(until, self._done.get(partition, -1))
