@@ -69,7 +69,8 @@ class Planner:
         self._options = options
         self._config = config
         self._patience = options.unavailable_timeout
-        subscription = _subscription(options, seen)
+        self._subscription = subscription = _subscription(options, seen)
+        self._no_internal = config.exclude_internal_topics
         self._member: GroupMember | LoneReader
         if options.is_member:
             registration = subscription.registration(options.streams)
@@ -412,7 +413,9 @@ class Planner:
                     )
                 self._owned[partition] = claim.offset
             self._met |= claims.keys()
-            self._known |= claims.keys() | self._member.everyone.keys()
+            # With roundrobin the group's assignment has topics of others, too.
+            self._known |= {p for p in self._member.everyone if self._subscription.wants(p.topic, self._no_internal)}
+            self._known |= claims.keys()
             self._fresh = False
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
