@@ -13,6 +13,7 @@ from zkconsumer import registry
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.security import PLAINTEXT, Security
+from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -270,6 +271,18 @@ class LogOffsets:
         self._security = security
         self._lookup = LeaderLookup(client_id, timeout, security)
         self._channels: dict[Endpoint, BrokerChannel] = {}
+
+    @classmethod
+    def of(cls, brokers: Callable[[], Sequence[Endpoint]], config: ConsumerConfig) -> LogOffsets:
+        """Return what a consumer with these properties asks."""
+        assert config.client_id is not None
+        return cls(
+            brokers,
+            config.client_id,
+            timeout=config.socket_timeout_ms / 1000,
+            read_committed=config.read_committed,
+            security=Security.of(config),
+        )
 
     def find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, Endpoint]]:
         """Return node id and endpoint of each partition's leader, as far as there is one; remembered ones first."""

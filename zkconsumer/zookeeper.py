@@ -235,6 +235,17 @@ class ZooKeeperSession:
             raise ConfigurationError(f"zookeeper.connect = {hosts!r}: {error}") from error
         self._client.add_listener(self._on_state)
 
+    @classmethod
+    def of(cls, config: ConsumerConfig, events: queue.SimpleQueue[Any]) -> ZooKeeperSession:
+        """Return the session that a consumer with these properties has."""
+        return cls(
+            config.zookeeper_connect,
+            session_timeout=config.zookeeper_session_timeout_ms / 1000,
+            connection_timeout=config.connection_timeout,
+            events=events,
+            security=ZooKeeperSecurity.of(config),
+        )
+
     def start(self) -> None:
         """Connect.
 

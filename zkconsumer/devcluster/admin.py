@@ -11,7 +11,6 @@ from typing import Any
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kafka.protocol.producer import ProduceRequest
 from kazoo.client import KazooClient
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
@@ -23,15 +22,14 @@ from zkconsumer.errors import (
     ZkConsumerError,
 )
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.retry import patiently
 
 _NOT_CONTROLLER = 41
 _NO_LEADER = (3, 5, 6, 7)
 _TIMEOUT_MS = 30_000
 
 #: What fails while a broker starts or a leader moves is tried again for half a minute.
-_patiently = Retrying(
-    retry=retry_if_exception_type(RetriableError), wait=wait_fixed(0.1), stop=stop_after_delay(30), reraise=True
-)
+_patiently = patiently(30)
 
 
 class Admin:

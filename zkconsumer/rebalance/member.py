@@ -23,7 +23,7 @@ from zkconsumer.offsets import DualOffsets, KafkaOffsets, Offsets, ZooKeeperOffs
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.listener import PartitionHandler, ZKRebalancerListener
 from zkconsumer.registry import Registration, new_consumer_id
-from zkconsumer.zookeeper import ZooKeeperSecurity, ZooKeeperSession
+from zkconsumer.zookeeper import ZooKeeperSession
 
 #: Seconds that leaving a group may take once nothing is waited for any more.
 LEAVE_TIMEOUT = 10.0
@@ -54,13 +54,7 @@ class GroupMember:
         self.metrics = metrics or Metrics()
         self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.session = ZooKeeperSession(
-            config.zookeeper_connect,
-            session_timeout=config.zookeeper_session_timeout_ms / 1000,
-            connection_timeout=config.connection_timeout,
-            events=events,
-            security=ZooKeeperSecurity.of(config),
-        )
+        self.session = ZooKeeperSession.of(config, events)
         self._bootstrap: BootstrapCluster | None = None
         if config.bootstrap_servers:
             assert config.client_id is not None

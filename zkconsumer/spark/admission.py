@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.values import Take, number
 
 #: Offsets of a batch where no option says more: a gigabyte of small records.
 DEFAULT_LIMIT = 10_000_000
@@ -35,14 +36,14 @@ class Limits:
     patience: float = 900.0
 
     @classmethod
-    def parse(cls, take: Callable[[str], str | None]) -> Limits:
+    def parse(cls, take: Take) -> Limits:
         """Read the options.
 
         Raises:
             ConfigurationError: one of them cannot be read, or they contradict each other.
         """
-        most = _offsets(take, "maxOffsetsPerTrigger", DEFAULT_LIMIT)
-        least = _offsets(take, "minOffsetsPerTrigger", 0)
+        most = number(take, "maxOffsetsPerTrigger", None) or DEFAULT_LIMIT
+        least = number(take, "minOffsetsPerTrigger", None) or 0
         if least > most:
             raise ConfigurationError(
                 f"option minOffsetsPerTrigger = {least} is more than maxOffsetsPerTrigger = {most}"
@@ -93,15 +94,6 @@ def fair_shares(waiting: Mapping[TopicPartition, int], most: int) -> dict[TopicP
         shares[partition] = share
         left -= share
     return {partition: share for partition, share in shares.items() if share}
-
-
-def _offsets(take: Callable[[str], str | None], name: str, default: int) -> int:
-    text = take(name)
-    if text is None:
-        return default
-    if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text) or int(text) < 1:
-        raise ConfigurationError(f"option {name} = {text!r}: a whole number from 1 on is expected")
-    return int(text)
 
 
 def _duration(name: str, text: str) -> float:

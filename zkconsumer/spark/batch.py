@@ -9,16 +9,15 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.security import Security
 from zkconsumer.cluster import LogOffsets
-from zkconsumer.errors import ConfigurationError, RetriableError
+from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.thread import RESET
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim
+from zkconsumer.retry import patiently
 from zkconsumer.spark.lone import LoneReader
 from zkconsumer.spark.loss import range_is_gone, start_is_gone
 from zkconsumer.spark.options import SourceOptions
@@ -44,21 +43,14 @@ class ZkConsumerBatchReader(DataSourceReader):
         """
         options = SourceOptions.parse(self._options, batch=True)
         config = options.consumer
-        assert config.client_id is not None
         found = _Found()
         reader = LoneReader(
             config, options.subscription, found, offsets=options.has_zookeeper, patience=options.unavailable_timeout
         )
         reader.start()
-        logs = LogOffsets(
-            reader.cluster.brokers,
-            config.client_id,
-            timeout=config.socket_timeout_ms / 1000,
-            read_committed=config.read_committed,
-            security=Security.of(config),
-        )
+        logs = LogOffsets.of(reader.cluster.brokers, config)
         try:
-            ranges = _patiently(options.unavailable_timeout)(_ranges, options, dict(found.claims), logs)
+            ranges = patiently(options.unavailable_timeout)(_ranges, options, dict(found.claims), logs)
             return list(tasks(options, ranges, logs.find_leaders(ranges), reader.cluster.brokers(), self._cores))
         finally:
             logs.close()
@@ -97,15 +89,6 @@ def _ranges(options: SourceOptions, claims: Mapping[TopicPartition, Claim], logs
             get_logger("zkconsumer.spark").warning("records_lost", error=str(loss))
         ranges[partition] = (max(start, first), min(until, end))
     return ranges
-
-
-def _patiently(seconds: float) -> Retrying:
-    return Retrying(
-        retry=retry_if_exception_type(RetriableError),
-        wait=wait_fixed(0.1),
-        stop=stop_after_delay(seconds),
-        reraise=True,
-    )
 
 
 class _Found:

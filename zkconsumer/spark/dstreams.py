@@ -13,25 +13,25 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.streaming import StreamingContext, StreamingListener
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.security import Security
 from zkconsumer.cluster import BootstrapCluster, LogOffsets, parse_bootstrap
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import ConfigurationError, RetriableError
-from zkconsumer.fetcher.thread import FetchSettings
+from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.retry import patiently
 from zkconsumer.spark.admission import fair_shares
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, FetchTask, Ranges, from_offset, total
 from zkconsumer.spark.reader import read
+from zkconsumer.spark.tasks import task
 from zkconsumer.spark.tasks import tasks as tasks_of
 
 #: Batches that a ledger remembers although they are done: windows may ask for them again after a recovery.
@@ -40,23 +40,16 @@ _REMEMBERED = 1000
 #: Values of the records, as a batch of them has them.
 COLUMNS = ("key", "value", "topic", "partition", "offset")
 
+#: Seconds that brokers may be out of reach while a batch is made: an error there ends the whole application.
+_PATIENCE = 60.0
+
 Record = tuple[bytes | None, bytes | None, str, int, int]
-
-
-class Source(Protocol):
-    """Decides what batches have; used by the thread in which Spark makes batches."""
-
-    def ranges_at(self, milliseconds: int) -> Ranges:
-        """Return the ranges of the batch of that time, always the same."""
-
-    def tasks(self, ranges: Ranges) -> list[FetchTask]:
-        """Return what the tasks of such a batch are told."""
 
 
 def fetch(tasks: Iterator[FetchTask]) -> Iterator[Record]:  # in the executors
     """Yield the records of tasks."""
-    for task in tasks:
-        for batch in read(task):
+    for one in tasks:
+        for batch in read(one):
             yield from zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)
 
 
@@ -123,7 +116,45 @@ class Ledger:
         return settled
 
 
-class DirectSource:
+class Source:
+    """Decides what batches have; used by the thread in which Spark makes batches, and told by another what is done.
+
+    Attributes:
+        key: names its connections; in a recovered context it is another one, which has its own.
+        seconds: of a batch.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.key, self.seconds = uuid.uuid4().hex, seconds
+        self._ledger = Ledger()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, key=uuid.uuid4().hex)
+
+    def ranges_at(self, milliseconds: int) -> Ranges:
+        """Return the ranges of the batch of that time, always the same."""
+        if milliseconds not in self._ledger:
+            self._ledger.add(milliseconds, self._plan())
+        return self.planned_at(milliseconds)
+
+    def planned_at(self, milliseconds: int) -> Ranges:
+        """Return the ranges of a batch that was made before; nothing where it is not known."""
+        return dict(self._ledger.get(milliseconds) or {})
+
+    def done(self, milliseconds: int) -> None:
+        """Take note that a batch is done."""
+        self._ledger.complete(milliseconds)
+
+    def tasks(self, ranges: Ranges) -> list[FetchTask]:
+        """Return what the tasks of such a batch are told."""
+        raise NotImplementedError
+
+    def _plan(self) -> Any:
+        """Return what the ledger shall have of the next batch."""
+        raise NotImplementedError
+
+
+class DirectSource(Source):
     """All partitions of some topics, as they were at the start; without a group and without ZooKeeper.
 
     Args:
@@ -138,9 +169,8 @@ class DirectSource:
         topics: list[str],
         positions: Mapping[TopicPartition, int] | None,
     ) -> None:
-        self.key, self.seconds = uuid.uuid4().hex, seconds
+        super().__init__(seconds)
         self._params = dict(params)
-        self._ledger = Ledger()
         client = _clients.direct(self.key, params)
         if positions is None:
             reset = str(params.get("auto.offset.reset", "largest")).lower()
@@ -148,35 +178,21 @@ class DirectSource:
             positions = client.logs.offsets(client.partitions(topics), where)
         self._positions = dict(positions)
 
-    def ranges_at(self, milliseconds: int) -> Ranges:
-        """See ``Source``."""
-        if milliseconds not in self._ledger:
-            client = _clients.direct(self.key, self._params)
-            ends = _patiently(lambda: client.logs.offsets(self._positions, protocol.LATEST))
-            waiting = {p: max(0, ends[p] - position) for p, position in self._positions.items()}
-            shares = _Rates.of(self).direct(waiting)
-            ranges = {p: (position, position + shares.get(p, 0)) for p, position in self._positions.items()}
-            self._positions = {p: until for p, (_, until) in ranges.items()}
-            self._ledger.add(milliseconds, ranges)
-        return self.planned_at(milliseconds)
-
-    def planned_at(self, milliseconds: int) -> Ranges:
-        """Return the ranges of a batch that was made before; nothing where it is not known."""
-        return dict(self._ledger.get(milliseconds) or {})
-
-    def done(self, milliseconds: int) -> None:
-        """Take note that a batch is done."""
-        self._ledger.complete(milliseconds)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, key=uuid.uuid4().hex)  # a context of its own, with connections of its own
+    def _plan(self) -> Ranges:
+        client = _clients.direct(self.key, self._params)
+        ends = patiently(_PATIENCE)(lambda: client.logs.offsets(self._positions, protocol.LATEST))
+        waiting = {p: max(0, ends[p] - position) for p, position in self._positions.items()}
+        shares = _Rates.of(self).direct(waiting)
+        ranges = {p: (position, position + shares.get(p, 0)) for p, position in self._positions.items()}
+        self._positions = {p: until for p, (_, until) in ranges.items()}
+        return ranges
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
         """See ``Source``; one for each partition, also where it has nothing."""
         return _clients.direct(self.key, self._params).tasks(ranges)
 
 
-class GroupSource:
+class GroupSource(Source):
     """The share of a member of a ZooKeeper-coordinated group.
 
     Args:
@@ -184,23 +200,19 @@ class GroupSource:
     """
 
     def __init__(self, seconds: float, config: ConsumerConfig, topics: Mapping[str, int]) -> None:
-        self.key, self.seconds = uuid.uuid4().hex, seconds
+        super().__init__(seconds)
         self._config = config
         self._topics = dict(topics)
-        self._ledger = Ledger()
         self._last: dict[str, Any] = INITIAL
 
-    def ranges_at(self, milliseconds: int) -> Ranges:
-        """See ``Source``."""
-        if milliseconds not in self._ledger:
-            planner = self._planner()
-            end = planner.plan(self._last, _Rates.of(self).group())
-            self._ledger.add(milliseconds, None if end is self._last else end)
-            self._last = end
-        return self.planned_at(milliseconds)
+    def _plan(self) -> dict[str, Any] | None:
+        end = self._planner().plan(self._last, _Rates.of(self).group())
+        new = None if end is self._last else end
+        self._last = end
+        return new
 
     def planned_at(self, milliseconds: int) -> Ranges:
-        """See ``DirectSource``."""
+        """See ``Source``; the ledger has Spark's offsets."""
         end = self._ledger.get(milliseconds)
         return from_offset(end) if end is not None else {}
 
@@ -215,9 +227,6 @@ class GroupSource:
             if end is not None:
                 self._planner().acknowledge(end)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, key=uuid.uuid4().hex)  # a context of its own, with connections of its own
-
     def _options(self) -> SourceOptions:
         options = SourceOptions.parse(
             {"zookeeper.connect": "none", "group.id": "none", "subscribe": ",".join(self._topics)}
@@ -228,7 +237,7 @@ class GroupSource:
         return _clients.group(self.key, self._options, self._last)
 
 
-class _Direct:
+class BrokerClient:
     """Connections to brokers."""
 
     def __init__(self, params: Mapping[str, str]) -> None:
@@ -236,13 +245,13 @@ class _Direct:
         if not named:
             raise ConfigurationError("Must specify metadata.broker.list or bootstrap.servers")
         self.options = SourceOptions.parse(
-            {"bootstrap.servers": named, "membership": "none", "subscribe": "none"}
+            {"bootstrap.servers": named, "membership": "none", "subscribe": "none", "columns": ",".join(COLUMNS)}
         ).for_consumer(consumer_config({**params, "bootstrap.servers": named}), {})
         config = self.options.consumer
         assert config.client_id is not None
         timeout, security = config.socket_timeout_ms / 1000, Security.of(config)
         self.cluster = BootstrapCluster(parse_bootstrap(named), config.client_id, timeout=timeout, security=security)
-        self.logs = LogOffsets(self.cluster.brokers, config.client_id, timeout=timeout, security=security)
+        self.logs = LogOffsets.of(self.cluster.brokers, config)
 
     def partitions(self, topics: list[str]) -> list[TopicPartition]:
         found = self.cluster.partitions(topics)
@@ -251,21 +260,8 @@ class _Direct:
         return [TopicPartition(topic, number) for topic in sorted(found) for number in found[topic]]
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
-        leaders, config = _patiently(lambda: self.logs.find_leaders(ranges)), self.options.consumer
-        return [
-            FetchTask(
-                ranges={partition: span},
-                leaders={partition: leaders[partition]} if partition in leaders else {},
-                brokers=tuple(self.cluster.brokers()),
-                settings=FetchSettings.of(config),
-                chunks=config.queued_max_message_chunks,
-                columns=COLUMNS,
-                check_crcs=config.check_crcs,
-                fails_on_data_loss=True,
-                patience=self.options.unavailable_timeout,
-            )
-            for partition, span in ranges.items()
-        ]
+        leaders, brokers = patiently(_PATIENCE)(lambda: self.logs.find_leaders(ranges)), self.cluster.brokers()
+        return [task(self.options, {partition: span}, leaders, brokers) for partition, span in ranges.items()]
 
     def close(self) -> None:
         self.logs.close()
@@ -279,13 +275,13 @@ class _Clients:
     """
 
     def __init__(self) -> None:
-        self._open: dict[str, _Direct | Planner] = {}
+        self._open: dict[str, BrokerClient | Planner] = {}
 
-    def direct(self, key: str, params: Mapping[str, str]) -> _Direct:
+    def direct(self, key: str, params: Mapping[str, str]) -> BrokerClient:
         found = self._open.get(key)
         if found is None:
-            found = self._open[key] = _Direct(params)
-        assert isinstance(found, _Direct)
+            found = self._open[key] = BrokerClient(params)
+        assert isinstance(found, BrokerClient)
         return found
 
     def group(self, key: str, options: Callable[[], SourceOptions], seen: Mapping[str, Any]) -> Planner:
@@ -314,17 +310,6 @@ def consumer_config(params: Mapping[str, Any]) -> ConsumerConfig:
     return ConsumerConfig.from_dict({"zookeeper.connect": "none", "group.id": "kafka-utils", **known})
 
 
-def _patiently(work: Any, seconds: float = 60.0) -> Any:
-    """Try again what fails for a moment, since an error here ends the whole application."""
-
-    return Retrying(
-        retry=retry_if_exception_type(RetriableError),
-        wait=wait_fixed(0.2),
-        stop=stop_after_delay(seconds),
-        reraise=True,
-    )(work)
-
-
 class _Rates:
     """The limits of a source: those of the configuration, and what back-pressure makes of them.
 
@@ -350,7 +335,7 @@ class _Rates:
             self._rate = 0.0
 
     @classmethod
-    def of(cls, source: DirectSource | GroupSource) -> _Rates:
+    def of(cls, source: Source) -> _Rates:
         """Return those of a source; made at its first batch in this process."""
         if source.key not in cls._by_key:
             sc = SparkContext._active_spark_context
@@ -359,7 +344,7 @@ class _Rates:
         return cls._by_key[source.key]
 
     @classmethod
-    def forget(cls, source: DirectSource | GroupSource) -> None:
+    def forget(cls, source: Source) -> None:
         cls._by_key.pop(source.key, None)
 
     def group(self) -> int | None:
@@ -394,7 +379,7 @@ class Follower(StreamingListener):
 
         implements = ["org.apache.spark.streaming.api.java.PythonStreamingListener"]
 
-    def __init__(self, ssc: StreamingContext, source: DirectSource | GroupSource) -> None:
+    def __init__(self, ssc: StreamingContext, source: Source) -> None:
         super().__init__()
         self._ssc, self._source = ssc, source
         self._log = get_logger("zkconsumer.spark")
@@ -433,7 +418,7 @@ class Follower(StreamingListener):
 _followed: set[str] = set()
 
 
-def follow(source: DirectSource | GroupSource) -> None:
+def follow(source: Source) -> None:
     """Begin to follow the batches of a source, once in each process; called at each of its batches.
 
     Those that a context makes while it recovers come before it is known; what they have is acknowledged with the next.

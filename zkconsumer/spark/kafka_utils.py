@@ -28,7 +28,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint
 from zkconsumer.message import TopicPartition as _TopicPartition
-from zkconsumer.spark.dstreams import DirectSource, GroupSource, consumer_config, fetch, follow
+from zkconsumer.spark.dstreams import BrokerClient, DirectSource, GroupSource, Source, consumer_config, fetch, follow
 from zkconsumer.spark.ranges import FetchTask
 
 __all__ = ["Broker", "KafkaMessageAndMetadata", "KafkaUtils", "OffsetRange", "TopicAndPartition", "utf8_decoder"]
@@ -199,7 +199,7 @@ class KafkaUtils:
             }
         )
         return _stream(
-            ssc, GroupSource(_seconds(ssc), consumer_config(params), topics), _pairs(keyDecoder, valueDecoder)
+            ssc, GroupSource(_seconds(ssc), consumer_config(params), topics), _maker(keyDecoder, valueDecoder, None)
         )
 
     @staticmethod
@@ -226,11 +226,7 @@ class KafkaUtils:
                     f"{' '.join(sorted(named))}"
                 )
             positions = {_TopicPartition(p._topic, p._partition): int(offset) for p, offset in fromOffsets.items()}
-        make = (
-            _pairs(keyDecoder, valueDecoder)
-            if messageHandler is None
-            else _handled(keyDecoder, valueDecoder, messageHandler)
-        )
+        make = _maker(keyDecoder, valueDecoder, messageHandler)
         return _stream(ssc, DirectSource(_seconds(ssc), kafkaParams, topics, positions), make)
 
     @staticmethod
@@ -248,9 +244,7 @@ class KafkaUtils:
             raise TypeError("kafkaParams should be dict")
         if not isinstance(offsetRanges, list):
             raise TypeError("offsetRanges should be list")
-        from zkconsumer.spark.dstreams import _Direct
-
-        client = _Direct(kafkaParams)
+        client = BrokerClient(kafkaParams)
         try:
             wanted = [(_TopicPartition(r.topic, r.partition), r.fromOffset, r.untilOffset) for r in offsetRanges]
             firsts = client.logs.offsets({p for p, _, _ in wanted}, protocol.EARLIEST)
@@ -275,11 +269,7 @@ class KafkaUtils:
         }
         for task in tasks:
             task.leaders.update({p: leader for p, leader in given.items() if p in task.ranges})
-        make = (
-            _pairs(keyDecoder, valueDecoder)
-            if messageHandler is None
-            else _handled(keyDecoder, valueDecoder, messageHandler)
-        )
+        make = _maker(keyDecoder, valueDecoder, messageHandler)
         return _rdd(sc, tasks, list(offsetRanges), make)
 
 
@@ -295,7 +285,7 @@ def _seconds(ssc: StreamingContext) -> float:
     return float(ssc._jssc.ssc().graph().batchDuration().milliseconds()) / 1000
 
 
-def _stream(ssc: StreamingContext, source: DirectSource | GroupSource, make: Make) -> KafkaDStream:
+def _stream(ssc: StreamingContext, source: Source, make: Make) -> KafkaDStream:
     def batch(time: datetime, _tick: RDD[Any]) -> RDD[Any]:
         sc = SparkContext._active_spark_context
         assert sc is not None
@@ -323,23 +313,24 @@ def _kafka_rdd(jrdd: Any, sc: SparkContext, deserializer: Any) -> KafkaRDD:
     return KafkaRDD(jrdd, sc, deserializer)
 
 
-def _pairs(key_decoder: Decoder, value_decoder: Decoder) -> Make:
-    def make(tasks: Iterator[FetchTask]) -> Iterator[Any]:
+def _maker(
+    key_decoder: Decoder, value_decoder: Decoder, handler: Callable[[KafkaMessageAndMetadata], Any] | None
+) -> Make:
+    """Return what makes elements of records: what the handler returns, or pairs of key and message."""
+
+    def pairs(tasks: Iterator[FetchTask]) -> Iterator[Any]:
         for key, value, *_ in fetch(tasks):
             yield key_decoder(key), value_decoder(value)
 
-    return make
-
-
-def _handled(key_decoder: Decoder, value_decoder: Decoder, handler: Callable[[KafkaMessageAndMetadata], Any]) -> Make:
-    def make(tasks: Iterator[FetchTask]) -> Iterator[Any]:
+    def handled(tasks: Iterator[FetchTask]) -> Iterator[Any]:
+        assert handler is not None
         for key, value, topic, partition, offset in fetch(tasks):
             message = KafkaMessageAndMetadata(topic, partition, offset, key, value)
             message._set_key_decoder(key_decoder)
             message._set_value_decoder(value_decoder)
             yield handler(message)
 
-    return make
+    return pairs if handler is None else handled
 
 
 def _of_two(func: Callable[..., Any]) -> Callable[[datetime, RDD[Any]], Any]:

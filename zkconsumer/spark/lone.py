@@ -23,7 +23,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.offsets import ZooKeeperOffsets
 from zkconsumer.rebalance.listener import Claim, PartitionHandler
 from zkconsumer.spark.subscription import Subscription
-from zkconsumer.zookeeper import ZooKeeperSecurity, ZooKeeperSession
+from zkconsumer.zookeeper import ZooKeeperSession
 
 #: What the thread id of a partition would be.
 _NOBODY = "nobody"
@@ -63,13 +63,7 @@ class LoneReader:
         self._offsets: ZooKeeperOffsets | None = None
         self._bootstrap: BootstrapCluster | None = None
         if offsets or not config.bootstrap_servers:
-            self._session = ZooKeeperSession(
-                config.zookeeper_connect,
-                session_timeout=config.zookeeper_session_timeout_ms / 1000,
-                connection_timeout=config.connection_timeout,
-                events=self._events,
-                security=ZooKeeperSecurity.of(config),
-            )
+            self._session = ZooKeeperSession.of(config, self._events)
             if offsets:
                 self._offsets = ZooKeeperOffsets(self._session, config.group_id)
         if config.bootstrap_servers:

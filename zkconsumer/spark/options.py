@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from zkconsumer.config import ConsumerConfig, property_names
@@ -13,6 +12,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.admission import Limits
 from zkconsumer.spark.starts import Starts
 from zkconsumer.spark.subscription import Subscription
+from zkconsumer.spark.values import Take, number
 
 #: Properties that would contradict what the query does, with the reason.
 _REFUSED = {
@@ -76,8 +76,6 @@ COLUMNS = {
 
 # What readStream itself passes on.
 _FOREIGN = ("path",)
-
-Take = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +176,18 @@ class SourceOptions:
         return cls(
             subscription,
             is_member,
-            _number(take, "streams", 1) or 1,
+            number(take, "streams", 1) or 1,
             Starts.parse(take, default="earliest" if batch else "group"),
             Starts.parse(take, prefix="ending", default="latest"),
             not _flag(take, "restore.filter", True),
             commits,
             _flag(take, "failOnDataLoss", True),
             Limits.parse(take),
-            _number(take, "minPartitions", None),
-            _number(take, "maxRecordsPerPartition", None),
+            number(take, "minPartitions", None),
+            number(take, "maxRecordsPerPartition", None),
             _columns(take),
-            (_number(take, "handover.timeout.ms", 5000, 0) or 0) / 1000,
-            (_number(take, "unavailable.timeout.ms", 120_000) or 0) / 1000,
+            (number(take, "handover.timeout.ms", 5000, 0) or 0) / 1000,
+            (number(take, "unavailable.timeout.ms", 120_000) or 0) / 1000,
             has_zookeeper,
             _consumer(left),
         )
@@ -221,15 +219,6 @@ def _consumer(left: Mapping[str, str]) -> ConsumerConfig:
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigurationError(f"option {name!r} is not known{hint}")
     return ConsumerConfig.from_dict(left, strict=True)
-
-
-def _number(take: Take, name: str, default: int | None, least: int = 1) -> int | None:
-    text = take(name)
-    if text is None:
-        return default
-    if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text) or int(text) < least:
-        raise ConfigurationError(f"option {name} = {text!r}: a whole number from {least} on is expected")
-    return int(text)
 
 
 def _choice(take: Take, name: str, choices: tuple[str, ...]) -> str:

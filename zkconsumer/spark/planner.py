@@ -16,7 +16,6 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.security import Security
 from zkconsumer.cluster import LogOffsets
 from zkconsumer.errors import (
     ConfigurationError,
@@ -63,7 +62,6 @@ class Planner:
 
     def __init__(self, options: SourceOptions, seen: Mapping[str, Any] = INITIAL) -> None:
         config = options.consumer
-        assert config.client_id is not None
         self.release_timeout = options.handover_timeout
         self.reread_records = 0
         self._options = options
@@ -80,13 +78,7 @@ class Planner:
                 config, subscription, self, offsets=options.has_zookeeper, patience=options.unavailable_timeout
             )
         self._log = get_logger("zkconsumer.spark", group=config.group_id, consumer=self._member.consumer_id)
-        self._logs = LogOffsets(
-            self._member.cluster.brokers,
-            config.client_id,
-            timeout=config.socket_timeout_ms / 1000,
-            read_committed=config.read_committed,
-            security=Security.of(config),
-        )
+        self._logs = LogOffsets.of(self._member.cluster.brokers, config)
         self._lock = threading.Lock()
         self._owned: dict[TopicPartition, int] = {}  # the group's offset, as far as it is known here
         self._begins: dict[TopicPartition, Begin] = {}  # claimed, and where to begin is not looked up and checked yet

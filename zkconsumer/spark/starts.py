@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +20,7 @@ from zkconsumer.cluster import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
+from zkconsumer.spark.values import Take
 
 Restart = Literal["furthest", "checkpoint", "group"]
 
@@ -63,7 +64,7 @@ class Starts:
     restart: Restart = "furthest"
 
     @classmethod
-    def parse(cls, take: Callable[[str], str | None], *, prefix: str = "starting", default: str = "group") -> Starts:
+    def parse(cls, take: Take, *, prefix: str = "starting", default: str = "group") -> Starts:
         """Read the options that say it; of several the same goes first as in Spark.
 
         Args:

@@ -7,7 +7,7 @@ Source: Spark 4.2 ConsumerStrategy for ``subscribe``, ``subscribePattern`` and `
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from zkconsumer.cluster import Cluster
@@ -15,6 +15,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.registry import Registration, check_topic
+from zkconsumer.spark.values import Take
 
 #: The options that say it; exactly one of them is given.
 NAMES = ("subscribe", "subscribePattern", "assign", "whitelist", "blacklist")
@@ -33,7 +34,7 @@ class Subscription:
     threads: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, take: Callable[[str], str | None]) -> Subscription:
+    def parse(cls, take: Take) -> Subscription:
         """Read the one option that is given.
 
         Raises:

@@ -24,7 +24,6 @@ def tasks(
         brokers: who may be asked for others.
     """
     config = options.consumer
-    settings = FetchSettings.of(config)
     for group in split_ranges(
         ranges,
         leaders,
@@ -33,14 +32,25 @@ def tasks(
         at_least=options.min_partitions,
         at_most=options.max_records_per_partition,
     ):
-        yield FetchTask(
-            ranges=group,
-            leaders={partition: leaders[partition] for partition in group if partition in leaders},
-            brokers=tuple(brokers),
-            settings=settings,
-            chunks=config.queued_max_message_chunks,
-            columns=options.columns,
-            check_crcs=config.check_crcs,
-            fails_on_data_loss=options.fails_on_data_loss,
-            patience=options.unavailable_timeout,
-        )
+        yield task(options, group, leaders, brokers)
+
+
+def task(
+    options: SourceOptions,
+    ranges: Ranges,
+    leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
+    brokers: Sequence[Endpoint],
+) -> FetchTask:
+    """Return what the one Spark task is told that fetches all of some ranges."""
+    config = options.consumer
+    return FetchTask(
+        ranges=ranges,
+        leaders={partition: leaders[partition] for partition in ranges if partition in leaders},
+        brokers=tuple(brokers),
+        settings=FetchSettings.of(config),
+        chunks=config.queued_max_message_chunks,
+        columns=options.columns,
+        check_crcs=config.check_crcs,
+        fails_on_data_loss=options.fails_on_data_loss,
+        patience=options.unavailable_timeout,
+    )

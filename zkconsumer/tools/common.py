@@ -10,14 +10,15 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from tenacity import Retrying
 
+from zkconsumer import retry
 from zkconsumer.broker.coordinator import GroupCoordinator
 from zkconsumer.broker.security import Security
 from zkconsumer.cluster import BootstrapCluster, Cluster, LogOffsets, ZooKeeperCluster, parse_bootstrap
 from zkconsumer.config import ConsumerConfig, read_properties
-from zkconsumer.errors import ConfigurationError, RetriableError
-from zkconsumer.zookeeper import ZooKeeperSecurity, ZooKeeperSession
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.zookeeper import ZooKeeperSession
 
 CLIENT_ID = "zkconsumer-tools"
 
@@ -77,13 +78,7 @@ class Access:
     def __init__(self, config: ConsumerConfig, closing: contextlib.ExitStack) -> None:
         self._security = Security.of(config)
         self._closing = closing
-        self.session = ZooKeeperSession(
-            config.zookeeper_connect,
-            session_timeout=config.zookeeper_session_timeout_ms / 1000,
-            connection_timeout=config.connection_timeout,
-            events=queue.SimpleQueue(),
-            security=ZooKeeperSecurity.of(config),
-        )
+        self.session = ZooKeeperSession.of(config, queue.SimpleQueue())
         self.session.start()
         closing.callback(self.session.close)
         self.cluster: Cluster = ZooKeeperCluster(self.session, config.security_protocol)
@@ -132,9 +127,7 @@ def check_brokers(cluster: Cluster) -> None:
 
 def patiently(backoff: float = 0.5) -> Retrying:
     """Call again and again, for a while, what may succeed later: the first to ask for a coordinator waits for it."""
-    return Retrying(
-        retry=retry_if_exception_type(RetriableError), wait=wait_fixed(backoff), stop=stop_after_delay(15), reraise=True
-    )
+    return retry.patiently(15, every=backoff)
 
 
 def print_json(content: object) -> None:
