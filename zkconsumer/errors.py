@@ -92,13 +92,15 @@ class MessageSizeTooLargeError(ZkConsumerError):
 class CorruptRecordError(ZkConsumerError):
     """The CRC or the structure of a record batch is wrong.
 
-    ``offset`` is where reading goes on; ``after`` is the offset behind the damaged batch, -1 where that cannot be told.
+    ``offset`` is where reading goes on; ``after`` is the offset behind the damaged batch, -1 where that cannot be told;
+    ``entry`` are the bytes of the batch, where its end is known.
     """
 
-    def __init__(self, message: str, offset: int = -1, after: int = -1) -> None:
+    def __init__(self, message: str, offset: int = -1, after: int = -1, entry: bytes = b"") -> None:
         super().__init__(message)
         self.offset = offset
         self.after = after
+        self.entry = entry
 
 
 class UnsupportedBrokerError(ZkConsumerError):

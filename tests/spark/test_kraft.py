@@ -83,3 +83,29 @@ def flip(file: Path, position: int) -> None:
         [byte] = opened.read(1)
         opened.seek(position)
         opened.write(bytes([byte ^ 0x80]))
+
+
+@pytest.mark.parametrize("policy", ["skip", "quarantine"])
+def test_a_damaged_batch_is_left_out_or_told_in_a_column(
+    policy: str, zkconsumer_cluster: DevCluster, query: Callable[..., Query], topic: Callable[..., str]
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    for first in range(0, 300, 100):
+        produce(admin, name, 0, [b"%060d" % n for n in range(first, first + 100)])
+    [segment] = zkconsumer_cluster.folder.glob(f"broker-*-data/{name}-0/00000000000000000000.log")
+    second = 12 + int.from_bytes(segment.read_bytes()[8:12])
+    flip(segment, second + 500)
+    try:
+        one = query(name, trigger={"availableNow": True}, corrupt_record_policy=policy)
+        one.finish()
+    finally:
+        flip(segment, second + 500)
+    table = one.batches[0].table
+    assert [n for n in table["offset"].to_pylist() if n is not None] == [*range(100), *range(200, 300)]
+    if policy == "skip":
+        assert "corrupt" not in table.column_names
+    else:
+        [corrupt] = [row for row in table["corrupt"].to_pylist() if row is not None]
+        assert (corrupt["topic"], corrupt["partition"], corrupt["offset"]) == (name, 0, 100)
+        assert "CRC" in corrupt["error"]
+        assert len(corrupt["value"]) == second  # the entry as it lies in the log

@@ -213,23 +213,23 @@ class ChunkReader:
             "It will be fetched again; if it stays, restore the partition from a replica, commit an "
             "offset behind the damaged batch, or set corrupt.record.policy=skip",
             offset,
-            self._after(position, offset),
+            *self._after(position, offset),
         )
 
-    def _after(self, position: int, offset: int) -> int:
-        """Return the offset behind the entry at a position, if its frame is whole; -1 if not."""
+    def _after(self, position: int, offset: int) -> tuple[int, bytes]:
+        """Return the offset behind the entry at a position and its bytes, if its frame is whole; -1 if not."""
         data = memoryview(self._chunk.data)[position:]
         if len(data) < _FRAME.size + _MAGIC_AT:
-            return -1
+            return -1, b""
         own, size, magic = *_FRAME.unpack_from(data), data[_FRAME.size + _MAGIC_AT - 1]
         if not 0 < size <= len(data) - _FRAME.size:
-            return -1
+            return -1, b""
         after = own + 1  # before format 2 an entry has the offset of its last record
         if magic >= 2:
             # What the batch says of itself is not to be trusted; the next one says where it begins.
             behind = data[_FRAME.size + size :]
             after = _FRAME.unpack_from(behind)[0] if len(behind) >= _FRAME.size else -1
-        return after if after > offset else -1
+        return (after, bytes(data[: _FRAME.size + size])) if after > offset else (-1, b"")
 
     def _is_hidden(self, segment: Segment) -> bool:
         """Whether the segment is a control batch or part of an aborted transaction."""

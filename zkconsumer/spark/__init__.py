@@ -18,17 +18,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from zkconsumer.spark.decoders import BatchDecoder, RecordDecoder
 from zkconsumer.spark.progress import Lag, lag
 from zkconsumer.spark.source import ZkConsumerDataSource
 
-__all__ = ["Lag", "ZkConsumerDataSource", "lag", "recommended_conf", "register"]
+__all__ = ["BatchDecoder", "Lag", "RecordDecoder", "ZkConsumerDataSource", "lag", "recommended_conf", "register"]
 
 
 def register(spark: Any) -> None:
     """Make ``format("zkconsumer")`` known to a Spark session."""
-    cores = int(spark.sparkContext.defaultParallelism)
-    # A class made here is pickled whole, and so carries the number to the process that plans batches.
-    source = type("ZkConsumerDataSource", (ZkConsumerDataSource,), {"cores": cores})
+    context = spark.sparkContext
+    # A class made here is pickled whole, and so carries these to the process that plans batches.
+    about = {"cores": int(context.defaultParallelism), "driver_host": context.getConf().get("spark.driver.host")}
+    source = type("ZkConsumerDataSource", (ZkConsumerDataSource,), about)
     spark.dataSource.register(source)
 
 

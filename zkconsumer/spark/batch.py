@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from zkconsumer.broker import protocol
 from zkconsumer.cluster import LogOffsets
@@ -30,9 +31,10 @@ from zkconsumer.spark.tasks import tasks
 class ZkConsumerBatchReader(DataSourceReader):
     """Plans one batch, in a process of Spark's; nothing of the group but its offsets is looked at."""
 
-    def __init__(self, options: Mapping[str, str], cores: int) -> None:
+    def __init__(self, options: Mapping[str, str], cores: int, schema: StructType) -> None:
         self._options = dict(options)
         self._cores = cores
+        self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks.
@@ -51,7 +53,16 @@ class ZkConsumerBatchReader(DataSourceReader):
         logs = LogOffsets.of(reader.cluster.brokers, config)
         try:
             ranges = patiently(options.unavailable_timeout)(_ranges, options, dict(found.claims), logs)
-            return list(tasks(options, ranges, logs.find_leaders(ranges), reader.cluster.brokers(), self._cores))
+            return list(
+                tasks(
+                    options,
+                    ranges,
+                    logs.find_leaders(ranges),
+                    reader.cluster.brokers(),
+                    self._cores,
+                    options.layout(self._schema),
+                )
+            )
         finally:
             logs.close()
             reader.close()

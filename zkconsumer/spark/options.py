@@ -6,10 +6,16 @@ import dataclasses
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from zkconsumer.config import ConsumerConfig, property_names
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.spark import decoders
 from zkconsumer.spark.admission import Limits
+from zkconsumer.spark.rows import CORRUPT_FIELD, Layout
 from zkconsumer.spark.starts import Starts
 from zkconsumer.spark.subscription import Subscription
 from zkconsumer.spark.values import Take, number
@@ -58,6 +64,7 @@ _OWN = (
     "maxRecordsPerPartition",
     "includeHeaders",
     "columns",
+    "decoder",
     "handover.timeout.ms",
     "unavailable.timeout.ms",
 )
@@ -94,7 +101,9 @@ class SourceOptions:
         limits: how much a batch may take.
         min_partitions: ``minPartitions``: at least so many tasks per batch; default the number of cores.
         max_records_per_partition: ``maxRecordsPerPartition``: a task reads at most so many offsets of a partition.
-        columns: of the frame, in this order.
+        columns: of the frame, in this order, where there is no decoder.
+        decoder: ``decoder``: the name of a user's class, and the options that begin with ``decoder.``.
+        policy: ``corrupt.record.policy``: ``raise`` (default), ``skip``, or ``quarantine`` for a column ``corrupt``.
         handover_timeout: seconds, from ``handover.timeout.ms`` (5000): how long a partition that goes to another
             member waits for its batch. Keep it below what JVM members retry for (4 times 2 s by default).
         unavailable_timeout: seconds, from ``unavailable.timeout.ms`` (120000): how long brokers may be away.
@@ -114,15 +123,40 @@ class SourceOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     columns: tuple[str, ...]
+    decoder: tuple[str, Mapping[str, str]] | None
+    policy: str
     handover_timeout: float
     unavailable_timeout: float
     has_zookeeper: bool
     consumer: ConsumerConfig
 
     @property
-    def schema(self) -> str:
-        """The columns as Spark's DDL has them."""
-        return ", ".join(f"{name} {COLUMNS[name]}" for name in self.columns)
+    def schema(self) -> Any:
+        """The columns as Spark's DDL has them, or a ``StructType`` where the decoder has one."""
+        schema: Any = ", ".join(f"{name} {COLUMNS[name]}" for name in self.columns)
+        if self.decoder is not None:
+            schema = decoders.find(self.decoder[0]).schema
+        if self.policy != "quarantine":
+            return schema
+        if isinstance(schema, str):
+            return f"{schema}, {CORRUPT_FIELD.name} {decoders.CORRUPT}"
+        return StructType([*schema, StructField(CORRUPT_FIELD.name, from_arrow_type(CORRUPT_FIELD.type))])
+
+    def layout(self, schema: StructType | None = None) -> Layout:
+        """Return how the rows of tasks are made.
+
+        Args:
+            schema: of the frame, as Spark has it; None for the columns of Spark's own source.
+        """
+        if schema is None:
+            return Layout.of(self.columns)
+        name, options = self.decoder or (None, {})
+        return Layout(to_arrow_schema(schema, timezone="UTC"), name, options, self.policy)
+
+    @property
+    def has_an_end(self) -> bool:
+        """Whether a decoder may end the query."""
+        return self.decoder is not None and decoders.has_an_end(decoders.find(self.decoder[0]))
 
     def for_consumer(self, consumer: ConsumerConfig, topics: Mapping[str, int]) -> SourceOptions:
         """Return these options for a consumer that is set up already, with thread ids by topic."""
@@ -173,6 +207,7 @@ class SourceOptions:
             left["zookeeper.connect"] = "none"
         if not is_member and not commits:
             left.setdefault("group.id", "zkconsumer-spark")
+        decoder = _decoder(take, left)
         return cls(
             subscription,
             is_member,
@@ -186,6 +221,8 @@ class SourceOptions:
             number(take, "minPartitions", None),
             number(take, "maxRecordsPerPartition", None),
             _columns(take),
+            decoder,
+            _choice(take, "corrupt.record.policy", ("raise", "raise", "skip", "quarantine")),
             (number(take, "handover.timeout.ms", 5000, 0) or 0) / 1000,
             (number(take, "unavailable.timeout.ms", 120_000) or 0) / 1000,
             has_zookeeper,
@@ -231,6 +268,20 @@ def _choice(take: Take, name: str, choices: tuple[str, ...]) -> str:
 
 def _flag(take: Take, name: str, default: bool) -> bool:
     return _choice(take, name, (str(default).lower(), "true", "false")) == "true"
+
+
+def _decoder(take: Take, left: dict[str, str]) -> tuple[str, Mapping[str, str]] | None:
+    prefix = "decoder."
+    options = {name.removeprefix(prefix): left.pop(name) for name in sorted(left) if name.startswith(prefix)}
+    name = take("decoder")
+    if name is None:
+        if options:
+            raise ConfigurationError(f"option {prefix}{next(iter(options))} is given, but no option decoder")
+        return None
+    for other in ("columns", "includeHeaders"):
+        if other.lower() in left:
+            raise ConfigurationError(f"options decoder and {other} are given; a decoder has columns of its own")
+    return name.strip(), options
 
 
 def _columns(take: Take) -> tuple[str, ...]:

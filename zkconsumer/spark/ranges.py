@@ -14,6 +14,8 @@ from pyspark.sql.datasource import InputPartition
 from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.fetcher.thread import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.spark.ending import EndSignal
+from zkconsumer.spark.rows import Layout
 
 #: Partition to (from, until): the first offset of a batch and the one after its last.
 Ranges = dict[TopicPartition, tuple[int, int]]
@@ -44,6 +46,16 @@ def to_offset(
     if numbers := _by_topic(known):
         offset["known"] = numbers
     return {**offset, "ranges": topics}
+
+
+def end_of_stream(offset: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the offset behind which a query has nothing more to read: a decoder has seen the end in the batch before.
+
+    An empty batch goes up to it, which tells those who listen; and it stays the query's last.
+    """
+    here = {partition: (until, until) for partition, (_, until) in from_offset(offset).items()}
+    ended = to_offset(here, offset["generation"], known_by(offset), offset.get("group"))
+    return {"ended": True, **ended}
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, int | list[int]]:
@@ -77,7 +89,8 @@ def from_offset(offset: Mapping[str, Any]) -> Ranges:
 class FetchTask(InputPartition):
     """What one Spark task fetches: ranges that share a leader and a fetcher id.
 
-    ``leaders`` are the leaders when the batch was planned; ``brokers`` may be asked for others.
+    ``leaders`` are the leaders when the batch was planned; ``brokers`` may be asked for others. ``end`` is told where a
+    decoder sees the end of the stream.
     """
 
     ranges: Ranges
@@ -85,10 +98,11 @@ class FetchTask(InputPartition):
     brokers: tuple[Endpoint, ...]
     settings: FetchSettings
     chunks: int
-    columns: tuple[str, ...]
+    layout: Layout
     check_crcs: bool
     fails_on_data_loss: bool
     patience: float
+    end: EndSignal | None = None
 
 
 def split_ranges(
@@ -99,6 +113,7 @@ def split_ranges(
     cores: int,
     at_least: int | None = None,
     at_most: int | None = None,
+    in_pieces: bool = True,
 ) -> list[Ranges]:
     """Return the tasks of a batch: the ranges that are not empty, by (broker, fetcher id), and large ones in pieces.
 
@@ -106,9 +121,10 @@ def split_ranges(
         cores: so many tasks are made where the ranges are worth it.
         at_least: so many tasks in any case, as far as there are offsets.
         at_most: offsets of a piece.
+        in_pieces: whether a partition may be read by several tasks.
     """
     pieces = []
-    if at_most is not None:
+    if at_most is not None and in_pieces:
         whole = {}
         for partition, (start, until) in sorted(ranges.items()):
             while until - start > at_most:
@@ -117,7 +133,7 @@ def split_ranges(
             whole[partition] = (start, until)
         ranges = whole
     tasks = group_ranges(ranges, leaders, num_fetchers=num_fetchers, at_least=at_least or cores) + pieces
-    while tasks and len(tasks) < (at_least or cores):
+    while in_pieces and tasks and len(tasks) < (at_least or cores):
         largest = max(tasks, key=total)
         if total(largest) < (2 if at_least else 2 * _WORTH_A_TASK):
             break

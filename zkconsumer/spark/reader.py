@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from zkconsumer.errors import BrokerUnavailableError, CorruptRecordError, OffsetOutOfRangeError
-from zkconsumer.fetcher.decode import ArrowReader, Chunk
+from zkconsumer.fetcher.decode import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import PartitionTopicInfo
@@ -25,6 +25,7 @@ def read(task: FetchTask) -> Iterator[Any]:
     Raises:
         OffsetOutOfRangeError: the log does not have an offset of a range (any more).
         CorruptRecordError: a damaged batch, also when it is fetched again, or one that its broker cannot read.
+        UndecodableRecordError: a user's decoder raised an exception.
         BrokerUnavailableError: nothing came for ``task.patience`` seconds.
     """
     _freeze_once()
@@ -66,8 +67,7 @@ def _failed(
 
 
 def _read_until_done(task: FetchTask, stream: StreamQueue, manager: ConsumerFetcherManager) -> Iterator[Any]:
-    reader = ArrowReader(include_headers="headers" in task.columns, check_crcs=task.check_crcs)
-    columns = list(task.columns)
+    rows = task.layout.rows(check_crcs=task.check_crcs)
     missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
     damaged: set[tuple[str, int, int]] = set()
     while missing:
@@ -79,22 +79,25 @@ def _read_until_done(task: FetchTask, stream: StreamQueue, manager: ConsumerFetc
                 f"partition {partition.partition} has to be read up to offset {missing[partition]}"
             )
         queue, chunk = taken
-        if not chunk.nbytes and chunk.next_offset < missing[chunk.partition]:
-            manager.refetch(queue, chunk.partition, chunk.next_offset)
-            continue
+        reached = chunk.next_offset
+        goes_on = not chunk.nbytes  # behind records that are lost
         try:
-            for batch, _ in reader.read(chunk):
-                yield batch if columns == batch.schema.names else batch.select(columns)
+            yield from rows.read(chunk)
         except CorruptRecordError as error:
             place = (*chunk.partition, error.offset)
+            goes_on, reached = True, error.offset
             if place in damaged:
-                raise
+                yield from rows.damaged(chunk.partition, error)
+                reached = error.after
             damaged.add(place)  # once more, from the same place: it may have been damaged on its way
-            manager.refetch(queue, chunk.partition, error.offset)
-            continue
-        if chunk.next_offset >= missing[chunk.partition]:
+        if rows.has_ended and task.end is not None:
+            task.end.tell()
+            reached = missing[chunk.partition]
+        if reached >= missing[chunk.partition]:
             del missing[chunk.partition]
             manager.remove_partitions([chunk.partition])
+        elif goes_on:
+            manager.refetch(queue, chunk.partition, reached)
 
 
 def _freeze_once() -> None:

@@ -21,9 +21,10 @@ from pyspark.sql.types import StructType
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.batch import ZkConsumerBatchReader
+from zkconsumer.spark.ending import EndListener
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.planner import Planner
-from zkconsumer.spark.ranges import INITIAL, FetchTask, from_offset
+from zkconsumer.spark.ranges import INITIAL, FetchTask, end_of_stream, from_offset
 from zkconsumer.spark.reader import read
 from zkconsumer.spark.tasks import tasks
 
@@ -36,29 +37,35 @@ class ZkConsumerDataSource(DataSource):
 
     #: Cores of the session that registered the source; what tasks are made for where no option says more.
     cores = os.cpu_count() or 1
+    #: Where executors reach the driver.
+    driver_host = "127.0.0.1"
+    #: Whether the decoder may end the query; known once ``schema`` was asked for.
+    _has_an_end = False
 
     @classmethod
     def name(cls) -> str:
         """What ``format`` is given."""
         return "zkconsumer"
 
-    def schema(self) -> str:
+    def schema(self) -> Any:
         """Return the columns; checks the options, so that a mistake is seen at ``load()``.
 
         Nobody tells here whether it is for a stream or for a batch read, whose options differ a little.
         """
         try:
-            return SourceOptions.parse(self.options).schema
+            options = SourceOptions.parse(self.options)
         except ConfigurationError as error:
             try:
-                return SourceOptions.parse(self.options, batch=True).schema
+                options = SourceOptions.parse(self.options, batch=True)
             except ConfigurationError as batch_error:
                 raise (batch_error if "ending" in str(error) else error) from None
+        # Here are the files that a user gave to Spark; the process that plans does not have them.
+        self._has_an_end = options.has_an_end
+        return options.schema
 
     def reader(self, schema: StructType) -> ZkConsumerBatchReader:
         """Return the reader of a batch query."""
-        del schema  # it is ours
-        return ZkConsumerBatchReader(dict(self.options), self.cores)
+        return ZkConsumerBatchReader(dict(self.options), self.cores, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """Refuse: this is a consumer."""
@@ -72,18 +79,26 @@ class ZkConsumerDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> ZkConsumerStreamReader:
         """Return the reader of a streaming query."""
-        del schema  # it is ours
-        return ZkConsumerStreamReader(dict(self.options), self.cores)
+        host = self.driver_host if self._has_an_end else None
+        return ZkConsumerStreamReader(dict(self.options), self.cores, schema, host)
 
 
 class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What Spark calls; see ``Planner`` for what happens."""
+    """What Spark calls; see ``Planner`` for what happens.
 
-    def __init__(self, options: Mapping[str, str], cores: int) -> None:
+    Args:
+        schema: of the frame.
+        end_at: the host where tasks tell the end of the stream, None where there is none.
+    """
+
+    def __init__(self, options: Mapping[str, str], cores: int, schema: StructType, end_at: str | None) -> None:
         self._raw_options = dict(options)
         self._cores = cores
+        self._schema = schema
+        self._end_at = end_at
         self._planner: Planner | None = None
         self._bounded = False
+        self._end: EndListener | None = None
 
     # ---- in the process that plans ----
 
@@ -101,8 +116,13 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Acknowledge the batch that ends at ``start``, and plan the next one."""
+        if start.get("ended"):
+            self.stop()
+            return start
         planner = self._joined(start)
         planner.acknowledge(start)
+        if self._end is not None and self._end.is_told:
+            return end_of_stream(start)
         return planner.plan(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -112,10 +132,22 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the tasks of a batch, from its end alone: the same for each replay."""
         del start
+        if end.get("ended"):
+            return []
         planner = self._joined(end)
         planner.begin(end)
         ranges = from_offset(end)
-        return list(tasks(self._options, ranges, planner.find_leaders(ranges), planner.brokers(), self._cores))
+        return list(
+            tasks(
+                self._options,
+                ranges,
+                planner.find_leaders(ranges),
+                planner.brokers(),
+                self._cores,
+                self._options.layout(self._schema),
+                self._end.signal if self._end is not None else None,
+            )
+        )
 
     def commit(self, end: dict[str, Any]) -> None:
         """Acknowledge once more; ``latestOffset`` has done it long before."""
@@ -127,6 +159,9 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if self._planner is not None:
             self._planner.close()
             self._planner = None
+        if self._end is not None:
+            self._end.close()
+            self._end = None
 
     def _joined(self, seen: Mapping[str, Any]) -> Planner:
         """Return the planner, joined to the group at the first call."""
@@ -138,6 +173,9 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             if self._bounded:
                 planner.stop_at_present_end()
             self._planner = planner
+            if self._end_at is not None:
+                self._end = EndListener(self._end_at)
+                self._end.start()
             planner.start()
         return self._planner
 
@@ -149,7 +187,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return read(partition)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_raw_options": self._raw_options, "_cores": self._cores, "_planner": None, "_bounded": False}
+        return {}  # tasks carry all that is needed
 
 
 def _stop_in_order_on_sigterm() -> None:

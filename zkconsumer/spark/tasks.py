@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from zkconsumer.fetcher.thread import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.spark.ending import EndSignal
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.ranges import FetchTask, Ranges, split_ranges
+from zkconsumer.spark.rows import Layout
 
 
 def tasks(
@@ -16,12 +18,17 @@ def tasks(
     leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
     brokers: Sequence[Endpoint],
     cores: int,
+    layout: Layout | None = None,
+    end: EndSignal | None = None,
 ) -> Iterator[FetchTask]:
     """Yield what each Spark task fetches of some ranges.
 
     Args:
         leaders: as far as they are known.
         brokers: who may be asked for others.
+        layout: how rows are made; by default the columns of Spark's own source.
+        end: who is told where a decoder sees the end of the stream; what follows in the partition is not wanted then,
+            so one task has all of it.
     """
     config = options.consumer
     for group in split_ranges(
@@ -31,8 +38,9 @@ def tasks(
         cores=cores,
         at_least=options.min_partitions,
         at_most=options.max_records_per_partition,
+        in_pieces=end is None,
     ):
-        yield task(options, group, leaders, brokers)
+        yield task(options, group, leaders, brokers, layout, end)
 
 
 def task(
@@ -40,6 +48,8 @@ def task(
     ranges: Ranges,
     leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
     brokers: Sequence[Endpoint],
+    layout: Layout | None = None,
+    end: EndSignal | None = None,
 ) -> FetchTask:
     """Return what the one Spark task is told that fetches all of some ranges."""
     config = options.consumer
@@ -49,8 +59,9 @@ def task(
         brokers=tuple(brokers),
         settings=FetchSettings.of(config),
         chunks=config.queued_max_message_chunks,
-        columns=options.columns,
+        layout=layout or options.layout(),
         check_crcs=config.check_crcs,
         fails_on_data_loss=options.fails_on_data_loss,
         patience=options.unavailable_timeout,
+        end=end,
     )

@@ -1,0 +1,56 @@
+"""Decoders as a user writes them, in a file that is given to Spark by ``addPyFile``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from zkconsumer import MessageAndMetadata
+from zkconsumer.spark import BatchDecoder, RecordDecoder
+
+
+class Words(RecordDecoder):
+    """The words of a record, each with its length; ``!`` is an error, and ``.`` the end."""
+
+    schema = "word string, length int, at bigint"
+
+    def open(self, options: Mapping[str, str]) -> None:
+        self._separator = options.get("separator", " ")
+
+    def decode(self, record: MessageAndMetadata) -> Iterator[tuple[Any, ...]] | None:
+        if record.value is None:
+            return None
+        return self._words(record)
+
+    def _words(self, record: MessageAndMetadata) -> Iterator[tuple[Any, ...]]:
+        for word in record.value.decode().split(self._separator):
+            if word == "!":
+                raise ValueError("an exclamation mark")
+            if word == "?":
+                yield word, "not a number", record.offset
+            elif word:
+                yield word, len(word), record.offset
+
+    def is_end_of_stream(self, row: tuple[Any, ...]) -> bool:
+        return bool(row[0] == ".")
+
+
+class Numbers(BatchDecoder):
+    """Values as numbers, a whole batch at a time; odd ones are left out."""
+
+    schema = "number bigint, partition int"
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        numbers = pc.cast(pc.cast(batch["value"], pa.string()), pa.int64())
+        made = pa.RecordBatch.from_arrays([numbers, batch["partition"]], names=["number", "partition"])
+        return made.filter(pc.equal(pc.bit_wise_and(numbers, 1), 0))
+
+
+class NoSchema(RecordDecoder):
+    """Wrong: no columns."""
+
+    def decode(self, record: MessageAndMetadata) -> None:
+        del record

@@ -1,0 +1,164 @@
+"""Decoders of users: rows of their own, errors, and the end of a stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import produce, stored, wait_until_equal
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+
+from . import lines
+from .queries import Query
+
+pytestmark = pytest.mark.timeout(120)
+
+Cluster = DevCluster | ExistingCluster
+Queries = Callable[..., Query]
+Topics = Callable[..., str]
+
+NOW = {"availableNow": True}
+
+
+@pytest.fixture(autouse=True)
+def file_of_decoders(spark: Any) -> None:
+    """Give the decoders to Spark, as a user does."""
+    spark.sparkContext.addPyFile(str(Path(lines.__file__)))
+
+
+def column(query: Query, name: str) -> list[Any]:
+    """Return one column of all batches."""
+    return [value for batch in query.batches for value in batch.column(name)]
+
+
+def test_a_record_becomes_none_or_many_rows_of_the_decoders_own_columns(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, [b"one,two", b"", b"three"])
+    one = query(name, trigger=NOW, decoder="lines:Words", **{"decoder.separator": ","})
+    one.finish()
+    [batch] = one.batches
+    assert batch.table.column_names == ["word", "length", "at"]
+    assert batch.table.to_pylist() == [
+        {"word": "one", "length": 3, "at": 0},
+        {"word": "two", "length": 3, "at": 0},
+        {"word": "three", "length": 5, "at": 2},
+    ]
+    assert stored(zk, group, name) == {0: "3"}
+
+
+def test_records_that_become_nothing_advance_the_offset_all_the_same(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, [b""] * 100)
+    one = query(name, trigger=NOW, decoder="lines:Words")
+    one.finish()
+    assert one.count == 0
+    assert stored(zk, group, name) == {0: "100"}
+
+
+def test_a_decoder_that_fails_ends_the_query_with_the_place(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, [b"good", b"bad !"])
+    one = query(name, trigger=NOW, decoder="lines:Words")
+    with pytest.raises(Exception, match=f"topic '{name}' partition 0 offset 1: decoder Words raised ValueError"):
+        one.finish()
+    assert stored(zk, group, name) == {0: "0"}
+
+
+@pytest.mark.parametrize("policy", ["skip", "quarantine"])
+def test_what_cannot_be_decoded_is_left_out_or_told_in_a_column(
+    policy: str, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, [b"good", b"half !", b"odd ?", b"well"])
+    one = query(name, trigger=NOW, decoder="lines:Words", corrupt_record_policy=policy)
+    one.finish()
+    words = column(one, "word")
+    if policy == "skip":
+        assert words == ["good", "well"]
+        return
+    assert [word for word in words if word is not None] == ["good", "well"]
+    found = [corrupt for corrupt in column(one, "corrupt") if corrupt is not None]
+    assert [(each["offset"], each["key"], each["value"]) for each in found] == [
+        (1, None, b"half !"),
+        (2, None, b"odd ?"),
+    ]
+    assert "an exclamation mark" in found[0]["error"]
+    assert "do not fit its schema" in found[1]["error"]
+    assert {each["topic"] for each in found} == {name}
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip", "quarantine"])
+def test_whole_batches_are_decoded_and_what_fails_is_found_among_them(
+    policy: str, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, [b"%d" % n if n not in (17, 600) else b"x%d" % n for n in range(1000)])
+    one = query(name, trigger=NOW, decoder="lines:Numbers", corrupt_record_policy=policy)
+    if policy == "raise":
+        with pytest.raises(Exception, match=f"topic '{name}' partition 0 offsets 0 to 999: decoder Numbers raised"):
+            one.finish()
+        return
+    one.finish()
+    assert sorted(n for n in column(one, "number") if n is not None) == [n for n in range(0, 1000, 2) if n != 600]
+    if policy == "quarantine":
+        bad = [corrupt["value"] for corrupt in column(one, "corrupt") if corrupt is not None]
+        assert sorted(bad) == [b"x17", b"x600"]
+
+
+@pytest.mark.parametrize("trigger", [None, NOW], ids=["always", "now"])
+def test_the_end_of_the_stream_ends_the_query_after_its_batch(
+    trigger: dict[str, Any] | None,
+    zkconsumer_cluster: Cluster,
+    query: Queries,
+    topic: Topics,
+    zk: KazooClient,
+    group: str,
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    produce(admin, name, 0, [b"one", b"two . three", b"four"])
+    produce(admin, name, 1, [b"other"])
+    one = query(name, trigger=trigger, decoder="lines:Words", maxOffsetsPerTrigger=1000)
+    if trigger:
+        one.finish()
+    else:
+        wait_until_equal(lambda: len(one.batches), 2)
+        produce(admin, name, 0, [b"late"])
+    # What is before it, and all of the other partition; nothing of a later batch.
+    assert sorted(column(one, "word")) == ["one", "other", "two"]
+    wait_until_equal(lambda: stored(zk, group, name), {0: "3", 1: "1"})
+    one.handle.stop()
+    produce(admin, name, 1, [b"later"])
+    again = query(name, trigger=NOW, decoder="lines:Words")
+    again.finish()
+    assert column(again, "word") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"decoder": "lines.Words"}, "a colon is expected between module and class"),
+        ({"decoder": "nowhere:Words"}, "No module named 'nowhere'"),
+        ({"decoder": "lines:Nothing"}, "has no attribute 'Nothing'"),
+        ({"decoder": "os:getcwd"}, "it is not a class made from zkconsumer.spark.RecordDecoder"),
+        ({"decoder": "lines:NoSchema"}, "has no attribute 'schema'"),
+        ({"decoder": "lines:Words", "columns": "value"}, "options decoder and columns are given"),
+        ({"decoder.separator": ","}, "option decoder.separator is given, but no option decoder"),
+        ({"corrupt.record.policy": "fail"}, "'quarantine' or 'raise' or 'skip' is expected"),
+    ],
+)
+def test_a_wrong_decoder_is_refused_at_load(
+    settings: dict[str, str], text: str, spark: Any, options: Callable[..., dict[str, str]]
+) -> None:
+    with pytest.raises(Exception, match=re.escape(text)):
+        spark.readStream.format("zkconsumer").options(**options("t", **settings)).load()
