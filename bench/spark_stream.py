@@ -20,24 +20,16 @@ from bench.topics import FETCH_BYTES
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
-JARS = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-    "org.apache.kafka:kafka-clients:3.9.1",
-    "org.apache.commons:commons-pool2:2.12.1",
-)
-
-
 def session(conf: str) -> Any:
     """Return a Spark session with both sources."""
     import zkconsumer.spark
-    from zkconsumer.devcluster.jars import resolve
+    from zkconsumer.devcluster.jars import SPARKS_OWN, resolve
     from zkconsumer.devcluster.java import java_home
 
     os.environ["JAVA_HOME"] = str(java_home())
     from pyspark.sql import SparkSession
 
-    jars = [str(jar) for coordinate in JARS for jar in resolve(coordinate, transitive=False)]
+    jars = [str(jar) for coordinate in SPARKS_OWN for jar in resolve(coordinate, transitive=False)]
     settings = {
         "spark.jars": ",".join(jars),
         "spark.ui.enabled": "false",

@@ -6,12 +6,13 @@ Source: Kafka 1.1 kafka.client.ClientUtils, ZkUtils.getCluster, ZkUtils.getParti
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from zkconsumer import registry
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
@@ -298,20 +299,8 @@ class LogOffsets:
         Raises:
             RetriableError: a leader is missing or does not answer; it is looked for anew the next time.
         """
-        wanted = set(partitions)
-        leaders = self.find_leaders(wanted)
-        if missing := sorted(wanted - leaders.keys()):
-            raise NotLeaderError(f"partition {missing[0]} has no leader now")
-        by_leader: dict[Endpoint, list[TopicPartition]] = {}
-        for partition, (_, endpoint) in leaders.items():
-            by_leader.setdefault(endpoint, []).append(partition)
         found: dict[TopicPartition, int] = {}
-        for endpoint, theirs in by_leader.items():
-            channel = self._channels.get(endpoint)
-            if channel is None:
-                channel = self._channels[endpoint] = BrokerChannel(
-                    endpoint, self._client_id, timeout=self._timeout, security=self._security
-                )
+        for channel, theirs in self._by_leader(partitions):
             request = protocol.list_offsets_request(theirs, timestamp, read_committed=self._read_committed)
             try:
                 answers = protocol.read_offsets_answer(channel.request(request))
@@ -321,9 +310,54 @@ class LogOffsets:
             for partition, (error, offset) in answers.items():
                 if error:
                     self._forget(theirs)
-                    raise NotLeaderError(f"broker {endpoint} cannot tell offsets of {partition}: error {error}")
+                    raise NotLeaderError(f"broker {channel.endpoint} cannot tell offsets of {partition}: error {error}")
                 found[partition] = offset
         return found
+
+    def fetch(self, positions: Mapping[TopicPartition, int], max_bytes: int) -> dict[TopicPartition, PartitionData]:
+        """Return some of the records from each position on, at once; of a partition perhaps none, but of one.
+
+        Raises:
+            RetriableError: a leader is missing or does not answer, or does not have the offset.
+        """
+        found: dict[TopicPartition, PartitionData] = {}
+        for channel, theirs in self._by_leader(positions):
+            request = protocol.fetch_request(
+                {partition: positions[partition] for partition in sorted(theirs)},
+                max_wait_ms=0,
+                min_bytes=0,
+                partition_max_bytes=max_bytes,
+                read_committed=self._read_committed,
+            )
+            try:
+                with channel.exchange(request) as frame:
+                    answer = protocol.read_fetch_answer(frame, request.API_VERSION)
+            except RetriableError:
+                self._forget(theirs)
+                raise
+            for data in answer.partitions:
+                if data.error_code or answer.error_code:
+                    self._forget(theirs)
+                    error = data.error_code or answer.error_code
+                    raise NotLeaderError(f"broker {channel.endpoint} cannot read {data.partition}: error {error}")
+                found[data.partition] = data
+        return found
+
+    def _by_leader(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[BrokerChannel, list[TopicPartition]]]:
+        wanted = set(partitions)
+        leaders = self.find_leaders(wanted)
+        if missing := sorted(wanted - leaders.keys()):
+            raise NotLeaderError(f"partition {missing[0]} has no leader now")
+        by_leader: dict[Endpoint, list[TopicPartition]] = {}
+        for partition, (_, endpoint) in leaders.items():
+            by_leader.setdefault(endpoint, []).append(partition)
+        for endpoint, theirs in by_leader.items():
+            channel = self._channels.get(endpoint)
+            if channel is None:
+                channel = self._channels[endpoint] = BrokerChannel(
+                    endpoint, self._client_id, timeout=self._timeout, security=self._security
+                )
+            yield channel, theirs
 
     def close(self) -> None:
         """Close the connections."""

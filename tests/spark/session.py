@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import zkconsumer.spark
+from zkconsumer.devcluster.jars import SPARKS_OWN, resolve
 from zkconsumer.devcluster.java import java_home
 
 
 def start_spark(folder: Path) -> Any:
     """Return a session that knows the source; all its files are in ``folder``."""
     os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent / "on_path")  # of the processes that Spark starts
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -23,6 +25,7 @@ def start_spark(folder: Path) -> Any:
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "600m",
+        "spark.jars": ",".join(str(jar) for coordinate in SPARKS_OWN for jar in resolve(coordinate, transitive=False)),
         "spark.local.dir": str(folder),
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",

@@ -70,3 +70,42 @@ def test_without_a_limit_all_is_taken() -> None:
 def test_durations_are_written_as_spark_writes_them(text: str, seconds: float) -> None:
     given = {"maxTriggerDelay": text}
     assert Limits.parse(lambda name: given.get(name)).patience == seconds
+
+
+def of_size(**sizes: float) -> dict[str, object]:
+    """Return the argument that tells the sizes of records, by partition."""
+    return {"sizes": lambda some: {partition: sizes[f"p{partition.partition}"] for partition in some}}
+
+
+def test_bytes_are_shared_fairly_among_records_of_any_size() -> None:
+    admission = Admission(Limits(most_bytes=10_000), Clock())
+    shares = admission.admit({P[0]: 1000, P[1]: 1000, P[2]: 3}, most=None, **of_size(p0=10, p1=1000, p2=100))
+    assert shares == {P[0]: 485, P[1]: 4, P[2]: 3}, "300 bytes, and half of the rest for each of the others"
+
+
+def test_a_record_that_is_larger_than_the_limit_is_read_alone() -> None:
+    admission = Admission(Limits(most_bytes=100), Clock())
+    assert admission.admit({P[0]: 5, P[1]: 5}, most=None, **of_size(p0=10_000, p1=5000)) == {P[1]: 1}
+
+
+def test_sizes_are_a_running_average() -> None:
+    admission = Admission(Limits(most_bytes=1000), Clock())
+    assert admission.admit({P[0]: 99}, most=None, **of_size(p0=100)) == {P[0]: 10}
+    assert admission.admit({P[0]: 99}, most=None, **of_size(p0=300)) == {P[0]: 5}
+
+
+def test_bytes_per_second_are_kept_over_time_and_idle_time_is_not_saved_up() -> None:
+    clock = Clock()
+    admission = Admission(Limits(bytes_per_second=1000), clock)
+    assert admission.admit({P[0]: 99}, most=None, **of_size(p0=100)) == {P[0]: 10}
+    assert admission.admit({P[0]: 89}, most=None, **of_size(p0=100)) == {}, "it has been used up"
+    clock.now += 0.5
+    assert admission.admit({P[0]: 89}, most=None, **of_size(p0=100)) == {P[0]: 5}
+    clock.now += 3600
+    assert admission.admit({P[0]: 0}, most=None, **of_size(p0=100)) == {}
+    clock.now += 1
+    assert admission.admit({P[0]: 99}, most=None, **of_size(p0=100)) == {P[0]: 20}, "of this second and one before"
+
+
+def test_sizes_are_not_asked_for_where_bytes_are_not_limited() -> None:
+    assert Admission(Limits(), Clock()).admit({P[0]: 7}, most=None, **of_size()) == {P[0]: 7}

@@ -308,6 +308,31 @@ def test_records_that_go_between_planning_and_reading_fail_the_batch_or_are_left
         assert again.offsets.keys() == {(0, offset) for offset in range(50, 100)}
 
 
+def test_batches_take_no_more_bytes_than_the_limit_within_a_factor_of_two(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for _ in range(10):
+        admin.produce(TopicPartition(name, 0), batch([b"x" * 100] * 500, codec="lz4"))
+        admin.produce(TopicPartition(name, 1), batch([b"y" * 10_000] * 5))
+    one = query(name, trigger=NOW, maxBytesPerTrigger=100_000)
+    one.finish()
+    sizes = [sum(len(value) for value in batch.column("value")) for batch in one.batches]
+    assert sum(sizes) == 1_000_000
+    assert all(50_000 <= size <= 200_000 for size in sizes[:-1]), sizes
+
+
+def test_bytes_per_second_are_kept(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    for _ in range(10):
+        admin.produce(TopicPartition(name, 0), batch([b"x" * 100] * 100))
+    started = time.monotonic()
+    one = query(name, trigger=NOW, maxBytesPerSecond=25_000)
+    one.finish()
+    assert one.count == 1000
+    assert time.monotonic() - started >= 3 * 0.9, "100 kB, of which a second's worth may come at once"
+
+
 # ---- columns, batch reads, names -----------------------------------------------------------------------
 
 

@@ -25,6 +25,14 @@ import pyspark
 from zkconsumer.devcluster.java import cache_folder, java
 from zkconsumer.errors import ZkConsumerError
 
+#: Spark's own Kafka source, for comparisons; each is resolved alone.
+SPARKS_OWN = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
+
 _PATTERN = "[organisation]_[artifact]-[revision](-[classifier]).[ext]"
 
 

@@ -7,18 +7,15 @@ the same, and what some do not need is for the others (max-min fairness).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.values import Take, number
+from zkconsumer.spark.values import Take, duration, number
 
 #: Offsets of a batch where no option says more: a gigabyte of small records.
 DEFAULT_LIMIT = 10_000_000
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +26,20 @@ class Limits:
         most: ``maxOffsetsPerTrigger``, default ``DEFAULT_LIMIT``.
         least: ``minOffsetsPerTrigger``: with fewer a batch waits.
         patience: seconds, ``maxTriggerDelay`` (15m): but no longer than this after the last one was planned.
+        most_bytes: ``maxBytesPerTrigger``: of keys and values, by the sizes of the records that come next.
+        bytes_per_second: ``maxBytesPerSecond``: the same over time.
     """
 
     most: int = DEFAULT_LIMIT
     least: int = 0
     patience: float = 900.0
+    most_bytes: int | None = None
+    bytes_per_second: int | None = None
+
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether the sizes of records have to be known."""
+        return self.most_bytes is not None or self.bytes_per_second is not None
 
     @classmethod
     def parse(cls, take: Take) -> Limits:
@@ -48,10 +54,15 @@ class Limits:
             raise ConfigurationError(
                 f"option minOffsetsPerTrigger = {least} is more than maxOffsetsPerTrigger = {most}"
             )
-        return cls(most, least, _duration("maxTriggerDelay", take("maxTriggerDelay") or "15m"))
+        return cls(
+            most,
+            least,
+            duration(take, "maxTriggerDelay", "15m") or 0.0,
+            number(take, "maxBytesPerTrigger", None),
+            number(take, "maxBytesPerSecond", None),
+        )
 
 
-@dataclass
 class Admission:
     """Applies limits to one batch after the other.
 
@@ -59,15 +70,20 @@ class Admission:
         clock: seconds.
     """
 
-    limits: Limits
-    clock: Callable[[], float]
-    _planned_at: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._planned_at = self.clock()
+    def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._planned_at = self._looked_at = clock()
+        self._sizes: dict[TopicPartition, float] = {}
+        self._credit = float(limits.bytes_per_second or 0)  # bytes that may be read now; negative while in debt
 
     def admit(
-        self, waiting: Mapping[TopicPartition, int], *, most: int | None, at_once: bool = False
+        self,
+        waiting: Mapping[TopicPartition, int],
+        *,
+        most: int | None,
+        at_once: bool = False,
+        sizes: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, float]] = lambda _: {},
     ) -> dict[TopicPartition, int]:
         """Return how many offsets of each partition the next batch takes; nothing where it is to wait.
 
@@ -75,14 +91,49 @@ class Admission:
             waiting: the offsets that each partition has.
             most: of all together; None for no limit.
             at_once: do not wait for more, since none may come.
+            sizes: returns bytes per offset of what comes next in some partitions; asked where bytes are limited.
         """
+        now = self._clock()
+        self._earn(now)
         total = sum(waiting.values())
         if not total:
+            self._credit = min(self._credit, float(self.limits.bytes_per_second or 0))  # idle time is not saved up
             return {}
-        if total < self.limits.least and not at_once and self.clock() - self._planned_at < self.limits.patience:
+        if total < self.limits.least and not at_once and now - self._planned_at < self.limits.patience:
             return {}
-        self._planned_at = self.clock()
-        return dict(waiting) if most is None else fair_shares(waiting, most)
+        if self.limits.counts_bytes:
+            if self.limits.bytes_per_second is not None and self._credit < 1:
+                return {}
+            self._learn(sizes({partition: count for partition, count in waiting.items() if count}))
+            waiting = self._within_bytes(waiting)
+        self._planned_at = now
+        shares = dict(waiting) if most is None else fair_shares(waiting, most)
+        self._credit -= sum(share * self._sizes.get(partition, 0.0) for partition, share in shares.items())
+        return shares
+
+    def _earn(self, now: float) -> None:
+        self._credit += (now - self._looked_at) * (self.limits.bytes_per_second or 0)
+        self._looked_at = now
+
+    def _learn(self, sizes: Mapping[TopicPartition, float]) -> None:
+        for partition, size in sizes.items():
+            self._sizes[partition] = (size + self._sizes.get(partition, size)) / 2  # the running average
+
+    def _within_bytes(self, waiting: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the offsets that the limits on bytes allow, at least one."""
+        limits = self.limits
+        allowed = [float(limits.most_bytes)] if limits.most_bytes is not None else []
+        if limits.bytes_per_second is not None:
+            allowed.append(self._credit)
+        size_of = {partition: max(1.0, self._sizes.get(partition, 1.0)) for partition in waiting}
+        wanted = {partition: int(count * size_of[partition]) for partition, count in waiting.items()}
+        shares = fair_shares(wanted, max(1, int(min(allowed))))
+        found = {p: min(waiting[p], int(share / size_of[p])) for p, share in shares.items()}
+        found = {partition: count for partition, count in found.items() if count}
+        if not found:  # one record that is larger than the limit
+            smallest = min((p for p in waiting if waiting[p]), key=lambda p: (size_of[p], p))
+            found[smallest] = 1
+        return found
 
 
 def fair_shares(waiting: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
@@ -94,11 +145,3 @@ def fair_shares(waiting: Mapping[TopicPartition, int], most: int) -> dict[TopicP
         shares[partition] = share
         left -= share
     return {partition: share for partition, share in shares.items() if share}
-
-
-def _duration(name: str, text: str) -> float:
-    """Read a duration as Spark writes it, such as 15m, 90s or 500ms; a number alone means milliseconds."""
-    parts = re.fullmatch(r"\s*([0-9]{1,12})\s*(ms|s|m|min|h|d)?\s*", text.lower())
-    if parts is None:
-        raise ConfigurationError(f"option {name} = {text!r}: a duration is expected, such as 15m, 90s or 500ms")
-    return int(parts[1]) * _UNITS[parts[2] or "ms"]

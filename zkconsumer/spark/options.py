@@ -18,7 +18,7 @@ from zkconsumer.spark.admission import Limits
 from zkconsumer.spark.rows import CORRUPT_FIELD, Layout
 from zkconsumer.spark.starts import Starts
 from zkconsumer.spark.subscription import Subscription
-from zkconsumer.spark.values import Take, number
+from zkconsumer.spark.values import Take, duration, number
 
 #: Properties that would contradict what the query does, with the reason.
 _REFUSED = {
@@ -62,6 +62,10 @@ _OWN = (
     "maxTriggerDelay",
     "minPartitions",
     "maxRecordsPerPartition",
+    "maxBytesPerTrigger",
+    "maxBytesPerSecond",
+    "maxAlignmentLag",
+    "idleTimeout",
     "includeHeaders",
     "columns",
     "decoder",
@@ -99,6 +103,7 @@ class SourceOptions:
         commits: ``commit.mode``: ``on-batch`` (default for members), or ``off`` (default without membership).
         fails_on_data_loss: ``failOnDataLoss``, default true.
         limits: how much a batch may take.
+        alignment: ``maxAlignmentLag`` in milliseconds, and ``idleTimeout`` (1m) in seconds; None for no alignment.
         min_partitions: ``minPartitions``: at least so many tasks per batch; default the number of cores.
         max_records_per_partition: ``maxRecordsPerPartition``: a task reads at most so many offsets of a partition.
         columns: of the frame, in this order, where there is no decoder.
@@ -120,6 +125,7 @@ class SourceOptions:
     commits: bool
     fails_on_data_loss: bool
     limits: Limits
+    alignment: tuple[int, float] | None
     min_partitions: int | None
     max_records_per_partition: int | None
     columns: tuple[str, ...]
@@ -218,6 +224,7 @@ class SourceOptions:
             commits,
             _flag(take, "failOnDataLoss", True),
             Limits.parse(take),
+            _alignment(take),
             number(take, "minPartitions", None),
             number(take, "maxRecordsPerPartition", None),
             _columns(take),
@@ -268,6 +275,15 @@ def _choice(take: Take, name: str, choices: tuple[str, ...]) -> str:
 
 def _flag(take: Take, name: str, default: bool) -> bool:
     return _choice(take, name, (str(default).lower(), "true", "false")) == "true"
+
+
+def _alignment(take: Take) -> tuple[int, float] | None:
+    lag, idle = duration(take, "maxAlignmentLag", None), duration(take, "idleTimeout", None)
+    if lag is None and idle is not None:
+        raise ConfigurationError("option idleTimeout is given, but not maxAlignmentLag, which it belongs to")
+    if idle is not None and idle <= 0:
+        raise ConfigurationError("option idleTimeout: a duration of more than 0 is expected")
+    return None if lag is None else (round(lag * 1000), 60.0 if idle is None else idle)
 
 
 def _decoder(take: Take, left: dict[str, str]) -> tuple[str, Mapping[str, str]] | None:

@@ -31,9 +31,12 @@ from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.registry import GroupPaths
 from zkconsumer.spark.admission import Admission
+from zkconsumer.spark.alignment import Alignment, EventTimes
+from zkconsumer.spark.decoders import RecordDecoder, opened
 from zkconsumer.spark.lone import LoneReader
 from zkconsumer.spark.loss import end_went_back, start_is_gone
 from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.peek import Peeked, peek
 from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, known_by, to_offset, total
 from zkconsumer.spark.starts import Begin, resolve
 from zkconsumer.spark.subscription import Subscription
@@ -99,6 +102,8 @@ class Planner:
         self._behind_since: float | None = None
         self._commit_postponed = False
         self._admission = Admission(options.limits, time.monotonic)
+        self._alignment = _alignment(options, self._logs)
+        self._found_nothing = False  # at the last look
         self._target: dict[TopicPartition, int] | None = None
         self._bounded = False
         self.note(seen)
@@ -232,9 +237,21 @@ class Planner:
             self._target = None
             time.sleep(_IDLE_LOOK)
             return None
-        waiting = {p: max(0, ends.get(p, position) - position) for p, position in positions.items()}
-        shares = self._admission.admit(waiting, most=most, at_once=self._bounded)
+        bounds: Mapping[TopicPartition, int] = ends
+        if self._alignment is not None:
+            bounds = self._alignment.bound(positions, ends, closed=self._bounded)
+        waiting = {p: max(0, bounds.get(p, position) - position) for p, position in positions.items()}
+        shares = self._admission.admit(
+            waiting,
+            most=most,
+            at_once=self._bounded,
+            sizes=lambda some: {p: peeked.bytes_per_offset for p, peeked in self._peek(positions, some).items()},
+        )
+        self._found_nothing = not shares
         if not shares:
+            if self._bounded and any(waiting.values()):  # by the limit of bytes it has to wait
+                time.sleep(_IDLE_LOOK)
+                return None
             return start
         ranges = {p: (position, position + shares.get(p, 0)) for p, position in positions.items()}
         with self._lock:
@@ -280,6 +297,7 @@ class Planner:
             "owned": len(self._owned),
             "rebalances": self._member.rebalances,
             "rereadRecords": self.reread_records,
+            **({} if self._alignment is None else self._alignment.state()),
         }
 
     def _done_and_owned(self) -> dict[TopicPartition, int]:  # in the member's thread
@@ -339,13 +357,18 @@ class Planner:
         if self._target is not None:
             return self._target
         now = time.monotonic()
-        nothing_new = all(self._ends.get(partition) == position for partition, position in positions.items())
-        if not (nothing_new and now < self._looked_at + _IDLE_LOOK):
+        is_idle = self._found_nothing and positions.keys() <= self._ends.keys()
+        if not (is_idle and now < self._looked_at + _IDLE_LOOK):
             self._ends = self._logs.offsets(positions, protocol.LATEST)
             self._looked_at = now
         if self._bounded:
             self._target = dict(self._ends)
         return self._ends
+
+    def _peek(
+        self, positions: Mapping[TopicPartition, int], some: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Peeked]:
+        return peek(self._logs, {partition: positions[partition] for partition in some})
 
     def _is_behind(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
         """Whether a log ends before the position in it; a new leader may tell less for a moment.
@@ -451,6 +474,18 @@ class Planner:
     def fail(self, error: BaseException) -> None:
         """Have the query fail at its next trigger."""
         self._failure = error
+
+
+def _alignment(options: SourceOptions, logs: LogOffsets) -> Alignment | None:
+    """Return what aligns the partitions in event time, where that is asked for."""
+    if options.alignment is None:
+        return None
+    event_time = None
+    if options.decoder is not None:
+        decoder = opened(*options.decoder)
+        if isinstance(decoder, RecordDecoder) and type(decoder).event_time is not RecordDecoder.event_time:
+            event_time = decoder.event_time
+    return Alignment(EventTimes(*options.alignment, time.monotonic), logs, event_time)
 
 
 def _subscription(options: SourceOptions, seen: Mapping[str, Any]) -> Subscription:

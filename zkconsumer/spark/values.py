@@ -7,6 +7,11 @@ from collections.abc import Callable
 
 from zkconsumer.errors import ConfigurationError
 
+#: The largest number that an option may have.
+LARGEST = (1 << 63) - 1
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
 #: Returns the text of an option, once, or None where it is not given.
 Take = Callable[[str], str | None]
 
@@ -20,6 +25,21 @@ def number(take: Take, name: str, default: int | None, least: int = 1) -> int | 
     text = take(name)
     if text is None:
         return default
-    if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text) or int(text) < least:
+    if not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or not least <= int(text) <= LARGEST:
         raise ConfigurationError(f"option {name} = {text!r}: a whole number from {least} on is expected")
     return int(text)
+
+
+def duration(take: Take, name: str, default: str | None) -> float | None:
+    """Return seconds from a duration as Spark writes it, such as 15m, 90s or 500ms; a number alone is milliseconds.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    text = take(name) or default
+    if text is None:
+        return None
+    parts = re.fullmatch(r"\s*([0-9]{1,12})\s*(ms|s|m|min|h|d)?\s*", text.lower())
+    if parts is None:
+        raise ConfigurationError(f"option {name} = {text!r}: a duration is expected, such as 15m, 90s or 500ms")
+    return int(parts[1]) * _UNITS[parts[2] or "ms"]

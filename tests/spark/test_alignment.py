@@ -1,0 +1,214 @@
+"""Event time: partitions that run ahead wait for those that are behind, and nobody waits for a silent one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as f
+from support import numbers, produce
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster.load import batch
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.alignment import EventTimes, Horizon
+
+from .queries import Query, planned
+
+pytestmark = pytest.mark.timeout(120)
+
+Cluster = DevCluster | ExistingCluster
+Queries = Callable[..., Query]
+Topics = Callable[..., str]
+
+NOW = {"availableNow": True}
+P = [TopicPartition("t", number) for number in range(4)]
+MINUTE = 60_000
+
+#: Milliseconds that times are counted from: late enough that no broker deletes the records for their age.
+START = int(time.time() // 3600 - 24) * 3600_000
+
+
+class Clock:
+    """Seconds that pass when told so."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# ---- the decision --------------------------------------------------------------------------------------
+
+
+def test_the_horizon_is_the_earliest_next_record_and_the_lag() -> None:
+    times = EventTimes(100, None, Clock())
+    assert times.horizon({P[0]: 3, P[1]: 12, P[2]: 102}) == Horizon(103, P[0])
+    assert times.horizon({P[0]: 30, P[1]: 12, P[2]: 1005}) == Horizon(112, P[1])
+
+
+def test_a_partition_that_has_not_told_any_time_holds_all_back_until_it_is_idle() -> None:
+    clock = Clock()
+    times = EventTimes(100, 10, clock)
+    assert times.horizon({P[0]: 3, P[1]: None}) is None
+    clock.now += 10
+    assert times.horizon({P[0]: 3, P[1]: None}) is None, "no longer than, but not longer"
+    clock.now += 0.1
+    assert times.horizon({P[0]: 3, P[1]: None}) == Horizon(103, P[0])
+    assert times.idle == {P[1]}
+
+
+def test_a_partition_that_is_read_up_holds_at_its_last_time_until_it_is_idle() -> None:
+    clock = Clock()
+    times = EventTimes(100, 10, clock)
+    assert times.horizon({P[0]: 500, P[1]: 50}) == Horizon(150, P[1])
+    assert times.horizon({P[0]: 500, P[1]: None}) == Horizon(150, P[1])
+    clock.now += 11
+    assert times.horizon({P[0]: 500, P[1]: None}) == Horizon(600, P[0])
+
+
+def test_an_idle_partition_is_waited_for_again_with_its_first_record() -> None:
+    clock = Clock()
+    times = EventTimes(100, 10, clock)
+    times.horizon({P[0]: 500, P[1]: None})
+    clock.now += 11
+    assert times.horizon({P[0]: 500, P[1]: None}) == Horizon(600, P[0])
+    assert times.horizon({P[0]: 700, P[1]: 400}) == Horizon(500, P[1])
+    assert times.idle == set()
+    assert times.horizon({P[0]: 700, P[1]: None}) == Horizon(500, P[1]), "its clock begins anew"
+
+
+def test_where_all_are_idle_there_is_no_horizon() -> None:
+    times = EventTimes(100, 10, Clock())
+    assert times.horizon({P[0]: None, P[1]: None}, closed=True) is None
+    assert times.horizon({}) is None
+
+
+def test_where_nothing_more_comes_nobody_waits_for_an_empty_partition() -> None:
+    assert EventTimes(100, None, Clock()).horizon({P[0]: 3, P[1]: None}, closed=True) == Horizon(103, P[0])
+
+
+# ---- on real brokers -----------------------------------------------------------------------------------
+
+
+def fill(cluster: Cluster, name: str, partition: int, times: range, at_once: int = 1) -> None:
+    """Write a record for each of these milliseconds; ``at_once`` of them are given the same time."""
+    values = list(times)
+    for first in range(0, len(values), at_once):
+        cluster.admin.produce(
+            TopicPartition(name, partition), batch(numbers(0, at_once), timestamp_ms=START + values[first])
+        )
+
+
+def windowed_count(stream: Any, checkpoint: Path) -> int:
+    """Return how many rows a count by minute has had in time, ten minutes of lateness allowed."""
+    counts: dict[Any, int] = {}
+
+    def note(frame: Any, number: int) -> None:
+        del number
+        counts.update({row["window"]["start"]: row["count"] for row in frame.collect()})
+
+    by_minute = stream.withWatermark("timestamp", "10 minutes").groupBy(f.window("timestamp", "1 minute")).count()
+    query = (
+        by_minute.writeStream.foreachBatch(note)
+        .outputMode("update")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(90)
+    finally:
+        query.stop()
+    return sum(counts.values())
+
+
+def test_a_slow_partition_loses_no_rows_to_the_watermark_where_sparks_own_source_drops_them(
+    zkconsumer_cluster: Cluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]], folder: Path
+) -> None:
+    """Partition 0 has an hour and a half, partition 1 the last half of an hour alone; a batch has a tenth of all."""
+    name = topic(partitions=2)
+    fill(zkconsumer_cluster, name, 0, range(0, 90 * MINUTE, MINUTE // 10), 10)
+    fill(zkconsumer_cluster, name, 1, range(60 * MINUTE, 90 * MINUTE, MINUTE // 10), 10)
+    total = 900 + 300
+    own = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", zkconsumer_cluster.bootstrap_servers)
+        .option("subscribe", name)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", total // 8)
+        .load()
+    )
+    limited = options(name, maxOffsetsPerTrigger=total // 8)
+    plain = spark.readStream.format("zkconsumer").options(**limited, membership="none").load()
+    aligned = spark.readStream.format("zkconsumer").options(**limited, maxAlignmentLag="5m").load()
+    theirs = total - windowed_count(own, folder / "own")
+    without = total - windowed_count(plain, folder / "plain")
+    ours = total - windowed_count(aligned, folder / "aligned")
+    print(f"rows dropped of {total}: Spark's own source {theirs}, ours {ours}, ours without maxAlignmentLag {without}")
+    assert ours == 0
+    assert theirs > total / 10
+    assert without > total / 10
+
+
+def test_batches_end_at_the_horizon_and_a_silent_partition_holds_them_up_no_longer_than_the_timeout(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name = topic(partitions=3)
+    fill(zkconsumer_cluster, name, 0, range(0, 10 * MINUTE, MINUTE))
+    fill(zkconsumer_cluster, name, 1, range(5 * MINUTE, 15 * MINUTE, MINUTE))
+    started = time.monotonic()
+    one = query(name, maxAlignmentLag="2m", idleTimeout="3s")  # nothing is in partition 2
+    one.wait_for_records(1)
+    assert time.monotonic() - started > 3
+    one.wait_for_records(18)  # partition 0 ends at 9, and is idle then
+    one.wait_for_records(20)
+    ahead = [
+        (batch.spans.get((name, 0), (0, 0, 0))[1], batch.spans.get((name, 1), (0, 0, 0))[1]) for batch in one.batches
+    ]
+    first = next(ranges for _, ranges in sorted(planned(one.checkpoint).items()) if ranges)
+    assert first == {(name, 0): (0, 3)}, "minutes 0 to 2"
+    # Each goes two minutes beyond the next record of the slower one; at its end partition 0 holds until it is idle.
+    assert [pair for pair in ahead if any(pair)] == [(3, 0), (6, 1), (9, 4), (10, 7), (0, 10)]
+    assert one.state["idlePartitions"]
+
+
+def test_a_record_from_the_future_in_a_log_in_disorder_does_not_stop_the_others(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name = topic()
+    for minute in (0, 500, *range(1, 20)):
+        fill(zkconsumer_cluster, name, 0, range(minute * MINUTE, minute * MINUTE + 1))
+    one = query(name, trigger=NOW, maxAlignmentLag="2m")
+    one.finish()
+    assert one.offsets.keys() == {(0, offset) for offset in range(21)}
+    assert one.offsets.total() == 21
+
+
+def test_event_times_come_from_a_decoder_where_it_has_them(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    produce(admin, name, 0, [b"%d" % (minute * MINUTE) for minute in range(10)])
+    produce(admin, name, 1, [b"%d" % (minute * MINUTE) for minute in range(5, 15)])
+    one = query(name, trigger=NOW, decoder="times_of_values:Times", maxAlignmentLag="2m")
+    one.finish()
+    found = [batch.table.to_pylist() for batch in one.batches]
+    assert [row["minute"] for row in found[0]] == [0, 1, 2]
+    assert sum(len(rows) for rows in found) == 20
+    for rows in found:
+        assert max(row["minute"] for row in rows) - min(row["minute"] for row in rows) <= 2 + 1
+
+
+def test_records_without_a_time_switch_alignment_off(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    one = query(name, trigger=NOW, decoder="times_of_values:Timeless", maxAlignmentLag="2m")
+    one.finish()
+    assert one.count == 10
+    assert one.state["eventTimeAlignment"] == "off"
