@@ -46,6 +46,9 @@ class Cluster(Protocol):
     def poll_interval(self) -> float | None:
         """Seconds after which partitions have to be asked for again; None where changes are events."""
 
+    def close(self) -> None:
+        """End what waits for an answer, and ask nobody any more."""
+
 
 class ZooKeeperCluster:
     """Kafka before 4.0: everything stands under ``/brokers``.
@@ -104,6 +107,9 @@ class ZooKeeperCluster:
                 found[topic] = registry.parse_partitions(topic, node.data)
         return found
 
+    def close(self) -> None:
+        """Nothing to close: the session is its owner's."""
+
 
 class BootstrapCluster:
     """KRaft clusters, and Spark's tasks: the brokers tell.
@@ -152,6 +158,25 @@ class BootstrapCluster:
     def close(self) -> None:
         """Close the connection."""
         self._leaders.close()
+
+
+def cluster_of(config: ConsumerConfig, session: ZooKeeperSession | None, timeout: float) -> Cluster:
+    """Return what a consumer with these properties learns of: from brokers that are named, else from ZooKeeper.
+
+    Args:
+        timeout: seconds for each broker.
+    """
+    if config.bootstrap_servers:
+        assert config.client_id is not None
+        return BootstrapCluster(
+            parse_bootstrap(config.bootstrap_servers),
+            config.client_id,
+            timeout=timeout,
+            poll_interval=config.metadata_max_age_ms / 1000,
+            security=Security.of(config),
+        )
+    assert session is not None
+    return ZooKeeperCluster(session, config.security_protocol)
 
 
 def parse_bootstrap(servers: str) -> list[Endpoint]:

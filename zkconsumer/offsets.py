@@ -5,13 +5,15 @@ Source: Kafka 1.1 ZookeeperConsumerConnector.commitOffsets, commitOffsetToZooKee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from zkconsumer.broker.coordinator import GroupCoordinator
+from zkconsumer.broker.security import Security
+from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.registry import GroupPaths, parse_offset
 from zkconsumer.zookeeper import ZooKeeperSession
 
@@ -286,3 +288,34 @@ class DualOffsets:
     def close(self) -> None:
         """Close the connection to Kafka."""
         self._kafka.close()
+
+
+def offsets_of(
+    config: ConsumerConfig,
+    session: ZooKeeperSession,
+    brokers: Callable[[], Sequence[Endpoint]],
+    timeout: float,
+    *,
+    storage: str,
+    dual_commit: bool,
+    counter: Callable[[str], Callable[[int], object]] = lambda _: int,
+) -> Offsets:
+    """Return the offsets of the group of a consumer with these properties.
+
+    Args:
+        brokers: returns who may be asked for the group's coordinator.
+        timeout: seconds for each of its answers.
+        storage: as in ``offsets.storage``.
+        dual_commit: as in ``dual.commit.enabled``.
+        counter: given ``ZooKeeper`` or ``Kafka``, returns what is told how many offsets are sent there.
+    """
+    rewrites, count = config.offsets_commit_unchanged, counter("ZooKeeper")
+    zookeeper = ZooKeeperOffsets(session, config.group_id, rewrite_unchanged=rewrites, on_commit=count)
+    if storage == "zookeeper":
+        return zookeeper
+    assert config.client_id is not None
+    coordinator = GroupCoordinator(
+        config.group_id, brokers, config.client_id, timeout=timeout, security=Security.of(config)
+    )
+    kafka = KafkaOffsets(coordinator, on_commit=counter("Kafka"))
+    return DualOffsets(kafka, zookeeper) if dual_commit else kafka

@@ -12,14 +12,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from zkconsumer.broker.coordinator import GroupCoordinator
-from zkconsumer.broker.security import Security
-from zkconsumer.cluster import BootstrapCluster, Cluster, ZooKeeperCluster, parse_bootstrap
+from zkconsumer.cluster import cluster_of
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Metrics
-from zkconsumer.offsets import DualOffsets, KafkaOffsets, Offsets, ZooKeeperOffsets
+from zkconsumer.offsets import Offsets, offsets_of
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.listener import PartitionHandler, ZKRebalancerListener
 from zkconsumer.registry import Registration, new_consumer_id
@@ -55,17 +53,7 @@ class GroupMember:
         self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.session = ZooKeeperSession.of(config, events)
-        self._bootstrap: BootstrapCluster | None = None
-        if config.bootstrap_servers:
-            assert config.client_id is not None
-            self._bootstrap = BootstrapCluster(
-                parse_bootstrap(config.bootstrap_servers),
-                config.client_id,
-                timeout=self._patience(config.socket_timeout_ms),
-                poll_interval=config.metadata_max_age_ms / 1000,
-                security=Security.of(config),
-            )
-        self.cluster: Cluster = self._bootstrap or ZooKeeperCluster(self.session, config.security_protocol)
+        self.cluster = cluster_of(config, self.session, self._patience(config.socket_timeout_ms))
         self._handler = handler
         self._offsets = self._new_offsets(config.offsets_storage, bool(config.dual_commit_enabled))
         self._listener = ZKRebalancerListener(
@@ -89,28 +77,20 @@ class GroupMember:
         return min(milliseconds, self.config.zookeeper_session_timeout_ms / 2) / 1000
 
     def _new_offsets(self, storage: str, dual_commit: bool) -> Offsets:
-        config = self.config
-        assert config.client_id is not None
-
-        def commits(where: str) -> Callable[[int], object]:
-            name = f"{where}CommitsPerSec"
-            meter = self.metrics.meter("kafka.consumer", "ZookeeperConsumerConnector", name, clientId=config.client_id)
-            return meter.mark
-
-        zookeeper = ZooKeeperOffsets(
+        timeout = self._patience(self.config.offsets_channel_socket_timeout_ms)
+        return offsets_of(
+            self.config,
             self.session,
-            config.group_id,
-            rewrite_unchanged=config.offsets_commit_unchanged,
-            on_commit=commits("ZooKeeper"),
+            self.cluster.brokers,
+            timeout,
+            storage=storage,
+            dual_commit=dual_commit,
+            counter=self._counter,
         )
-        if storage == "zookeeper":
-            return zookeeper
-        timeout = self._patience(config.offsets_channel_socket_timeout_ms)
-        coordinator = GroupCoordinator(
-            config.group_id, self.cluster.brokers, config.client_id, timeout=timeout, security=Security.of(config)
-        )
-        kafka = KafkaOffsets(coordinator, on_commit=commits("Kafka"))
-        return DualOffsets(kafka, zookeeper) if dual_commit else kafka
+
+    def _counter(self, where: str) -> Callable[[int], object]:
+        name, client = f"{where}CommitsPerSec", self.config.client_id
+        return self.metrics.meter("kafka.consumer", "ZookeeperConsumerConnector", name, clientId=client).mark
 
     def start(self) -> None:
         """Connect, register, and wait for the first rebalance; on an error nothing is left behind.
@@ -129,8 +109,7 @@ class GroupMember:
 
     def close(self) -> None:
         """Hand everything over and end the session."""
-        if self._bootstrap is not None:
-            self._bootstrap.close()  # first, since the member's thread may be waiting for an answer
+        self.cluster.close()  # first, since the member's thread may be waiting for an answer
         try:
             self._listener.close(self._handler.release_timeout + LEAVE_TIMEOUT)
         finally:

@@ -16,22 +16,48 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from zkconsumer.spark.decoders import BatchDecoder, RecordDecoder
+from zkconsumer.spark.listener import QueryListener
 from zkconsumer.spark.progress import Lag, lag
 from zkconsumer.spark.source import ZkConsumerDataSource
 
-__all__ = ["BatchDecoder", "Lag", "RecordDecoder", "ZkConsumerDataSource", "lag", "recommended_conf", "register"]
+__all__ = [
+    "BatchDecoder",
+    "Lag",
+    "QueryListener",
+    "RecordDecoder",
+    "ZkConsumerDataSource",
+    "lag",
+    "recommended_conf",
+    "register",
+]
 
 
-def register(spark: Any) -> None:
-    """Make ``format("zkconsumer")`` known to a Spark session."""
+_listeners: weakref.WeakKeyDictionary[Any, QueryListener] = weakref.WeakKeyDictionary()
+
+
+def register(spark: Any) -> QueryListener | None:
+    """Make ``format("zkconsumer")`` known to a Spark session, and follow its queries.
+
+    Returns:
+        what follows them and has their metrics; None under Spark Connect, where the driver is out of reach.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        spark.dataSource.register(ZkConsumerDataSource)
+        return None
     context = spark.sparkContext
     # A class made here is pickled whole, and so carries these to the process that plans batches.
     about = {"cores": int(context.defaultParallelism), "driver_host": context.getConf().get("spark.driver.host")}
     source = type("ZkConsumerDataSource", (ZkConsumerDataSource,), about)
     spark.dataSource.register(source)
+    listener = _listeners.get(spark)
+    if listener is None:
+        listener = _listeners[spark] = QueryListener(spark)
+        listener.start()
+    return listener
 
 
 def recommended_conf() -> dict[str, str]:

@@ -14,8 +14,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from zkconsumer.broker.security import Security
-from zkconsumer.cluster import BootstrapCluster, Cluster, ZooKeeperCluster, parse_bootstrap
+from zkconsumer.cluster import cluster_of
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.log import get_logger
@@ -49,7 +48,6 @@ class LoneReader:
         offsets: bool,
         patience: float,
     ) -> None:
-        assert config.client_id is not None
         self.consumer_id = f"{config.group_id}_nobody"
         self.assignment: dict[TopicPartition, str] = {}
         self.rebalances = 0
@@ -61,23 +59,11 @@ class LoneReader:
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._session: ZooKeeperSession | None = None
         self._offsets: ZooKeeperOffsets | None = None
-        self._bootstrap: BootstrapCluster | None = None
         if offsets or not config.bootstrap_servers:
             self._session = ZooKeeperSession.of(config, self._events)
             if offsets:
                 self._offsets = ZooKeeperOffsets(self._session, config.group_id)
-        if config.bootstrap_servers:
-            self._bootstrap = BootstrapCluster(
-                parse_bootstrap(config.bootstrap_servers),
-                config.client_id,
-                timeout=config.socket_timeout_ms / 1000,
-                poll_interval=config.metadata_max_age_ms / 1000,
-                security=Security.of(config),
-            )
-            self.cluster: Cluster = self._bootstrap
-        else:
-            assert self._session is not None
-            self.cluster = ZooKeeperCluster(self._session, config.security_protocol)
+        self.cluster = cluster_of(config, self._session, config.socket_timeout_ms / 1000)
         self._first: Future[None] = Future()
         self._give_up_at = 0.0
         self._log = get_logger("zkconsumer.spark", group=config.group_id)
@@ -106,8 +92,7 @@ class LoneReader:
 
     def close(self) -> None:
         """End the thread and close the connections."""
-        if self._bootstrap is not None:
-            self._bootstrap.close()  # first, since the thread may be waiting for an answer
+        self.cluster.close()  # first, since the thread may be waiting for an answer
         self._events.put(_STOP)
         if self._thread.is_alive():
             self._thread.join(self._config.connection_timeout)

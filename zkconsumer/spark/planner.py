@@ -101,6 +101,8 @@ class Planner:
         self._trouble_since: float | None = None
         self._behind_since: float | None = None
         self._commit_postponed = False
+        self._commits = self._commits_failed = 0
+        self._stored_at: float | None = None
         self._admission = Admission(options.limits, time.monotonic)
         self._alignment = _alignment(options, self._logs)
         self._found_nothing = False  # at the last look
@@ -185,11 +187,14 @@ class Planner:
         try:
             stored = self._member.commit(self._done_and_owned, timeout=self._config.connection_timeout)
         except ZkConsumerError as error:
+            self._commits_failed += 1
             if not self._commit_postponed:  # once for each time of trouble: Spark asks about ninety times a second
                 self._commit_postponed = True
                 self._log.warning("commit_postponed", error=str(error), partitions=len(done))
             return
         self._commit_postponed = False
+        self._commits += 1
+        self._stored_at = time.monotonic()
         with self._lock:
             for partition, offset_stored in stored.items():
                 if partition in self._owned:
@@ -294,9 +299,13 @@ class Planner:
             "maxOffsetsBehindLatest": max(behind),
             "minOffsetsBehindLatest": min(behind),
             "avgOffsetsBehindLatest": sum(behind) / len(behind),
+            "consumer": self._member.consumer_id,
             "owned": len(self._owned),
             "rebalances": self._member.rebalances,
             "rereadRecords": self.reread_records,
+            "commits": self._commits,
+            "commitsFailed": self._commits_failed,
+            "commitAgeSeconds": None if self._stored_at is None else round(time.monotonic() - self._stored_at, 3),
             **({} if self._alignment is None else self._alignment.state()),
         }
 

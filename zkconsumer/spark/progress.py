@@ -90,7 +90,7 @@ def lag(query: Any) -> Lag:
         row
         for progress in query.recentProgress
         for source in progress["sources"]
-        for row in _rows(progress["timestamp"], _content(source["endOffset"]), _content(source["latestOffset"]))
+        for row in _rows(progress["timestamp"], content(source["endOffset"]), content(source["latestOffset"]))
     ]
     return Lag(tuple(rows))
 
@@ -102,6 +102,6 @@ def _rows(time: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> Itera
             yield PartitionLag(time, topic, int(number), until, log_end)
 
 
-def _content(text: Any) -> dict[str, Any]:
+def content(text: Any) -> dict[str, Any]:
     """Return an offset, which some releases of Spark hand out as text."""
     return dict((json.loads(text) if isinstance(text, str) else text) or {})

@@ -1,0 +1,119 @@
+"""What the driver does for queries: it stores what their own process is too late for, and shows their numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from prometheus_client import CollectorRegistry
+from support import members, numbers, produce, stored, wait_for, wait_until_equal
+
+import zkconsumer.spark
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.message import TopicPartition
+from zkconsumer.prometheus import ConsumerCollector
+from zkconsumer.spark import listener
+from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.ranges import to_offset
+
+from .queries import Query
+
+pytestmark = pytest.mark.timeout(120)
+
+Cluster = DevCluster | ExistingCluster
+Queries = Callable[..., Query]
+Topics = Callable[..., str]
+
+
+def test_the_only_batch_of_a_query_that_runs_once_is_stored(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+    one = query(name, trigger={"once": True}, maxOffsetsPerTrigger=10)
+    one.finish()
+    assert one.count == 100, "one batch has all, whatever the limit"
+    wait_until_equal(lambda: stored(zk, group, name), {0: "100"})
+
+
+def test_a_batch_is_stored_long_before_the_next_trigger(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+    one = query(name, trigger={"processingTime": "1 hour"})
+    one.wait_for_records(100)
+    wait_until_equal(lambda: stored(zk, group, name), {0: "100"})
+    assert len(members(zk, group)) == 1
+
+
+def test_a_query_that_is_stopped_between_two_triggers_has_stored_its_last_batch(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+    one = query(name, trigger={"processingTime": "1 hour"})
+    one.wait_for(lambda: one.handle.lastProgress, what="the batch is done")
+    one.stop()
+    wait_until_equal(lambda: (members(zk, group), stored(zk, group, name)), ([], {0: "100"}))
+
+
+def test_a_batch_that_failed_is_not_stored(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str, folder: Path
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+
+    def fail(_batch: Any) -> None:
+        raise RuntimeError("the sink is broken")
+
+    one = query(name, on_batch=fail, trigger={"once": True})
+    with pytest.raises(Exception, match="the sink is broken"):
+        one.finish()
+    other = topic()
+    produce(admin, other, 0, numbers(0, 1))
+    query(other, trigger={"once": True}, checkpoint=folder / "other").finish()
+    wait_until_equal(lambda: stored(zk, group, other), {0: "1"})  # events come in order, so the first were seen
+    assert stored(zk, group, name) == {0: "0"}
+
+
+def test_nothing_is_stored_of_what_another_member_owns_and_nothing_is_lowered(
+    topic: Topics, options: Callable[..., dict[str, str]], store: Callable[..., None], zk: KazooClient, group: str
+) -> None:
+    name = topic(partitions=4)
+    store(name, {0: 10, 1: 10, 2: 99})
+    for partition, owner in ((0, "g_other-0"), (1, "g_me-0")):
+        zk.create(f"/consumers/{group}/owners/{name}/{partition}", owner.encode(), ephemeral=True, makepath=True)
+    end = to_offset({TopicPartition(name, number): (0, 50) for number in range(4)}, 1, (), group)
+    found = listener._store(SourceOptions.parse(options(name)), end, {"g_me"})
+    assert found == {f"{name}-1": 50, f"{name}-3": 50}
+    assert stored(zk, group, name) == {0: "10", 1: "50", 2: "99", 3: "50"}
+
+
+def test_numbers_of_a_query_are_metrics(
+    spark: Any, zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    one = query(name, maxOffsetsPerTrigger=10)
+    produce(admin, name, 0, numbers(0, 100))
+    one.wait_for_records(100)
+    registry = CollectorRegistry()
+    registry.register(ConsumerCollector(zkconsumer.spark.register(spark)))
+    labels = {"query": str(one.handle.id)}
+
+    def value(kind: str) -> float | None:
+        return registry.get_sample_value(f"zkconsumer_spark_StreamingQuery_{kind}", labels)
+
+    wait_for(lambda: value("Lag") == 0 and (value("Commits") or 0) > 1, what="the last progress is known")
+    assert value("OwnedPartitions") == 2
+    assert value("InputRowsPerSecond") > 0
+    assert value("Rebalances") == 1
+    assert value("CommitsFailed") == 0
+    assert value("CommitAgeSeconds") is not None
+    assert json.loads(one.handle.lastProgress.json)["sources"][0]["latestOffset"]["commits"] >= 1
+    one.stop()
+    wait_for(lambda: value("Lag") is None, what="the query is forgotten")

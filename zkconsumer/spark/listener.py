@@ -1,0 +1,259 @@
+"""What the driver does for queries that their own process is too late for, and what it shows of them.
+
+The process that plans learns that a batch is done when it is asked for the next one. With a long trigger that is late,
+and after ``Trigger.Once`` or a stop between two triggers it never is. Here Spark tells of each batch that is done; what
+nobody has stored a second later is stored, and of a query that ends at once: only where no other member owns the
+partition, and never backwards. A query whose decoder has seen the end of the stream is stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from zkconsumer.cluster import cluster_of
+from zkconsumer.errors import ConfigurationError, ZkConsumerError
+from zkconsumer.log import get_logger
+from zkconsumer.metrics import MetricName, Metrics
+from zkconsumer.offsets import offsets_of
+from zkconsumer.registry import GroupPaths
+from zkconsumer.retry import patiently
+from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.progress import content
+from zkconsumer.spark.ranges import from_offset
+from zkconsumer.zookeeper import ZooKeeperSession
+
+#: Seconds that a batch's own process has for storing it.
+_DELAY = 1.0
+
+#: Seconds for storing the last batch of a query that has ended, while ZooKeeper is out of reach.
+_PATIENCE = 30.0
+
+_JOIN_TIMEOUT = 40.0
+
+_STOP = object()
+
+
+@dataclass
+class _Query:
+    """What is known of a query: its sources here, their offsets that are done and not looked after, and its numbers."""
+
+    name: str
+    sources: list[SourceOptions]
+    done: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # by group
+    consumers: set[str] = field(default_factory=set)
+    due: float | None = None
+    state: dict[str, float] = field(default_factory=dict)
+
+
+class QueryListener(StreamingQueryListener):
+    """Follows the queries of a session that read with this source; ``zkconsumer.spark.register`` adds one.
+
+    It is a ``MetricsSource``: ``zkconsumer.prometheus.ConsumerCollector(listener)`` shows lag, rates and commits.
+    Spark's threads only put events on a queue; one thread of its own does the work.
+    """
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._queries: dict[str, _Query] = {}
+        self._metrics = Metrics()
+        self._metrics.gauges(self._gauges)
+        self._log = get_logger("zkconsumer.spark")
+        self._thread = threading.Thread(target=self._run, name="zkconsumer-query-listener", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+        self._spark.streams.addListener(self)
+
+    def close(self) -> None:
+        """Listen no more; what is done is stored first."""
+        with contextlib.suppress(Exception):  # the session may have ended
+            self._spark.streams.removeListener(self)
+        self._events.put(_STOP)
+        self._thread.join(_JOIN_TIMEOUT)
+
+    @property
+    def consumer_id(self) -> str | None:
+        """It is not a member of a group."""
+        return None
+
+    @property
+    def metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
+        """What the last progress reports of the running queries told, and how commits from here went."""
+        return self._metrics.snapshot()
+
+    # ---- called by Spark, in threads of its own ----
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Take note of the query's sources, which later events do not tell."""
+        run = str(event.runId)
+        try:
+            sources = list(_sources(self._spark.streams.get(str(event.id))))
+        except Exception as error:  # an error here would be Spark's to log, in Scala's words
+            self._log.warning("query_not_followed", query=str(event.id), error=repr(error))
+            return
+        if sources:
+            self._events.put((run, _Query(event.name or str(event.id), sources)))
+
+    def onQueryProgress(self, event: Any) -> None:
+        """A batch is done."""
+        self._events.put((str(event.progress.runId), json.loads(event.progress.json)))
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing is new."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """The query has ended."""
+        self._events.put((str(event.runId), None))
+
+    # ---- the thread ----
+
+    def _run(self) -> None:
+        while True:
+            due = min((query.due for query in self._queries.values() if query.due is not None), default=None)
+            try:
+                item = self._events.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
+            except queue.Empty:
+                self._store_what_is_due()
+                continue
+            if item is _STOP:
+                break
+            try:
+                self._take(*item)
+            except Exception:  # of one query; the others go on
+                self._log.error("query_not_followed", run=item[0], exc_info=True)
+        for query in self._queries.values():
+            self._store(query, _PATIENCE)
+
+    def _take(self, run: str, told: _Query | Mapping[str, Any] | None) -> None:
+        if isinstance(told, _Query):
+            self._queries[run] = told
+        elif (query := self._queries.get(run)) is not None and told is not None:
+            self._note(run, query, told)
+        elif query is not None:
+            del self._queries[run]
+            self._store(query, _PATIENCE)
+
+    def _note(self, run: str, query: _Query, progress: Mapping[str, Any]) -> None:
+        query.state = {"InputRowsPerSecond": float(progress.get("inputRowsPerSecond") or 0)}
+        query.state["ProcessedRowsPerSecond"] = float(progress.get("processedRowsPerSecond") or 0)
+        for source in progress["sources"]:
+            end, latest = content(source.get("endOffset")), content(source.get("latestOffset"))
+            if not end.get("group"):
+                continue
+            query.done[end["group"]] = end
+            if consumer := latest.get("consumer"):
+                query.consumers.add(consumer)
+            for key in _GAUGES.keys() & latest.keys():
+                if latest[key] is not None:
+                    query.state[_GAUGES[key]] = query.state.get(_GAUGES[key], 0.0) + float(latest[key])
+            if end.get("ended"):
+                self._log.info("query_ended", query=query.name, reason="its decoder has seen the end of the stream")
+                self._stop_query(run)
+        query.due = time.monotonic() + _DELAY
+
+    def _stop_query(self, run: str) -> None:
+        for active in self._spark.streams.active:
+            if str(active.runId) == run:
+                active.stop()
+
+    def _store_what_is_due(self) -> None:
+        now = time.monotonic()
+        for query in self._queries.values():
+            if query.due is not None and query.due <= now:
+                query.due = None
+                self._store(query, 0.0)
+
+    def _store(self, query: _Query, patience: float) -> None:
+        """Store what is done; what fails is counted, and tried again after the next batch."""
+        for group, end in list(query.done.items()):
+            options = next((source for source in query.sources if source.consumer.group_id == group), None)
+            if options is None or not options.commits:
+                del query.done[group]
+                continue
+            where = {"query": query.name, "groupId": group}
+            try:
+                stored = patiently(patience)(_store, options, end, query.consumers)
+            except ZkConsumerError as error:
+                self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsFailed", **where).mark()
+                self._log.warning("commit_postponed", query=query.name, group=group, error=str(error))
+                continue
+            del query.done[group]
+            if stored:
+                self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsSucceeded", **where).mark()
+                self._log.info("offsets_stored_for_query", query=query.name, group=group, offsets=stored)
+
+    def _gauges(self) -> Iterator[tuple[MetricName, float]]:
+        for query in list(self._queries.values()):
+            for name, value in list(query.state.items()):
+                yield MetricName.of("zkconsumer.spark", "StreamingQuery", name, query=query.name), value
+
+
+#: What a progress report tells, and the gauge that shows it.
+_GAUGES = {
+    "lag": "Lag",
+    "maxOffsetsBehindLatest": "MaxOffsetsBehindLatest",
+    "minOffsetsBehindLatest": "MinOffsetsBehindLatest",
+    "avgOffsetsBehindLatest": "AvgOffsetsBehindLatest",
+    "owned": "OwnedPartitions",
+    "rebalances": "Rebalances",
+    "rereadRecords": "RereadRecords",
+    "commits": "Commits",
+    "commitsFailed": "CommitsFailed",
+    "commitAgeSeconds": "CommitAgeSeconds",
+}
+
+
+def _sources(query: Any) -> Iterator[SourceOptions]:
+    """Yield the options of a query's sources of this kind, from its plan."""
+    leaves = query._jsq.streamingQuery().analyzedPlan().collectLeaves()
+    for number in range(leaves.size()):
+        leaf = leaves.apply(number)
+        if leaf.getClass().getSimpleName() != "StreamingRelationV2" or leaf.sourceName() != "zkconsumer":
+            continue
+        with contextlib.suppress(ConfigurationError):  # its own process tells that
+            yield SourceOptions.parse(dict(leaf.extraOptions().asCaseSensitiveMap()))
+
+
+def _store(options: SourceOptions, end: Mapping[str, Any], ours: set[str]) -> dict[str, int]:
+    """Store the offsets of a batch that is done where they are higher than the group's; returns those by partition.
+
+    Args:
+        ours: the consumer ids of the query.
+    """
+    config = options.consumer
+    session = ZooKeeperSession.of(config, queue.SimpleQueue())
+    session.start()
+    timeout = config.connection_timeout
+    cluster = cluster_of(config, session, timeout)
+    offsets = offsets_of(
+        config,
+        session,
+        cluster.brokers,
+        timeout,
+        storage=config.offsets_storage,
+        dual_commit=bool(config.dual_commit_enabled),
+    )
+    try:
+        paths, untils = GroupPaths(config.group_id), {p: until for p, (_, until) in from_offset(end).items()}
+        nodes = session.get_many([paths.owner(partition) for partition in untils])
+        owners = {p: node.data.decode(errors="replace") for p, node in zip(untils, nodes, strict=True) if node}
+        free = [p for p in untils if p not in owners or owners[p].rpartition("-")[0] in ours]
+        known = offsets.fetch(free)
+        higher = {partition: untils[partition] for partition in free if known[partition] < untils[partition]}
+        offsets.commit(higher)
+        return {str(partition): offset for partition, offset in sorted(higher.items())}
+    finally:
+        offsets.close()
+        cluster.close()
+        session.close()
