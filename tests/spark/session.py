@@ -15,7 +15,8 @@ from zkconsumer.devcluster.java import java_home
 def start_spark(folder: Path) -> Any:
     """Return a session that knows the source; all its files are in ``folder``."""
     os.environ["JAVA_HOME"] = str(java_home())
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent / "on_path")  # of the processes that Spark starts
+    paths = [str(Path(__file__).parent / "on_path"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # of the processes that Spark starts
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
