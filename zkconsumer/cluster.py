@@ -29,6 +29,9 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.zookeeper import ZooKeeperSession
 
+#: The version from which on answers to Metadata requests have ids of topics.
+_HAS_TOPIC_IDS = 10
+
 
 class Cluster(Protocol):
     """Where a member learns of brokers and partitions; each member of a group must see the same."""
@@ -106,6 +109,11 @@ class ZooKeeperCluster:
             if node is not None:
                 found[topic] = registry.parse_partitions(topic, node.data)
         return found
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return what tells each topic that exists from an earlier one of its name: its creation in ZooKeeper."""
+        nodes = self._session.get_many([registry.topic_path(topic) for topic in topics])
+        return {topic: f"zk-{node.created}" for topic, node in zip(topics, nodes, strict=True) if node is not None}
 
     def close(self) -> None:
         """Nothing to close: the session is its owner's."""
@@ -383,6 +391,16 @@ class LogOffsets:
                     endpoint, self._client_id, timeout=self._timeout, security=self._security
                 )
             yield channel, theirs
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return what tells each topic that exists from an earlier one of its name; "" from brokers before 2.8.
+
+        Raises:
+            BrokerUnavailableError: none of the brokers answers.
+        """
+        answer = self._lookup.metadata(self._brokers(), topics)
+        known = [topic for topic in answer.topics if topic.partitions]
+        return {t.name: f"id-{t.topic_id}" if answer.API_VERSION >= _HAS_TOPIC_IDS else "" for t in known}
 
     def close(self) -> None:
         """Close the connections."""

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support import members, numbers, owners, produce, stored, wait_until_equal
+from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer.devcluster import DevCluster
+from zkconsumer.errors import ZkConsumerError
 
 from .queries import Query
 
@@ -74,6 +75,30 @@ def test_a_damaged_batch_fails_the_query_with_the_place_and_nothing_of_it_is_sto
     again.wait_for_records(600)
     assert [batch.spans for batch in again.batches] == [{(name, 0): (0, 300, 300), (name, 1): (0, 300, 300)}]
     wait_until_equal(lambda: stored(zk, group, name), {0: "300", 1: "300"})
+
+
+def test_a_topic_that_is_created_anew_is_recognised_by_its_id(
+    zkconsumer_cluster: DevCluster, query: Callable[..., Query], topic: Callable[..., str]
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 50))
+    query(name, trigger={"availableNow": True}).finish()
+    admin.delete_topic(name)
+
+    def create() -> bool:
+        try:
+            zkconsumer_cluster.create_topic(name, 1)
+        except ZkConsumerError:
+            return False  # the first one is still there
+        return True
+
+    wait_for(create, what="the topic is created anew")
+    produce(admin, name, 0, numbers(1000, 1080))
+    with pytest.raises(Exception, match=rf"PARTITIONS_DELETED. topic '{name}' was deleted and created anew \(id-"):
+        query(name, trigger={"availableNow": True}).finish()
+    one = query(name, trigger={"availableNow": True}, failOnDataLoss=False)
+    one.finish()
+    assert one.batches[-1].column("value") == numbers(1000, 1080)
 
 
 def flip(file: Path, position: int) -> None:

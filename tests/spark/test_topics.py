@@ -142,3 +142,64 @@ def test_transactions_are_seen_as_the_isolation_level_says_and_their_markers_nev
     values = [value for batch in third.batches for value in batch.column("value")]
     assert values == ([b"open"] if level == "read_committed" else [])
     assert stored(zk, group, name) == {0: "27"}
+
+
+def make_anew(cluster: Cluster, name: str, count: int) -> None:
+    """Delete a topic, and create it again with some records."""
+    admin = cluster.admin
+    admin.delete_topic(name)
+    wait_for(lambda: cluster.create_topic(name, 1) if gone(cluster, name) else None, what=f"{name} is created anew")
+    produce(admin, name, 0, numbers(1000, 1000 + count))
+
+
+def gone(cluster: Cluster, name: str) -> bool:
+    """Whether ZooKeeper has forgotten a topic."""
+    zk = KazooClient(cluster.zookeeper_connect)
+    zk.start()
+    try:
+        return zk.exists(f"/brokers/topics/{name}") is None and zk.exists(f"/admin/delete_topics/{name}") is None
+    finally:
+        zk.stop()
+        zk.close()
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["fail", "go-on"])
+@pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
+def test_a_topic_that_is_created_anew_is_recognised_although_its_log_has_the_old_offsets(
+    running: bool, fails: bool, zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, other, admin = topic(), topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 50))
+    one = query(f"{name},{other}", failOnDataLoss=fails)
+    one.wait_for_records(50)
+    wait_until_equal(lambda: stored(zk, group, name), {0: "50"})
+    if not running:
+        one.stop()
+    make_anew(zkconsumer_cluster, name, 80)  # more than was read of the first
+    if not running:
+        one = query(f"{name},{other}", failOnDataLoss=fails)
+    if fails:
+        with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS\.PARTITIONS_DELETED.*was deleted"):
+            one.finish()
+        return
+    one.wait_for(
+        lambda: one.batches and numbers(1000, 1080)[-1] in one.batches[-1].column("value"), what="the new ones"
+    )
+    values = [value for batch in one.batches for value in batch.column("value")]
+    assert sorted(values) == sorted((numbers(0, 50) if running else []) + numbers(1000, 1080))
+    wait_until_equal(lambda: stored(zk, group, name), {0: "80"})
+
+
+def test_a_topic_that_is_deleted_under_a_query_fails_it_with_what_to_do(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, other, admin = topic(), topic(), zkconsumer_cluster.admin
+    for each in (name, other):
+        produce(admin, each, 0, numbers(0, 10))
+    one = query(f"{name},{other}")
+    one.wait_for_records(20)
+    admin.delete_topic(name)
+    with pytest.raises(Exception, match=f"PARTITIONS_DELETED. topic '{name}' was deleted.*subscribe to it no more"):
+        one.finish()
+    again = query(other, trigger=NOW)  # as the text says
+    again.finish()

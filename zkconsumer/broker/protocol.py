@@ -228,7 +228,7 @@ def read_offsets_answer(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
 def metadata_request(topics: Iterable[str] | None) -> Any:
     """Ask for brokers and the leaders of ``topics``, of all for None; creates no topic on brokers from 0.11 on."""
     names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
-    return MetadataRequest(topics=names, allow_auto_topic_creation=False, max_version=9)
+    return MetadataRequest(topics=names, allow_auto_topic_creation=False, max_version=12)
 
 
 def find_coordinator_request(group: str) -> Any:

@@ -5,6 +5,8 @@ Source: Spark 4.2 KafkaExceptions; the names of the conditions are Spark's, what
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from zkconsumer.errors import OffsetOutOfRangeError
 from zkconsumer.message import TopicPartition
 
@@ -33,6 +35,33 @@ def end_went_back(partition: TopicPartition, wanted: int, end: int) -> DataLossE
         "PARTITION_OFFSET_CHANGED",
         f"topic {partition.topic!r} partition {partition.partition}: the offset to read next is {wanted}, but its log "
         f"ends at {end}; was the topic deleted and created anew, or a start beyond its end asked for?",
+    )
+
+
+def topics_are_gone(topics: Iterable[str]) -> DataLossError:
+    """Topics were deleted."""
+    named = ", ".join(repr(topic) for topic in sorted(topics))
+    return DataLossError(
+        "PARTITIONS_DELETED",
+        f"topic {named} was deleted; what was not read of it is lost. If that is meant, subscribe to it no more.",
+    )
+
+
+def topic_is_another(topic: str, before: str, now: str) -> DataLossError:
+    """A topic was deleted and created anew."""
+    return DataLossError(
+        "PARTITIONS_DELETED",
+        f"topic {topic!r} was deleted and created anew ({before} before, {now} now); what was not read of the first is "
+        "lost, and the second would be read from its beginning.",
+    )
+
+
+def new_partition_has_lost(partition: TopicPartition, first: int) -> DataLossError:
+    """A partition was found so late that its first records had gone."""
+    return DataLossError(
+        "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+        f"topic {partition.topic!r} partition {partition.partition} is new to the query, and its log begins at {first} "
+        "already; what was before has gone unread.",
     )
 
 

@@ -34,12 +34,19 @@ from zkconsumer.spark.admission import Admission
 from zkconsumer.spark.alignment import Alignment, EventTimes
 from zkconsumer.spark.decoders import RecordDecoder, opened
 from zkconsumer.spark.lone import LoneReader
-from zkconsumer.spark.loss import end_went_back, start_is_gone
+from zkconsumer.spark.loss import (
+    end_went_back,
+    new_partition_has_lost,
+    start_is_gone,
+    topic_is_another,
+    topics_are_gone,
+)
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.peek import Peeked, peek
 from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, known_by, to_offset, total
-from zkconsumer.spark.starts import Begin, resolve
+from zkconsumer.spark.starts import NEW, Begin, resolve
 from zkconsumer.spark.subscription import Subscription
+from zkconsumer.spark.topics import TopicIds
 
 #: Seconds that a look at the ends of the logs is good for, when the last one found nothing new: Spark asks
 #: about ninety times a second.
@@ -105,6 +112,9 @@ class Planner:
         self._stored_at: float | None = None
         self._admission = Admission(options.limits, time.monotonic)
         self._alignment = _alignment(options, self._logs)
+        self._topics = TopicIds(
+            self._member.cluster, self._logs, seen.get("ids", {}), lambda: int(self._member.rebalances)
+        )
         self._found_nothing = False  # at the last look
         self._target: dict[TopicPartition, int] | None = None
         self._bounded = False
@@ -230,6 +240,7 @@ class Planner:
 
     def _plan(self, start: dict[str, Any], most: int | None) -> dict[str, Any] | None:
         """Return the end of the next batch, ``start`` where there is nothing new, or None to look again."""
+        self._look_at_topics()
         self._begin()
         with self._lock:
             positions = {p: offset for p, offset in self._positions.items() if p not in self._leaving}
@@ -269,7 +280,7 @@ class Planner:
                 if position < until:
                     self._in_flight[partition] = (position, until)
             known = set(self._known)
-        return to_offset(ranges, self._member.rebalances, known, self._config.group_id)
+        return to_offset(ranges, self._member.rebalances, known, self._config.group_id, self._topics.known)
 
     def find_leaders(self, ranges: Ranges) -> dict[TopicPartition, tuple[int, Any]]:
         """Return the leaders of the partitions, as far as they are known; tasks look for the others."""
@@ -313,6 +324,32 @@ class Planner:
         with self._lock:
             return {partition: until for partition, until in self._done.items() if partition in self._owned}
 
+    def _look_at_topics(self) -> None:
+        """Find out which topics are gone, or others now, and begin in those from their beginning.
+
+        Raises:
+            DataLossError: that is not to happen.
+        """
+        with self._lock:
+            met = {partition.topic for partition in self._reached.keys() | self._begins.keys()}
+        topics = [topic for topic in met if self._subscription.wants(topic, self._no_internal)]
+        gone, anew = self._topics.look(topics, at_once=self._bounded)
+        losses = [topics_are_gone(gone)] if gone else []
+        losses += [topic_is_another(topic, *ids) for topic, ids in sorted(anew.items())]
+        for loss in losses:
+            if self._options.fails_on_data_loss:
+                raise loss
+            self._log.warning("records_lost", error=str(loss))
+        changed = gone | anew.keys()
+        with self._lock:
+            self._known -= {partition for partition in self._known if partition.topic in changed}
+            for partition in [p for p in self._reached if p.topic in changed]:
+                del self._reached[partition]
+                self._met.discard(partition)
+            for partition in [p for p in self._owned if p.topic in changed]:
+                self._positions.pop(partition, None)
+                self._begins[partition] = Begin(_LOST, timestamp=protocol.EARLIEST)
+
     def _begin(self) -> None:
         """Find out where partitions begin that were gained, and check that the log has that.
 
@@ -330,6 +367,11 @@ class Planner:
         found = resolve(begins, self._logs, RESET[self._config.auto_offset_reset])
         firsts = self._logs.offsets(begins, protocol.EARLIEST)
         begun = {p: self._inside(p, offset, firsts[p]) for p, offset in found.items()}
+        for partition in [p for p, begin in begins.items() if begin.source == NEW and begun[p] > 0]:
+            loss = new_partition_has_lost(partition, begun[partition])
+            if self._options.fails_on_data_loss:
+                raise loss
+            self._log.warning("records_lost", error=str(loss))
         if self._options.commits:
             new = {p for p, begin in begins.items() if begin.source not in ("checkpoint", "group")}
             new |= {p for p, offset in begun.items() if offset != found[p]}

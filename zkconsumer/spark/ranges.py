@@ -29,13 +29,18 @@ INITIAL: dict[str, Any] = {"generation": 0, "ranges": {}}
 
 
 def to_offset(
-    ranges: Ranges, generation: int, known: Iterable[TopicPartition] = (), group: str | None = None
+    ranges: Ranges,
+    generation: int,
+    known: Iterable[TopicPartition] = (),
+    group: str | None = None,
+    ids: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the ranges of a batch as an offset for Spark's log.
 
     Args:
         known: the partitions that existed when it was planned, whoever owns them.
         group: whose batch it is.
+        ids: of topics, to tell those that are created anew.
     """
     topics: dict[str, dict[str, list[int]]] = {}
     for (topic, partition), (start, until) in sorted(ranges.items()):
@@ -45,6 +50,8 @@ def to_offset(
         offset["group"] = group
     if numbers := _by_topic(known):
         offset["known"] = numbers
+    if ids:
+        offset["ids"] = dict(sorted(ids.items()))
     return {**offset, "ranges": topics}
 
 
@@ -54,7 +61,7 @@ def end_of_stream(offset: Mapping[str, Any]) -> dict[str, Any]:
     An empty batch goes up to it, which tells those who listen; and it stays the query's last.
     """
     here = {partition: (until, until) for partition, (_, until) in from_offset(offset).items()}
-    ended = to_offset(here, offset["generation"], known_by(offset), offset.get("group"))
+    ended = to_offset(here, offset["generation"], known_by(offset), offset.get("group"), offset.get("ids"))
     return {"ended": True, **ended}
 
 

@@ -24,6 +24,9 @@ from zkconsumer.spark.values import Take
 
 Restart = Literal["furthest", "checkpoint", "group"]
 
+#: The source of a beginning in a partition that did not exist when the query looked last.
+NEW = "new partition"
+
 _ENDS = {"earliest": protocol.EARLIEST, "latest": protocol.LATEST}
 _MARKERS = {-1: protocol.LATEST, -2: protocol.EARLIEST}
 _EXAMPLE = '{"a":{"0":23,"1":-1},"b":"earliest"}, where -1 is the end and -2 the beginning'
@@ -118,7 +121,7 @@ class Starts:
         if group >= 0:
             return Begin("group", group)
         if new:
-            return Begin("new partition", timestamp=protocol.EARLIEST)
+            return Begin(NEW, timestamp=protocol.EARLIEST)
         return Begin("auto.offset.reset")
 
     def _first(self, partition: TopicPartition, group: int) -> Begin:
