@@ -177,7 +177,7 @@ class ConsumerConfig:
     rebalance_max_retries: int = _property(_integer(1), 4)
     rebalance_backoff_ms: int | None = _property(_integer(0), None)
     partition_assignment_strategy: str = _property(
-        _choice("consumer config", "range", "roundrobin", shown="'{}'"), "range"
+        _choice("consumer config", "range", "roundrobin", "flink", shown="'{}'"), "range"
     )
     #: Which JVM releases to deal like with ``roundrobin``: ``1.0`` (1.0 and 1.1), ``0.10.2`` (0.10.2 and 0.11) or
     #: ``0.8.2`` (up to 0.10.1, where all members must read the same topics). Not in the original.

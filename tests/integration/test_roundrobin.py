@@ -11,7 +11,7 @@ from support import owners, wait_for
 
 from zkconsumer import TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.errors import ConsumerRebalanceFailedError
-from zkconsumer.rebalance.assignors import assign_roundrobin
+from zkconsumer.rebalance.assignors import assign_flink, assign_roundrobin
 
 Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
@@ -68,3 +68,32 @@ def test_a_member_that_deals_in_another_order_says_so_and_claims_nothing(
 
     assert any("assignments_contradict" in record.getMessage() for record in caplog.records)
     wait_for(lambda: len(found := owners(zk, group, name)) == 12 and f"{group}_odd-0" not in found.values())
+
+
+def test_members_deal_as_flink_does(topic: Topic, consumer: Consumer, zk: KazooClient, group: str) -> None:
+    name = topic(7)
+    members = [consumer(consumer_id=letter, partition_assignment_strategy="flink") for letter in "xyz"]
+    for member in members:
+        member.create_message_streams({name: 1})
+    wanted = assign_flink({name: range(7)}, {name: [f"{group}_{letter}-0" for letter in "xyz"]})
+    wait_for(lambda: owners(zk, group, name) == {partition: thread for (_, partition), thread in wanted.items()})
+
+
+def test_a_member_that_deals_as_flink_in_a_group_that_does_not_says_so_and_claims_nothing(
+    topic: Topic, consumer: Consumer, zk: KazooClient, group: str
+) -> None:
+    name = topic(6)
+    for number in range(2):
+        consumer(consumer_id=f"c{number}").create_message_streams({name: 1})
+    odd = consumer(
+        consumer_id="odd",
+        partition_assignment_strategy="flink",
+        rebalance_max_retries=3,
+        rebalance_backoff_ms=500,
+        zookeeper_session_timeout_ms=2000,
+    )
+    with pytest.raises(
+        ConsumerRebalanceFailedError, match=r"strategy=range gives them, this one has flink; .*have to deal alike"
+    ):
+        odd.create_message_streams({name: 1})
+    wait_for(lambda: len(found := owners(zk, group, name)) == 6 and f"{group}_odd-0" not in found.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from zkconsumer.config import property_names
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.spark.admission import Limits
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.starts import Starts
@@ -257,3 +259,13 @@ def test_partitions_are_assigned_where_no_group_is_joined() -> None:
         {"zookeeper.connect": "z", "membership": "none", "assign": '{"b":[1,0],"a":[2]}', "commit.mode": "off"}
     )
     assert options.subscription.assigned == (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
+
+
+def test_where_flink_begins_is_what_a_jvm_computes(spark: Any) -> None:
+    random_ = random.Random(5)
+    names = ["".join(random_.choices("abcdefgXYZ0189._-", k=random_.randint(1, 60))) for _ in range(1000)]
+    for name in names:
+        members = random_.randint(1, 50)
+        ids = [f"g_{number:02}-0" for number in range(members)]
+        hashed = spark._jvm.java.util.Objects.hashCode(name) * 31 & 0x7FFFFFFF
+        assert assign_flink({name: [0]}, {name: ids})[TopicPartition(name, 0)] == ids[hashed % members]

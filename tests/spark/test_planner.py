@@ -215,13 +215,21 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
     """Start planners of the test's group: ``planner("topic", handover=1)``."""
     started: list[Planner] = []
 
-    def start(topic: str, *, handover: float = 20, seen: dict[str, Any] = INITIAL, **settings: object) -> Planner:
+    def start(
+        topic: str,
+        *,
+        handover: float = 20,
+        seen: dict[str, Any] = INITIAL,
+        application: int | None = None,
+        **settings: object,
+    ) -> Planner:
         subscription, consumer = Subscription(topics=(topic,)), config(**settings)
         made = Planner(
             plan_options(
                 subscription=subscription, consumer=consumer, handover_timeout=handover, unavailable_timeout=5.0
             ),
             seen,
+            application=application,
         )
         started.append(made)
         made.start()
@@ -379,3 +387,20 @@ def test_a_closed_planner_leaves_at_once_and_stores_what_is_done_alone(
     in_thread(one.close).result(5)
     assert stored(zk, group, name) == {0: "10"}
     assert owners(zk, group, name) == {}
+
+
+def test_a_second_member_of_one_application_is_warned_about(
+    planner: Callable[..., Planner], topic: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warned() -> list[str]:
+        found = [record.getMessage() for record in caplog.records]
+        return [text for text in found if "another_query_of_this_application" in text]
+
+    name = topic(partitions=2)
+    planner(name, application=7)
+    planner(name, application=8)
+    assert warned() == []
+    planner(name, application=7)
+    [text] = warned()
+    assert "-spark7" in text
+    assert "-spark8" not in text

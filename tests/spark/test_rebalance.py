@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from support import PATIENCE, Load, in_thread, members, numbers, owners, produce
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 from .neighbours import Plain, end_offsets
-from .queries import Gate, Query, repetitions
+from .queries import Gate, Query, repetitions, runners
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -276,3 +278,28 @@ def test_a_query_that_slept_through_its_session_stores_nothing_of_what_others_ow
     other.wait_for_messages(105)
     other.leave()
     wait_until_equal(lambda: stored(zk, group, name), {kept: "55", 1 - kept: "60"}, PATIENCE)
+
+
+def test_a_query_that_owns_nothing_idles_until_it_gains_something(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str, folder: Path
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    first = query(name)
+    first.wait_for_records(10)
+    second = query(name, checkpoint=folder / "second")
+    wait_for(lambda: len(members(zk, group)) == 2, what="both are members")
+    counts = first.count, second.count
+    produce(admin, name, 0, numbers(10, 20))
+    wait_for(lambda: (first.count, second.count) != counts, what="one of them has the partition")
+    owner, idle = (first, second) if first.count > counts[0] else (second, first)
+    # Both are asked for an end some ninety times a second, and do next to nothing.
+    processes = runners(os.getpid())
+    used, started = sum(process.cpu_times().user for process in processes), time.monotonic()
+    wait_for(lambda: time.monotonic() - started > 3, what="three seconds")
+    assert sum(process.cpu_times().user for process in processes) - used < 2 * 0.5 * (time.monotonic() - started)
+    assert idle.handle.isActive
+    owner.stop()
+    produce(admin, name, 0, numbers(20, 30))
+    idle.wait_for_more(10)
+    assert (first.offsets + second.offsets) == {(0, offset): 1 for offset in range(30)}

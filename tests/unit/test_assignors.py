@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from zkconsumer.config import ROUND_ROBIN_ORDERS
 from zkconsumer.errors import AssignmentError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.assignors import assign, assign_range, assign_roundrobin, threads_by_topic
+from zkconsumer.rebalance.assignors import assign, assign_flink, assign_range, assign_roundrobin, threads_by_topic
 from zkconsumer.registry import Registration
 
 Threads = dict[str, list[str]]
@@ -304,3 +304,42 @@ def test_the_jvms_own_classes_assign_the_same(strategy: str, release: str, order
             assert {f"{topic},{number}": thread for (topic, number), thread in ours.items()} == answer
     assert len(JVM_ANSWERS["groups"]) >= 2000
     assert (refused > 0) is (strategy == "roundrobin" and release == "0.8.2.2")
+
+
+# ---- flink: computed by its own formula on a JVM -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "three", "starts"),
+    [
+        ("orders", [0, 1, 2, 0, 1, 2, 0, 1], (3, 4, 3)),
+        ("transactions", [1, 2, 0, 1, 2, 0, 1, 2], (3, 0, 5)),
+        ("logs", [2, 0, 1, 2, 0, 1, 2, 0], (1, 2, 4)),
+        ("payments", [0, 1, 2, 0, 1, 2, 0, 1], (3, 1, 4)),
+        ("test-topic", [0, 1, 2, 0, 1, 2, 0, 1], (0, 1, 5)),
+        ("events", [2, 0, 1, 2, 0, 1, 2, 0], (3, 2, 6)),
+    ],
+)
+def test_flink_deals_a_topic_in_turn_from_where_its_name_says(
+    topic: str, three: list[int], starts: tuple[int, int, int]
+) -> None:
+    threads = {topic: ["g_c-0", "g_a-0", "g_b-0"]}
+    found = assign("flink", "", {topic: [5, 3, 4, 0, 1, 2, 7, 6]}, threads)
+    in_order = sorted(threads[topic])
+    assert [found[TopicPartition(topic, number)] for number in range(8)] == [in_order[index] for index in three]
+    for members, start in zip((4, 5, 7), starts, strict=True):
+        ids = [f"g_{number}-0" for number in range(members)]
+        assert assign_flink({topic: [0]}, {topic: ids}) == {TopicPartition(topic, 0): ids[start]}
+
+
+@given(st.integers(0, 40), st.integers(1, 12), st.from_regex(r"\A[a-zA-Z0-9._-]{1,30}\Z"))
+def test_flink_gives_each_partition_once_and_all_threads_alike(partitions: int, members: int, topic: str) -> None:
+    ids = [f"g_{number:02}-0" for number in range(members)]
+    found = assign_flink({topic: range(partitions)}, {topic: ids})
+    assert set(found) == {TopicPartition(topic, number) for number in range(partitions)}
+    counts = [Counter(found.values())[thread] for thread in ids]
+    assert max(counts) - min(counts) <= 1
+
+
+def test_flink_leaves_topics_alone_that_nobody_reads() -> None:
+    assert assign_flink({"t": [0, 1]}, {"t": []}) == {}

@@ -225,7 +225,7 @@ def test_ids_of_legal_characters_are_accepted() -> None:
         (
             "partition.assignment.strategy",
             "Wrong value earliest of partition.assignment.strategy in consumer config; "
-            "Valid values are 'range' and 'roundrobin'",
+            "Valid values are 'range' and 'roundrobin' and 'flink'",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """Who gets which partition: pure functions that every member of a group computes alike.
 
-Source: Kafka 1.1 kafka.consumer.PartitionAssignor, RangeAssignor, RoundRobinAssignor.
+Source: Kafka 1.1 kafka.consumer.PartitionAssignor, RangeAssignor, RoundRobinAssignor; Flink 1.15
+KafkaTopicPartitionAssigner.
 """
 
 from __future__ import annotations
@@ -101,8 +102,27 @@ def assign_roundrobin(
     return {partition: next(thread for thread in turn if thread in readers[partition.topic]) for partition in dealt}
 
 
-#: All ways of dealing: ``partition.assignment.strategy`` and ``roundrobin.order``, which has no meaning for ``range``.
-WAYS = (("range", ""), *(("roundrobin", order) for order in ROUND_ROBIN_ORDERS))
+def assign_flink(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]) -> Assignment:
+    """Give each topic's partitions to its threads, in string order, in turn, from the one that its name decides.
+
+    A topic's partitions differ by at most one among its threads, and topics with few partitions begin with
+    different threads. No JVM consumer deals so; whole groups move between Flink and here.
+
+    Source: Flink 1.15 KafkaTopicPartitionAssigner.
+    """
+    assignment = {}
+    for topic, ids in threads.items():
+        if not ids:
+            continue
+        in_order = sorted(ids)
+        start = ((java_hash(topic) * 31) & 0x7FFFFFFF) % len(ids)
+        for number in partitions.get(topic, ()):
+            assignment[TopicPartition(topic, number)] = in_order[(start + number) % len(ids)]
+    return assignment
+
+
+#: All ways of dealing: ``partition.assignment.strategy`` and ``roundrobin.order``, which the others have no use for.
+WAYS = (("range", ""), *(("roundrobin", order) for order in ROUND_ROBIN_ORDERS), ("flink", ""))
 
 
 def assign(
@@ -111,4 +131,6 @@ def assign(
     """Assign as ``partition.assignment.strategy`` and ``roundrobin.order`` say."""
     if strategy == "roundrobin":
         return assign_roundrobin(partitions, threads, order)
+    if strategy == "flink":
+        return assign_flink(partitions, threads)
     return assign_range(partitions, threads)

@@ -65,7 +65,7 @@ class AssignmentContext:
         The strategy stands in no registration, so only what members own tells it. Looked for when one of them does
         not release what this member shall own.
         """
-        if self._strategy != "roundrobin":
+        if self._strategy == "range":  # that of nearly all groups
             return None
         threads, partitions = self._read()
         ours = assign(self._strategy, self._order, partitions, threads)
@@ -78,10 +78,8 @@ class AssignmentContext:
             theirs = assign(strategy, order, partitions, threads)
             if all(theirs.get(p) == thread for p, thread in owners.items()):
                 return (
-                    f"the other members own what partition.assignment.strategy={strategy}"
-                    + (f" with roundrobin.order={order}" if order else "")
-                    + f" gives them, this one has {self._strategy} with roundrobin.order={self._order}; all members of "
-                    "a group have to deal alike"
+                    f"the other members own what partition.assignment.strategy={_way(strategy, order)} gives them, "
+                    f"this one has {_way(self._strategy, self._order)}; all members of a group have to deal alike"
                 )
         return None
 
@@ -157,3 +155,7 @@ class AssignmentContext:
 
     def _allows(self, topics: TopicFilter, topic: str) -> bool:
         return topics.is_topic_allowed(topic, self._exclude_internal)
+
+
+def _way(strategy: str, order: str) -> str:
+    return f"{strategy} with roundrobin.order={order}" if strategy == "roundrobin" else strategy

@@ -9,6 +9,7 @@ Source: Spark 2.4 DirectKafkaInputDStream, KafkaReceiver, ReliableKafkaReceiver 
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections import OrderedDict
@@ -287,7 +288,7 @@ class _Clients:
     def group(self, key: str, options: Callable[[], SourceOptions], seen: Mapping[str, Any]) -> Planner:
         found = self._open.get(key)
         if found is None:
-            found = Planner(options(), seen)
+            found = Planner(options(), seen, application=os.getpid())
             found.start()
             self._open[key] = found
         assert isinstance(found, Planner)

@@ -10,6 +10,9 @@ Source: Kafka 1.1 ZookeeperConsumerConnector for the group; Spark 4.3 MicroBatch
 
 from __future__ import annotations
 
+import dataclasses
+import re
+import socket
 import threading
 import time
 from collections.abc import Mapping, Set
@@ -29,7 +32,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.registry import GroupPaths
+from zkconsumer.registry import GroupPaths, new_consumer_id
 from zkconsumer.spark.admission import Admission
 from zkconsumer.spark.alignment import Alignment, EventTimes
 from zkconsumer.spark.decoders import RecordDecoder, opened
@@ -65,13 +68,23 @@ class Planner:
     Args:
         seen: an offset from Spark's log, to begin with. What the checkpoint says must be known before partitions are
             claimed, so that a release of one of them waits for its batch.
+        application: a number that queries of one application share, and others on this machine do not; None where it
+            is not known.
 
     Raises:
         ConfigurationError: the checkpoint is that of another query.
     """
 
-    def __init__(self, options: SourceOptions, seen: Mapping[str, Any] = INITIAL) -> None:
+    def __init__(
+        self, options: SourceOptions, seen: Mapping[str, Any] = INITIAL, *, application: int | None = None
+    ) -> None:
         config = options.consumer
+        self._siblings: re.Pattern[str] | None = None
+        if application is not None:
+            host, own = re.escape(socket.gethostname()), new_consumer_id(config.group_id)
+            self._siblings = re.compile(rf"{re.escape(config.group_id)}_{host}-\d+-[0-9a-f]+-spark{application}")
+            own = f"{own.removeprefix(config.group_id + '_')}-spark{application}"
+            config = dataclasses.replace(config, consumer_id=own)
         self.release_timeout = options.handover_timeout
         self.reread_records = 0
         self._options = options
@@ -124,6 +137,14 @@ class Planner:
         """Join the group."""
         self._member.start()
         self._log.info("query_joined", member=self._options.is_member, owned=len(self._member.assignment))
+        others = {thread.rpartition("-")[0] for thread in self._member.everyone.values()} - {self._member.consumer_id}
+        if self._siblings is not None and (siblings := sorted(filter(self._siblings.fullmatch, others))):
+            self._log.warning(
+                "another_query_of_this_application",
+                members=siblings,
+                remedy="each start of a query is a member of its own, so they share the partitions; where each is to "
+                "read everything, give each a group.id of its own; where one was just stopped, it is still leaving",
+            )
 
     def close(self) -> None:
         """Leave the group at once; a batch that is under way is left to the checkpoint."""

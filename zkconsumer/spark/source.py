@@ -169,7 +169,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._options = SourceOptions.parse(self._raw_options)
             _log_to_stderr()
             _stop_in_order_on_sigterm()
-            planner = Planner(self._options, seen)
+            planner = Planner(self._options, seen, application=os.getppid())
             if self._bounded:
                 planner.stop_at_present_end()
             self._planner = planner
