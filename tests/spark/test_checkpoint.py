@@ -1,0 +1,141 @@
+"""Offsets between a checkpoint, of this source or of Spark's own, and the group, and JSON: ``migrate-offsets``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import numbers, produce, stored, wait_until_equal
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.tools.cli import main
+
+from .queries import Query
+
+pytestmark = pytest.mark.timeout(120)
+
+Cluster = DevCluster | ExistingCluster
+Queries = Callable[..., Query]
+Topics = Callable[..., str]
+Migrate = Callable[..., tuple[int, str]]
+
+NOW = {"availableNow": True}
+
+
+@pytest.fixture
+def migrate(zkconsumer_cluster: Cluster, group: str, capsys: pytest.CaptureFixture[str]) -> Migrate:
+    """Run the tool for the test's group; returns its exit code and what it has printed."""
+
+    def run(source: str, to: str, *options: str) -> tuple[int, str]:
+        capsys.readouterr()
+        at = ["--zookeeper", zkconsumer_cluster.zookeeper_connect, "--group", group]
+        code = main(["migrate-offsets", *at, "--from", source, "--to", to, *options])
+        out, errors = capsys.readouterr()
+        return code, out + errors
+
+    return run
+
+
+def sparks_own(spark: Any, cluster: Cluster, topic: str, checkpoint: Path) -> list[int]:
+    """Read with Spark's own source what is there; returns the offsets of partition 0."""
+    seen: list[int] = []
+
+    def note(frame: Any, number: int) -> None:
+        del number
+        seen.extend(row["offset"] for row in frame.where("partition = 0").collect())
+
+    frame = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    query = frame.writeStream.foreachBatch(note).option("checkpointLocation", str(checkpoint)).trigger(**NOW).start()
+    assert query.awaitTermination(60)
+    return seen
+
+
+def test_offsets_of_a_query_go_to_json_and_to_a_new_checkpoint_that_goes_on_there(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, migrate: Migrate, folder: Path
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+    one = query(name, trigger=NOW)
+    one.finish()
+    code, text = migrate(f"checkpoint:{one.checkpoint}", "json:-")
+    assert (code, json.loads(text)) == (0, {name: {"0": 100, "1": 0}})
+    file, made = folder / "offsets.json", folder / "made"
+    file.write_text(json.dumps({name: {"0": 90, "1": 0}}))
+    assert "2 of 2 offsets would be copied" in migrate(f"json:{file}", f"checkpoint:{made}")[1]
+    assert not made.exists()
+    assert migrate(f"json:{file}", f"checkpoint:{made}", "--execute")[0] == 0
+    again = query(name, trigger=NOW, checkpoint=made, restart_from="checkpoint")
+    again.finish()
+    assert again.offsets == {(0, offset): 1 for offset in range(90, 100)}
+
+
+def test_a_query_of_sparks_own_source_goes_on_as_a_member_of_a_group_and_back(
+    zkconsumer_cluster: Cluster,
+    spark: Any,
+    query: Queries,
+    topic: Topics,
+    migrate: Migrate,
+    folder: Path,
+    zk: KazooClient,
+    group: str,
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+    assert sparks_own(spark, zkconsumer_cluster, name, folder / "own") == list(range(100))
+    produce(admin, name, 0, numbers(100, 120))
+
+    code, text = migrate(f"checkpoint:{folder / 'own'}", "zookeeper", "--execute")
+    assert (code, "1 of 1 offsets copied to zookeeper" in text) == (0, True), text
+    assert stored(zk, group, name) == {0: "100"}
+    one = query(name, trigger=NOW)
+    one.finish()
+    assert one.offsets == {(0, offset): 1 for offset in range(100, 120)}
+    wait_until_equal(lambda: stored(zk, group, name), {0: "120"})
+
+    produce(admin, name, 0, numbers(120, 150))
+    back = folder / "back"
+    assert migrate("zookeeper", f"checkpoint:{back}", "--checkpoint-of", "kafka", "--execute")[0] == 0
+    assert sparks_own(spark, zkconsumer_cluster, name, back) == list(range(120, 150))
+
+
+def test_offsets_of_a_checkpoint_go_to_kafka(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, migrate: Migrate
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 7))
+    one = query(name, trigger=NOW, commit_mode="off")
+    one.finish()
+    assert migrate(f"checkpoint:{one.checkpoint}", "kafka", "--execute")[0] == 0
+    assert json.loads(migrate("kafka", "json:-")[1]) == {name: {"0": 7}}
+
+
+def test_what_is_no_checkpoint_or_no_offsets_is_refused(migrate: Migrate, folder: Path) -> None:
+    (folder / "odd").write_text('{"t": {"0": "x"}}')
+    full, broken = folder / "full", folder / "broken"
+    (full / "commits").mkdir(parents=True)
+    (broken / "commits").mkdir(parents=True)
+    (broken / "offsets").mkdir()
+    (broken / "commits" / "3").touch()
+    (broken / "offsets" / "3").write_text('v1\n{}\n{"logOffset": 7}')
+    for source, to, text in (
+        (f"checkpoint:{folder}", "json:-", "is no checkpoint with a batch that is done"),
+        (f"checkpoint:{broken}", "json:-", "source 0 is not one of Kafka"),
+        (f"json:{folder / 'odd'}", "zookeeper", 'offsets such as {"topic":{"0":23}} are expected'),
+        (f"json:{folder / 'none'}", "zookeeper", "No such file"),
+        ("zookeeper", "zookeeper", "--from and --to are the same"),
+    ):
+        code, output = migrate(source, to)
+        assert (code, text in output) == (1, True), output
+    (folder / "good").write_text('{"t": {"0": 1}}')
+    code, output = migrate(f"json:{folder / 'good'}", f"checkpoint:{full}", "--execute")
+    assert (code, "is not empty" in output) == (1, True), output
