@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from zkconsumer.devcluster.jars import SPARKS_OWN, resolve
 from zkconsumer.devcluster.java import java_home
 
 
-def start_spark(folder: Path) -> Any:
+def start_spark(folder: Path, master: str = "local[2]", conf: Mapping[str, str] | None = None) -> Any:
     """Return a session that knows the source; all its files are in ``folder``."""
     os.environ["JAVA_HOME"] = str(java_home())
     paths = [str(Path(__file__).parent / "on_path"), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -33,8 +34,9 @@ def start_spark(folder: Path) -> Any:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
+        **(conf or {}),
     }
-    builder = SparkSession.builder.master("local[2]").appName("zkconsumer-tests")
+    builder = SparkSession.builder.master(master).appName("zkconsumer-tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

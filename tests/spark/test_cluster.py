@@ -1,0 +1,69 @@
+"""The source where executors are processes of their own, with the package installed or shipped with the application."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import numbers, produce
+
+import zkconsumer
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+
+from . import lines
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
+
+Cluster = DevCluster | ExistingCluster
+TESTS = Path(__file__).parent.parent
+
+
+def archive(folder: Path) -> Path:
+    """Pack the package as a user does who cannot install it on the executors."""
+    made = folder / "packages.tar.gz"
+    with tarfile.open(made, "w:gz") as tar:
+        tar.add(Path(zkconsumer.__file__).parent, "zkconsumer")
+    return made
+
+
+@pytest.mark.parametrize("shipped", [False, True], ids=["installed", "shipped"])
+def test_executors_that_are_processes_of_their_own_read_alike(
+    shipped: bool,
+    zkconsumer_cluster: Cluster,
+    topic: Callable[..., str],
+    options: Callable[..., dict[str, str]],
+    folder: Path,
+) -> None:
+    name, admin = topic(partitions=4), zkconsumer_cluster.admin
+    for number in range(4):
+        produce(admin, name, number, numbers(0, 1000))
+    produce(admin, name, 0, [b"the end . is here"])
+    conf = {"spark.submit.pyFiles": str(Path(lines.__file__))}
+    if shipped:
+        conf |= {"spark.archives": f"{archive(folder)}#packages", "spark.executorEnv.PYTHONPATH": "packages"}
+    settings = {"folder": str(folder), "options": options(name), "conf": conf}
+    done = subprocess.run(
+        [sys.executable, "-m", "spark.cluster_driver", json.dumps(settings)],
+        cwd=TESTS,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert sorted((partition, offset) for partition, offset, _, _ in told["seen"]) == sorted(
+        [(number, offset) for number in range(4) for offset in range(1000)] + [(0, 1000)]
+    )
+    folders, processes = ({row[index] for row in told["seen"]} for index in (2, 3))
+    assert len(processes) == 2, "both executors have had tasks"
+    own = str(Path(zkconsumer.__file__).parent)
+    assert all((place == own) != shipped for place in folders), folders
+    assert told["ended"]
+    assert told["words"].count("the") == 1
+    assert "is" not in told["words"]
