@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -28,6 +30,8 @@ from zkconsumer.spark.kafka_utils import (
     TopicAndPartition,
     utf8_decoder,
 )
+
+from .spark2 import EXAMPLES, example
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore::FutureWarning")]
 
@@ -370,24 +374,39 @@ def test_a_recovered_context_reads_on_where_its_checkpoint_is(
         assert by_time.setdefault((kind, at), ranges) == ranges
 
 
+@contextlib.contextmanager
+def through_the_shim(script: Path, folder: Path, *arguments: str) -> Iterator[Callable[[], str]]:
+    """Run an old script, without an edit, until the end of the block; gives what it has printed so far."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONUNBUFFERED": "1",
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": f"--master local[2] --conf spark.local.dir={folder} --conf spark.ui.enabled=false "
+        "--conf spark.driver.host=127.0.0.1 --driver-memory 600m pyspark-shell",
+    }
+    command = [sys.executable, "-m", "zkconsumer.spark.shim", str(script), *arguments]
+    with (folder / "out").open("wb") as out, (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=out, stderr=log, env=environment)
+
+    def printed() -> str:
+        assert process.poll() is None, (folder / "log").read_text()[-3000:]
+        return (folder / "out").read_text()
+
+    try:
+        yield printed
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.slow
 def test_an_old_script_counts_words_unchanged(tmp_path: Path, topic: Topics, zkconsumer_cluster: Cluster) -> None:
     name, admin, output = topic(partitions=2), zkconsumer_cluster.admin, tmp_path / "counts"
     script = Path(__file__).with_name("old_wordcount.py")
-    command = [sys.executable, "-m", "zkconsumer.spark.shim", str(script)]
-    arguments = [zkconsumer_cluster.zookeeper_connect, name, str(output)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "JAVA_HOME": str(java_home()),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": f"--master local[2] --conf spark.local.dir={tmp_path} --conf spark.ui.enabled=false "
-        "--conf spark.driver.host=127.0.0.1 --driver-memory 600m pyspark-shell",
-    }
-    with (tmp_path / "log").open("wb") as log:
-        script_process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log, env=environment)
     expected: dict[str, int] = {}
-    try:
+    with through_the_shim(script, tmp_path, zkconsumer_cluster.zookeeper_connect, name, str(output)) as printed:
         for round_ in range(3):
             for number in range(2):
                 words = [f"w{(7 * round_ + number + n) % 10} w{n}" for n in range(20)]
@@ -396,14 +415,43 @@ def test_an_old_script_counts_words_unchanged(tmp_path: Path, topic: Topics, zkc
                 produce(admin, name, number, [words_.encode() for words_ in words])
 
         def counted() -> bool:
-            assert script_process.poll() is None, (tmp_path / "log").read_text()[-3000:]
+            printed()
             lines = output.read_text().splitlines() if output.exists() else []
             return dict(line.split() for line in lines) == {word: str(count) for word, count in expected.items()}
 
         wait_for(counted, 90, what=f"the counts are {expected}")
-    finally:
-        script_process.kill()
-        script_process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_scripts_of_spark_2_count_words_unchanged(
+    name: str, tmp_path: Path, topic: Topics, zkconsumer_cluster: Cluster, zk: KazooClient
+) -> None:
+    topic_name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    of_group = "/consumers/spark-streaming-consumer"  # is written in the script
+    is_direct = name.startswith("direct")
+    at = zkconsumer_cluster.bootstrap_servers if is_direct else zkconsumer_cluster.zookeeper_connect
+    with through_the_shim(example(name), tmp_path, at, topic_name) as printed:
+        # Both begin at the end of the log, so they have to be there first.
+        wait_for(lambda: "Time: " in printed(), 90, what="its first batch")
+        if not is_direct:
+            wait_for(lambda: zk.exists(f"{of_group}/offsets/{topic_name}/1"), 60, what="it has begun")
+        for number in range(2):
+            for _ in range(5):
+                produce(admin, topic_name, number, [f"word{n % 5} word{n % 3}".encode() for n in range(300)])
+        expected = {f"word{n}": 10 * (60 + (100 if n < 3 else 0)) for n in range(5)}
+
+        def counts() -> dict[str, int]:
+            found: dict[str, int] = {}
+            for word, count in re.findall(r"^\('(\w+)', (\d+)\)$", printed(), re.MULTILINE):
+                found[word] = found.get(word, 0) + int(count)
+            return found
+
+        wait_for(lambda: counts() == expected, 90, what=f"the counts are {expected}")
+    if not is_direct:
+        wait_for(lambda: not zk.get_children(f"{of_group}/ids"), 60, what="it has left")
+        zk.delete(of_group, recursive=True)
 
 
 def test_what_comes_after_a_batch_that_is_not_done_is_not_settled() -> None:
