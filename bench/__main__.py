@@ -1,6 +1,6 @@
 """``make bench``: every figure beside its peers, in one run, in turn; medians go to ``bench/results/``.
 
-``python -m bench [PART ...]`` runs some of the parts: decoder, plain, memory, spark. Leave the machine alone
+``python -m bench [PART ...]`` runs some of the parts: decoder, plain, memory, spark, cases. Leave the machine alone
 meanwhile: any other load changes the figures.
 """
 
@@ -19,16 +19,37 @@ from pathlib import Path
 from typing import Any
 
 from bench import decoder, report
-from bench.topics import CODECS, PARTITIONS, RECORDS, fill
+from bench.topics import CODECS, PARTITIONS, RECORDS, VALUE_SIZE, fill
 from zkconsumer.devcluster import DevCluster
-from zkconsumer.devcluster.load import numbered_batch
+from zkconsumer.devcluster.load import SteadyLoad, numbered_batch
 from zkconsumer.message import TopicPartition
 
 ROUNDS = 5
 
 #: Runs of each Spark query before those that count.
 WARM_UP = 3
-PARTS = ("decoder", "plain", "memory", "spark")
+PARTS = ("decoder", "plain", "memory", "spark", "cases")
+
+#: Whole topics that Spark reads besides: name, and what differs from 100 bytes in 8 partitions into noop.
+CASES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "gzip": {"codec": "gzip"},
+    "snappy": {"codec": "snappy"},
+    "lz4": {"codec": "lz4"},
+    "zstd": {"codec": "zstd"},
+    "1 KB": {"size": 1000, "records": 400_000},
+    "64 partitions": {"partitions": 64},
+    "columns=value": {"columns": "value"},
+    "windowed count": {"windowed": True},
+    "100,000 records": {"records": 100_000},
+}
+CASE_RECORDS = 2_000_000
+
+#: Records in a batch whose time is measured, and how many such batches.
+BATCH_SIZES, BATCHES = (8, 1000), 30
+
+#: Records per second, and seconds, for the latency from the producer to the sink.
+LATENCY_RATE, LATENCY_SECONDS = 10_000, 40
 
 #: Who runs in each comparison, with the share of the records where a whole run would take minutes.
 PLAIN = {
@@ -77,11 +98,11 @@ def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
     results = []
     for codec, topic in topics.items():
         for conf in ("recommended", "defaults"):
-            sessions = {who: Session(who, conf, cluster, topic) for who in SPARK}
+            sessions = {who: Session(who, conf, cluster) for who in SPARK}
             runs: dict[str, list[dict[str, float]]] = {who: [] for who in SPARK}
             for number in range(WARM_UP + rounds):
                 for who in SPARK if number % 2 else reversed(SPARK):
-                    run = sessions[who].run()
+                    run = sessions[who].run({"kind": "whole", "topic": topic, "records": RECORDS})
                     if number >= WARM_UP:
                         runs[who].append(run)
             for who, measured in runs.items():
@@ -95,22 +116,66 @@ def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
     return results
 
 
-class Session:
-    """A process with a Spark session that runs the same query whenever it is told to."""
+def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
+    """Run what else a Spark stream may be: other records, other sinks, small batches, and how late records are."""
+    sessions = {who: Session(who, "recommended", cluster) for who in SPARK}
 
-    def __init__(self, who: str, conf: str, cluster: DevCluster, topic: str) -> None:
+    def both(case: dict[str, Any], runs: int, warm_up: int = 0) -> dict[str, list[dict[str, float]]]:
+        found: dict[str, list[dict[str, float]]] = {who: [] for who in SPARK}
+        for number in range(warm_up + runs):
+            for who in SPARK if number % 2 else reversed(SPARK):
+                run = sessions[who].run(case)
+                if number >= warm_up:
+                    found[who].append(run)
+        return found
+
+    results: dict[str, Any] = {"whole": {}, "batches": {}, "latency": {}}
+    made: dict[tuple[Any, ...], str] = {}
+    for number, (name, differs) in enumerate(CASES.items()):
+        records, codec = differs.get("records", CASE_RECORDS), differs.get("codec", "none")
+        shape = {key: differs[key] for key in ("size", "partitions") if key in differs}
+        key = codec, records, *shape.items()
+        if key not in made:
+            made[key] = fill(cluster, codec, records, **shape)
+        case = {"kind": "whole", "topic": made[key], "records": records}
+        case |= {key: differs[key] for key in ("columns", "windowed") if key in differs}
+        runs = both(case, rounds, WARM_UP if not number else 1)
+        rates = {who: statistics.median(r["records"] / r["triggerExecution"] for r in runs[who]) for who in SPARK}
+        results["whole"][name] = {"records": records, "records/s": rates, "runs": runs}
+        print(f"  {name}: {rates}", file=sys.stderr, flush=True)
+    topic = made["none", CASE_RECORDS]
+    for size in BATCH_SIZES:
+        runs = both({"kind": "batches", "topic": topic, "size": size, "count": BATCHES}, 3)
+        results["batches"][str(size)] = {who: statistics.median(r["milliseconds"] for r in runs[who]) for who in SPARK}
+    written = cluster.create_topic("bench-latency", PARTITIONS)
+    partitions = [TopicPartition(written, number) for number in range(PARTITIONS)]
+    load = SteadyLoad(cluster.new_admin(), partitions, per_second=LATENCY_RATE, batch=50, width=VALUE_SIZE)
+    try:
+        runs = both({"kind": "latency", "topic": written, "seconds": LATENCY_SECONDS}, 2)
+    finally:
+        load.stop()
+    for who in SPARK:
+        results["latency"][who] = {key: statistics.median(r[key] for r in runs[who]) for key in ("p50", "p99")}
+        sessions[who].close()
+    return results
+
+
+class Session:
+    """A process with a Spark session that runs queries when it is told to; see ``bench.spark_stream`` for cases."""
+
+    def __init__(self, who: str, conf: str, cluster: DevCluster) -> None:
         self._log = (cluster.folder / f"bench-{conf}-{who}.log").open("w+")
-        arguments = who, conf, cluster.zookeeper_connect, cluster.bootstrap_servers, topic, str(RECORDS)
+        arguments = who, conf, cluster.zookeeper_connect, cluster.bootstrap_servers
         command = [sys.executable, "-m", "bench.spark_stream", *arguments]
         self._process = subprocess.Popen(
             command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
         )
 
-    def run(self) -> dict[str, float]:
-        """Run the query once and return its times."""
+    def run(self, case: dict[str, Any]) -> dict[str, float]:
+        """Run a query once and return its figures."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("run\n")
+        self._process.stdin.write(json.dumps(case) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
@@ -192,13 +257,16 @@ def main() -> None:
     parts = options.parts or list(PARTS)
     if "decoder" in parts:
         keep(results, "decoder", decoder.run())
-    if set(parts) & {"plain", "memory", "spark"}:
+    if set(parts) & {"plain", "memory", "spark", "cases"}:
         with DevCluster(brokers=2) as cluster:
-            topics = {codec: fill(cluster, codec) for codec in CODECS}
+            needed = CODECS if set(parts) & {"plain", "memory", "spark"} else ()
+            topics = {codec: fill(cluster, codec) for codec in needed}
             if "plain" in parts:
                 keep(results, "plain", plain(cluster, topics, options.rounds))
             if "spark" in parts:
                 keep(results, "spark", spark(cluster, topics, options.rounds))
+            if "cases" in parts:
+                keep(results, "cases", cases(cluster, options.rounds))
             if "memory" in parts:  # the last one: it adds records
                 keep(results, "memory", memory(cluster, topics["none"], options.seconds, options.rounds))
     print(report.table(results))

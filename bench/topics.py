@@ -21,17 +21,20 @@ PER_BATCH = 140
 CODECS = ("none", "lz4")
 
 
-def fill(cluster: DevCluster, codec: str, records: int = RECORDS) -> str:
+def fill(
+    cluster: DevCluster, codec: str, records: int = RECORDS, *, size: int = VALUE_SIZE, partitions: int = PARTITIONS
+) -> str:
     """Create and fill a topic with records of a codec; returns its name."""
-    topic = cluster.create_topic(f"bench-{codec}-{records}", PARTITIONS)
+    topic = cluster.create_topic(f"bench-{codec}-{size}-{partitions}-{records}", partitions)
     print(f"filling {topic} with {records:,} records", file=sys.stderr, flush=True)
+    per_batch = max(1, PER_BATCH * VALUE_SIZE // size)
     produced = 0
     while produced < records:
-        for partition in range(PARTITIONS):
-            count = min(PER_BATCH, records - produced)
+        for partition in range(partitions):
+            count = min(per_batch, records - produced)
             if not count:
                 break
-            data = numbered_batch(produced, count, size=VALUE_SIZE, codec=codec)
+            data = numbered_batch(produced, count, size=size, codec=codec)
             cluster.admin.produce(TopicPartition(topic, partition), data)
             produced += count
     return topic

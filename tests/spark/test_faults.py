@@ -110,6 +110,28 @@ def test_a_query_does_not_notice_a_restart_of_zookeeper(
     assert members(zk, group) == before
 
 
+def test_a_store_that_fails_is_counted_and_made_good_and_the_query_goes_on(
+    cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(), cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    one = query(name, zookeeper_session_timeout_ms=30_000, zookeeper_connection_timeout_ms=500)
+    one.wait_for_records(10)
+    wait_until_equal(lambda: stored(zk, group, name), {0: "10"})
+    cluster.zookeeper.pause()
+    try:
+        for first in (10, 20, 30):
+            produce(admin, name, 0, numbers(first, first + 10))
+            one.wait_for_records(first + 10)
+        one.wait_for(lambda: one.state.get("commitsFailed", 0) > 0, what="a store has failed")
+    finally:
+        cluster.zookeeper.resume()
+    wait_until_equal(lambda: stored(zk, group, name), {0: "40"})
+    produce(admin, name, 0, numbers(40, 50))
+    one.wait_for(lambda: one.state.get("commits", 0) > 1, what="stores succeed again")
+    assert one.offsets == {(0, offset): 1 for offset in range(50)}
+
+
 def test_a_query_survives_zookeeper_frozen_for_longer_than_its_session(
     cluster: DevCluster, query: Queries, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:

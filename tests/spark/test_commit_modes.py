@@ -1,0 +1,95 @@
+"""When offsets are stored: the table of Flink's commit modes, and what of it a query and a plain consumer have.
+
+Source: Flink 1.15 OffsetCommitModes, FlinkKafkaConsumerBaseTest.testConfigure*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from kazoo.client import KazooClient
+from support import numbers, produce, stored, wait_until_equal
+
+from zkconsumer import ZookeeperConsumerConnector
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.spark.options import SourceOptions
+
+from .queries import Query
+
+pytestmark = pytest.mark.timeout(120)
+
+Cluster = DevCluster | ExistingCluster
+Queries = Callable[..., Query]
+Topics = Callable[..., str]
+
+
+@pytest.mark.parametrize("auto_commit", [None, "true", "false"])
+@pytest.mark.parametrize("interval", [None, "1000"])
+@pytest.mark.parametrize("mode", [None, "on-batch", "off", "periodic"])
+@pytest.mark.parametrize("membership", ["group", "none"])
+def test_a_query_stores_offsets_when_a_batch_is_done_or_not_at_all(
+    auto_commit: str | None, interval: str | None, mode: str | None, membership: str
+) -> None:
+    wanted = {
+        "zookeeper.connect": "localhost:2181",
+        "group.id": "g",
+        "subscribe": "t",
+        "membership": membership,
+        "auto.commit.enable": auto_commit,
+        "auto.commit.interval.ms": interval,
+        "commit.mode": mode,
+    }
+    options = {name: value for name, value in wanted.items() if value is not None}
+    if auto_commit is not None or interval is not None:
+        refused = "auto.commit.enable" if auto_commit is not None else "auto.commit.interval.ms"
+        with pytest.raises(ConfigurationError, match=f"'{refused}' cannot be set.*stored when a batch is done"):
+            SourceOptions.parse(options)
+    elif mode == "periodic":
+        with pytest.raises(ConfigurationError, match="'periodic': offsets that the clock stores may be ahead"):
+            SourceOptions.parse(options)
+    else:
+        assert SourceOptions.parse(options).commits is (mode == "on-batch" or (mode is None and membership == "group"))
+
+
+def test_a_query_that_stores_nothing_leaves_the_groups_offsets_alone(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str, store: Callable[..., None]
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    store(name, {0: 3})
+    one = query(name, commit_mode="off")
+    one.wait_for_records(7)
+    produce(admin, name, 0, numbers(10, 20))
+    one.wait_for_records(17)
+    one.handle.processAllAvailable()
+    one.stop()
+    produce(admin, name, 0, numbers(20, 30))
+    again = query(name, commit_mode="off", trigger={"availableNow": True})
+    again.finish()
+    assert (one.offsets + again.offsets) == {(0, offset): 1 for offset in range(3, 30)}
+    assert stored(zk, group, name) == {0: "3"}
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_a_plain_consumer_stores_offsets_by_the_clock_or_when_it_is_told_to(
+    auto_commit: bool,
+    zkconsumer_cluster: Cluster,
+    topic: Topics,
+    consumer: Callable[..., ZookeeperConsumerConnector],
+    zk: KazooClient,
+    group: str,
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    one = consumer(auto_commit_enable=auto_commit, auto_commit_interval_ms=100)
+    [stream] = one.create_message_streams({name: 1})[name]
+    for _ in range(5):
+        next(stream)
+    if auto_commit:
+        wait_until_equal(lambda: stored(zk, group, name), {0: "4"})  # the fifth is in hand
+        return
+    assert stored(zk, group, name) == {}
+    one.commit_offsets()
+    assert stored(zk, group, name) == {0: "5"}
