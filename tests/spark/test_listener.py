@@ -111,6 +111,7 @@ def test_numbers_of_a_query_are_metrics(
     wait_for(lambda: value("Lag") == 0 and (value("Commits") or 0) > 1, what="the last progress is known")
     assert value("OwnedPartitions") == 2
     assert value("InputRowsPerSecond") > 0
+    assert value("BytesPerSecond") > value("ProcessedRowsPerSecond")
     assert value("Rebalances") == 1
     assert value("CommitsFailed") == 0
     assert value("CommitAgeSeconds") is not None

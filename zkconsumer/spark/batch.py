@@ -5,27 +5,29 @@ Source: Spark 4.2 KafkaRelation, KafkaBatch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+import contextlib
+import queue
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from zkconsumer.broker import protocol
-from zkconsumer.cluster import LogOffsets
+from zkconsumer.cluster import LogOffsets, cluster_of
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.thread import RESET
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.listener import Claim
+from zkconsumer.offsets import ZooKeeperOffsets
 from zkconsumer.retry import patiently
-from zkconsumer.spark.lone import LoneReader
 from zkconsumer.spark.loss import range_is_gone, start_is_gone
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.ranges import FetchTask, Ranges
 from zkconsumer.spark.reader import read
 from zkconsumer.spark.starts import Starts, resolve
 from zkconsumer.spark.tasks import tasks
+from zkconsumer.zookeeper import ZooKeeperSession
 
 
 class ZkConsumerBatchReader(DataSourceReader):
@@ -44,46 +46,52 @@ class ZkConsumerBatchReader(DataSourceReader):
             DataLossError: a log begins behind the start that was asked for.
         """
         options = SourceOptions.parse(self._options, batch=True)
-        config = options.consumer
-        found = _Found()
-        reader = LoneReader(
-            config, options.subscription, found, offsets=options.has_zookeeper, patience=options.unavailable_timeout
-        )
-        reader.start()
-        logs = LogOffsets.of(reader.cluster.brokers, config)
-        try:
-            ranges = patiently(options.unavailable_timeout)(_ranges, options, dict(found.claims), logs)
+        config, again = options.consumer, patiently(options.unavailable_timeout)
+        with contextlib.ExitStack() as closing:
+            session = None
+            if options.has_zookeeper:
+                session = ZooKeeperSession.of(config, queue.SimpleQueue())
+                session.start()
+                closing.callback(session.close)
+            cluster = cluster_of(config, session, config.socket_timeout_ms / 1000)
+            closing.callback(cluster.close)
+            logs = LogOffsets.of(cluster.brokers, config)
+            closing.callback(logs.close)
+            partitions = again(options.subscription.partitions, cluster, config.exclude_internal_topics)
+            group = ZooKeeperOffsets(session, config.group_id).fetch(partitions) if session is not None else {}
+            ranges = again(_ranges, options, {p: group.get(p, -1) for p in partitions}, logs)
             return list(
                 tasks(
                     options,
                     ranges,
                     logs.find_leaders(ranges),
-                    reader.cluster.brokers(),
+                    cluster.brokers(),
                     self._cores,
                     options.layout(self._schema),
                 )
             )
-        finally:
-            logs.close()
-            reader.close()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield Arrow record batches."""
         return read(partition) if isinstance(partition, FetchTask) else iter(())  # Spark's own, where there is none
 
 
-def _ranges(options: SourceOptions, claims: Mapping[TopicPartition, Claim], logs: LogOffsets) -> Ranges:
-    """Return from where to where each partition is read."""
+def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: LogOffsets) -> Ranges:
+    """Return from where to where each partition is read.
+
+    Args:
+        group: the group's offset of each, -1 for none.
+    """
     reset = RESET[options.consumer.auto_offset_reset]
 
     def offsets(where: Starts) -> dict[TopicPartition, int]:
-        wanted = {p: where.begin(p, c.offset, reached=None, fresh=True, new=False) for p, c in claims.items()}
+        wanted = {p: where.begin(p, offset, reached=None, fresh=True, new=False) for p, offset in group.items()}
         return resolve(wanted, logs, reset)
 
     starts, untils = offsets(options.starts), offsets(options.ends)
-    firsts, ends = logs.offsets(claims, protocol.EARLIEST), logs.offsets(claims, protocol.LATEST)
+    firsts, ends = logs.offsets(group, protocol.EARLIEST), logs.offsets(group, protocol.LATEST)
     ranges: Ranges = {}
-    for partition in sorted(claims):
+    for partition in sorted(group):
         start, until = starts[partition], untils[partition]
         if until < start:
             raise ConfigurationError(
@@ -100,28 +108,3 @@ def _ranges(options: SourceOptions, claims: Mapping[TopicPartition, Claim], logs
             get_logger("zkconsumer.spark").warning("records_lost", error=str(loss))
         ranges[partition] = (max(start, first), min(until, end))
     return ranges
-
-
-class _Found:
-    """Takes note of the partitions that there are."""
-
-    release_timeout = 0.0
-
-    def __init__(self) -> None:
-        self.claims: dict[TopicPartition, Claim] = {}
-
-    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
-        self.claims.update(claims)
-
-    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
-        del partitions, final
-        return {}
-
-    def lose(self) -> None:
-        pass
-
-    def consumed(self) -> Mapping[TopicPartition, int]:
-        return {}
-
-    def fail(self, error: BaseException) -> None:
-        raise error

@@ -154,6 +154,9 @@ class QueryListener(StreamingQueryListener):
             query.done[end["group"]] = end
             if consumer := latest.get("consumer"):
                 query.consumers.add(consumer)
+            rate = float(source.get("processedRowsPerSecond") or 0)
+            bytes_ = rate * float(latest.get("bytesPerRecord") or 0)
+            query.state["BytesPerSecond"] = query.state.get("BytesPerSecond", 0.0) + bytes_
             for key in _GAUGES.keys() & latest.keys():
                 if latest[key] is not None:
                     query.state[_GAUGES[key]] = query.state.get(_GAUGES[key], 0.0) + float(latest[key])

@@ -55,6 +55,9 @@ from zkconsumer.spark.topics import TopicIds
 #: about ninety times a second.
 _IDLE_LOOK = 0.05
 
+#: Seconds between two looks at how large records are, and the partitions that are looked at.
+_WEIGH_EVERY, _WEIGHED = 10.0, 4
+
 #: The source of a beginning that is looked for because records are gone.
 _LOST = "records lost"
 
@@ -129,6 +132,7 @@ class Planner:
             self._member.cluster, self._logs, seen.get("ids", {}), lambda: int(self._member.rebalances)
         )
         self._found_nothing = False  # at the last look
+        self._weighed_at, self._size = -_WEIGH_EVERY, 0.0
         self._target: dict[TopicPartition, int] | None = None
         self._bounded = False
         self.note(seen)
@@ -285,6 +289,7 @@ class Planner:
             sizes=lambda some: {p: peeked.bytes_per_offset for p, peeked in self._peek(positions, some).items()},
         )
         self._found_nothing = not shares
+        self._weigh({partition: positions[partition] for partition in shares})
         if not shares:
             if self._bounded and any(waiting.values()):  # by the limit of bytes it has to wait
                 time.sleep(_IDLE_LOOK)
@@ -333,6 +338,7 @@ class Planner:
             "avgOffsetsBehindLatest": sum(behind) / len(behind),
             "consumer": self._member.consumer_id,
             "owned": len(self._owned),
+            "bytesPerRecord": round(self._size, 1),
             "rebalances": self._member.rebalances,
             "rereadRecords": self.reread_records,
             "commits": self._commits,
@@ -436,6 +442,15 @@ class Planner:
         if self._bounded:
             self._target = dict(self._ends)
         return self._ends
+
+    def _weigh(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Look now and then at how large records are, for those who want to know bytes per second."""
+        now = time.monotonic()
+        if positions and now > self._weighed_at + _WEIGH_EVERY:
+            self._weighed_at = now
+            peeked = peek(self._logs, dict(list(positions.items())[:_WEIGHED])).values()
+            offsets = sum(one.until - one.start for one in peeked)
+            self._size = sum(one.bytes_per_offset * (one.until - one.start) for one in peeked) / max(1, offsets)
 
     def _peek(
         self, positions: Mapping[TopicPartition, int], some: Mapping[TopicPartition, int]
