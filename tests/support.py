@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
@@ -16,6 +18,8 @@ from kazoo.exceptions import NoNodeError
 from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
 from zkconsumer.devcluster import Admin, DevCluster, ExistingCluster
 from zkconsumer.devcluster.load import SteadyLoad, batch
+from zkconsumer.devcluster.process import free_port
+from zkconsumer.devcluster.servers import ZooKeeperServer
 
 T = TypeVar("T")
 
@@ -200,3 +204,19 @@ def by_partition(items: Iterable[MessageAndMetadata]) -> dict[int, list[int]]:
 def properties(settings: Mapping[str, object]) -> dict[str, object]:
     """Return settings under their properties' names: ``group_id`` is ``group.id``."""
     return {name.replace("_", "."): value for name, value in settings.items()}
+
+
+@contextlib.contextmanager
+def zookeeper_that_only_reads(folder: Path) -> Iterator[str]:
+    """Run one server of an ensemble whose other one is not there; gives where it listens."""
+    (folder / "zookeeper-data").mkdir()
+    (folder / "zookeeper-data" / "myid").write_text("1")
+    ensemble: dict[str, object] = {"initLimit": 5, "syncLimit": 5}
+    for number in (1, 2):
+        ensemble[f"server.{number}"] = f"127.0.0.1:{free_port()}:{free_port()}"
+    server = ZooKeeperServer(folder, ["-Dreadonlymode.enabled=true"], ensemble)
+    server.start()
+    try:
+        yield server.connect
+    finally:
+        server.kill()

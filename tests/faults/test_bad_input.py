@@ -11,12 +11,22 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import READ_ACL_UNSAFE
-from support import PATIENCE, Load, members, numbers, produce, stored, take, values, wait_for
+from support import (
+    PATIENCE,
+    Load,
+    members,
+    numbers,
+    produce,
+    stored,
+    take,
+    values,
+    wait_for,
+    zookeeper_that_only_reads,
+)
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.process import free_port
-from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.errors import ConfigurationError, ConsumerRebalanceFailedError, ZooKeeperUnavailableError
 
 from .faults import Member, seconds
@@ -125,19 +135,10 @@ def test_a_frozen_zookeeper_is_told_within_the_connection_timeout(cluster: DevCl
 
 
 def test_a_zookeeper_without_a_quorum_that_only_reads_is_told(tmp_path: Path) -> None:
-    (tmp_path / "zookeeper-data").mkdir()
-    (tmp_path / "zookeeper-data" / "myid").write_text("1")
-    ensemble: dict[str, object] = {"initLimit": 5, "syncLimit": 5}
-    for number in (1, 2):  # the second one is not there
-        ensemble[f"server.{number}"] = f"127.0.0.1:{free_port()}:{free_port()}"
-    server = ZooKeeperServer(tmp_path, ["-Dreadonlymode.enabled=true"], ensemble)
-    server.start()
-    try:
-        properties = GOOD | {"zookeeper.connect": server.connect, "zookeeper.connection.timeout.ms": 1000}
+    with zookeeper_that_only_reads(tmp_path) as connect:
+        properties = GOOD | {"zookeeper.connect": connect, "zookeeper.connection.timeout.ms": 1000}
         with pytest.raises(ZooKeeperUnavailableError, match="a server that is read-only takes no member"):
             create_consumer(ConsumerConfig.from_dict(properties)).create_message_streams({"topic": 1})
-    finally:
-        server.kill()
 
 
 def test_a_broker_given_as_zookeeper_is_told(cluster: DevCluster, config: Configs) -> None:

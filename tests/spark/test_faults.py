@@ -5,11 +5,23 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 from kazoo.client import KazooClient
-from support import PATIENCE, Load, in_thread, members, numbers, owners, produce, stored, wait_until_equal
+from support import (
+    PATIENCE,
+    Load,
+    in_thread,
+    members,
+    numbers,
+    owners,
+    produce,
+    stored,
+    wait_until_equal,
+    zookeeper_that_only_reads,
+)
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster
@@ -334,3 +346,10 @@ def test_two_servers_at_once_and_a_plain_consumer_beside_the_query(
         return sum(ends.values()) - len(read)
 
     one.wait_for(lambda: missing() == 0, 60, what="all is read")
+
+
+def test_a_zookeeper_that_only_reads_is_told_by_the_query(query: Queries, folder: Path) -> None:
+    with zookeeper_that_only_reads(folder) as connect:
+        one = query("any", zookeeper_connect=connect, zookeeper_connection_timeout_ms=1000)
+        with pytest.raises(Exception, match="a server that is read-only takes no member"):
+            one.finish()

@@ -13,6 +13,7 @@ from kafka import KafkaConsumer
 from kafka.structs import TopicPartition as KafkaPartition
 from kazoo.client import KazooClient
 from pyspark.sql.types import StructType
+from support import produce
 
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -167,3 +168,15 @@ def test_sql_sees_the_columns_with_their_types(
         query.stop()
         spark.catalog.dropTempView("sums")
     assert found == sorted((f"k{n % 3}", n, 12, n) for n in range(10, 30) if n % 3 != 1)
+
+
+def test_a_record_larger_than_a_fetch_is_read_in_its_place(
+    zkconsumer_cluster: DevCluster | ExistingCluster, query: Queries, topic: Callable[..., str]
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    values = [b"small", b"x" * 300_000, b"small again"]
+    for value in values:
+        produce(admin, name, 0, [value])
+    one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1000)
+    one.finish()
+    assert one.batches[0].column("value") == values
