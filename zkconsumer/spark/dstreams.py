@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -384,7 +385,10 @@ class Follower(StreamingListener):
         super().__init__()
         self._ssc, self._source = ssc, source
         self._log = get_logger("zkconsumer.spark")
-        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Be told of batches, until the context is stopped."""
+        self._ssc.addStreamingListener(self)
         threading.Thread(target=self._watch, name="zkconsumer-dstream-watch", daemon=True).start()
 
     def onBatchCompleted(self, batchCompleted: Any) -> None:
@@ -404,16 +408,17 @@ class Follower(StreamingListener):
             self._log.warning("batch_not_acknowledged", time=at, error=repr(error))
 
     def _watch(self) -> None:
-        while not self._ended.wait(0.5):
-            try:
-                stopped = str(self._ssc._jssc.getState().toString()) == "STOPPED"
-            except Exception:  # its JVM has ended
-                stopped = True
-            if stopped:
-                _clients.close(self._source.key)
-                _Rates.forget(self._source)
-                _followed.discard(self._source.key)
-                self._ended.set()
+        while not self._is_stopped():
+            time.sleep(0.5)
+        _clients.close(self._source.key)
+        _Rates.forget(self._source)
+        _followed.discard(self._source.key)
+
+    def _is_stopped(self) -> bool:
+        try:
+            return str(self._ssc._jssc.getState().toString()) == "STOPPED"
+        except Exception:  # its JVM has ended
+            return True
 
 
 _followed: set[str] = set()
@@ -427,4 +432,4 @@ def follow(source: Source) -> None:
     ssc = StreamingContext._activeContext
     if ssc is not None and source.key not in _followed:
         _followed.add(source.key)
-        ssc.addStreamingListener(Follower(ssc, source))
+        Follower(ssc, source).start()
