@@ -350,8 +350,10 @@ class LogOffsets:
     def fetch(self, positions: Mapping[TopicPartition, int], max_bytes: int) -> dict[TopicPartition, PartitionData]:
         """Return some of the records from each position on, at once; of a partition perhaps none, but of one.
 
+        Those are left out whose leader does not have the offset, or cannot read its log there.
+
         Raises:
-            RetriableError: a leader is missing or does not answer, or does not have the offset.
+            RetriableError: a leader is missing or does not answer.
         """
         found: dict[TopicPartition, PartitionData] = {}
         for channel, theirs in self._by_leader(positions):
@@ -369,9 +371,11 @@ class LogOffsets:
                 self._forget(theirs)
                 raise
             for data in answer.partitions:
-                if data.error_code or answer.error_code:
+                error = data.error_code or answer.error_code
+                if error in (protocol.OFFSET_OUT_OF_RANGE, protocol.CORRUPT_MESSAGE):
+                    continue
+                if error:
                     self._forget(theirs)
-                    error = data.error_code or answer.error_code
                     raise NotLeaderError(f"broker {channel.endpoint} cannot read {data.partition}: error {error}")
                 found[data.partition] = data
         return found
@@ -393,14 +397,16 @@ class LogOffsets:
             yield channel, theirs
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return what tells each topic that exists from an earlier one of its name; "" from brokers before 2.8.
+        """Return what tells each topic that exists from an earlier one of its name; "" where brokers have no ids.
 
         Raises:
             BrokerUnavailableError: none of the brokers answers.
         """
         answer = self._lookup.metadata(self._brokers(), topics)
         known = [topic for topic in answer.topics if topic.partitions]
-        return {t.name: f"id-{t.topic_id}" if answer.API_VERSION >= _HAS_TOPIC_IDS else "" for t in known}
+        if answer.API_VERSION < _HAS_TOPIC_IDS:
+            return dict.fromkeys((topic.name for topic in known), "")
+        return {topic.name: f"id-{topic.topic_id}" if topic.topic_id.int else "" for topic in known}
 
     def close(self) -> None:
         """Close the connections."""

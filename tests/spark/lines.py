@@ -31,6 +31,8 @@ class Words(RecordDecoder):
                 raise ValueError("an exclamation mark")
             if word == "?":
                 yield word, "not a number", record.offset
+            elif word == "#":
+                yield word, 1 << 70, record.offset
             elif word:
                 yield word, len(word), record.offset
 

@@ -176,6 +176,22 @@ def test_batches_end_at_the_horizon_and_a_silent_partition_holds_them_up_no_long
     assert one.state["idlePartitions"]
 
 
+def test_what_comes_behind_a_horizon_that_had_nothing_behind_it_waits(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name = topic(partitions=2)
+    for partition in range(2):
+        fill(zkconsumer_cluster, name, partition, range(1))
+    one = query(name, maxAlignmentLag="2m", idleTimeout="60s")
+    one.wait_for_records(2)
+    one.handle.processAllAvailable()
+    fill(zkconsumer_cluster, name, 1, range(MINUTE, 20 * MINUTE, MINUTE), 20)
+    fill(zkconsumer_cluster, name, 1, range(10 * MINUTE, 30 * MINUTE, MINUTE))
+    one.wait_for_records(22)  # the batch of 20 records has one time, a minute after that of partition 0
+    one.handle.processAllAvailable()
+    assert one.batches[-1].spans == {(name, 1): (1, 21, 20)}
+
+
 def test_a_record_from_the_future_in_a_log_in_disorder_does_not_stop_the_others(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:

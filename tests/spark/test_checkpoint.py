@@ -129,7 +129,7 @@ def test_what_is_no_checkpoint_or_no_offsets_is_refused(migrate: Migrate, folder
     (broken / "offsets" / "3").write_text('v1\n{}\n{"logOffset": 7}')
     for source, to, text in (
         (f"checkpoint:{folder}", "json:-", "is no checkpoint with a batch that is done"),
-        (f"checkpoint:{broken}", "json:-", "source 0 is not one of Kafka"),
+        (f"checkpoint:{broken}", "json:-", "has no source of Kafka"),
         (f"json:{folder / 'odd'}", "zookeeper", 'offsets such as {"topic":{"0":23}} are expected'),
         (f"json:{folder / 'none'}", "zookeeper", "No such file"),
         ("zookeeper", "zookeeper", "--from and --to are the same"),

@@ -80,7 +80,7 @@ def test_what_cannot_be_decoded_is_left_out_or_told_in_a_column(
     policy: str, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
-    produce(admin, name, 0, [b"good", b"half !", b"odd ?", b"well"])
+    produce(admin, name, 0, [b"good", b"half !", b"odd ?", b"well", b"large #"])
     one = query(name, trigger=NOW, decoder="lines:Words", corrupt_record_policy=policy)
     one.finish()
     words = column(one, "word")
@@ -92,6 +92,7 @@ def test_what_cannot_be_decoded_is_left_out_or_told_in_a_column(
     assert [(each["offset"], each["key"], each["value"]) for each in found] == [
         (1, None, b"half !"),
         (2, None, b"odd ?"),
+        (4, None, b"large #"),
     ]
     assert "an exclamation mark" in found[0]["error"]
     assert "do not fit its schema" in found[1]["error"]
@@ -141,6 +142,39 @@ def test_the_end_of_the_stream_ends_the_query_after_its_batch(
     again = query(name, trigger=NOW, decoder="lines:Words")
     again.finish()
     assert column(again, "word") == []
+
+
+def test_what_was_fetched_behind_the_end_is_left_out_where_a_task_has_several_partitions(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(partitions=6), zkconsumer_cluster.admin
+    for partition in range(6):
+        for number in range(20):
+            text = f"p{partition}n{number}" + (" ." if (partition, number) == (0, 3) else "")
+            produce(admin, name, partition, [text.encode() + b" " * 2000])
+    one = query(name, trigger=NOW, decoder="lines:Words", fetch_message_max_bytes=3000)
+    one.finish()
+    kept = [f"p{p}n{n}" for p in range(6) for n in range(20) if p or n <= 3]
+    assert sorted(column(one, "word")) == sorted(kept)
+
+
+def test_a_batch_read_ends_where_the_options_say_whatever_the_decoder_sees(
+    zkconsumer_cluster: Cluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]]
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, [b"one . two"])
+    frame = spark.read.format("zkconsumer").options(**options(name, decoder="lines:Words")).load()
+    assert [row["word"] for row in frame.collect()] == ["one", ".", "two"]
+
+
+@pytest.mark.slow
+def test_a_query_that_has_ended_ends_again_when_it_is_started_again(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, [b"one ."])
+    for _ in range(2):
+        query(name, decoder="lines:Words").finish()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
 from zkconsumer.spark import listener
 from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.progress import content
 from zkconsumer.spark.ranges import to_offset
 
 from .queries import Query
@@ -89,9 +91,44 @@ def test_nothing_is_stored_of_what_another_member_owns_and_nothing_is_lowered(
     for partition, owner in ((0, "g_other-0"), (1, "g_me-0")):
         zk.create(f"/consumers/{group}/owners/{name}/{partition}", owner.encode(), ephemeral=True, makepath=True)
     end = to_offset({TopicPartition(name, number): (0, 50) for number in range(4)}, 1, (), group)
-    found = listener._store(SourceOptions.parse(options(name)), end, {"g_me"})
-    assert found == {f"{name}-1": 50, f"{name}-3": 50}
+    done = listener._Done(SourceOptions.parse(options(name)), end, time.time() + 5)
+    assert listener._store(done, {"g_me"}) == {f"{name}-1": 50, f"{name}-3": 50}
     assert stored(zk, group, name) == {0: "10", 1: "50", 2: "99", 3: "50"}
+
+
+def test_a_group_that_was_set_back_after_the_batch_stays_there(
+    topic: Topics, options: Callable[..., dict[str, str]], store: Callable[..., None], zk: KazooClient, group: str
+) -> None:
+    name = topic()
+    end = to_offset({TopicPartition(name, 0): (0, 50)}, 1, (), group)
+    done = listener._Done(SourceOptions.parse(options(name)), end, time.time() - 5)
+    store(name, {0: 10})
+    assert listener._store(done, set()) == {}
+    assert stored(zk, group, name) == {0: "10"}
+
+
+def test_two_sources_of_one_group_are_told_apart_by_their_topics(options: Callable[..., dict[str, str]]) -> None:
+    a, b = (SourceOptions.parse(options(name)) for name in ("a", "b"))
+    for number, name in enumerate("ab"):
+        end = to_offset({TopicPartition(name, 0): (0, 1)}, 1, (), a.consumer.group_id)
+        assert listener._options_of([a, b], end) is (a, b)[number]
+    assert listener._options_of([a, b], to_offset({TopicPartition("c", 0): (0, 1)}, 1, (), "other")) is None
+
+
+def test_offsets_of_other_sources_are_nothing_to_us() -> None:
+    assert content(7) == content("7") == content(None) == content("[1]") == {}
+    assert content('{"a": 1}') == content({"a": 1}) == {"a": 1}
+
+
+def test_one_batch_alone_waits_for_nothing_and_has_all(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin  # the second one never had a record
+    produce(admin, name, 0, numbers(0, 100))
+    limits = {"maxAlignmentLag": "1m", "minOffsetsPerTrigger": 1000, "maxBytesPerTrigger": 10}
+    one = query(name, trigger={"once": True}, **limits)
+    one.finish()
+    assert one.count == 100
 
 
 def test_numbers_of_a_query_are_metrics(

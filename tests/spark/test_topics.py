@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import pytest
 from kafka import KafkaProducer
@@ -10,6 +11,8 @@ from kazoo.client import KazooClient
 from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.spark import topics
 
 from .queries import Batch, Query
 
@@ -203,3 +206,95 @@ def test_a_topic_that_is_deleted_under_a_query_fails_it_with_what_to_do(
         one.finish()
     again = query(other, trigger=NOW)  # as the text says
     again.finish()
+
+
+def test_a_batch_that_runs_again_has_nothing_of_another_topic_of_that_name(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, other, admin = topic(), topic(), zkconsumer_cluster.admin
+    for each in (name, other):
+        produce(admin, each, 0, numbers(0, 50))
+
+    def refuse(_batch: Batch) -> None:
+        raise OSError("the sink is full")
+
+    with pytest.raises(Exception, match="the sink is full"):
+        query(f"{name},{other}", trigger=NOW, on_batch=refuse).finish()
+    make_anew(zkconsumer_cluster, name, 80)
+    with pytest.raises(Exception, match=f"PARTITIONS_DELETED. topic '{name}' was deleted and created anew"):
+        query(f"{name},{other}", trigger=NOW).finish()
+    one = query(f"{name},{other}", trigger=NOW, failOnDataLoss=False)
+    one.finish()
+    assert [batch.spans for batch in one.batches] == [{(other, 0): (0, 50, 50)}, {(name, 0): (0, 80, 80)}]
+
+
+class Logs:
+    """Brokers that tell the ids of the topics that they know of."""
+
+    def __init__(self, **ids: str) -> None:
+        self.ids: dict[str, str] = ids
+        self.fails = False
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        if self.fails:
+            raise BrokerUnavailableError("none of them answers")
+        return {topic: self.ids[topic] for topic in topics if topic in self.ids}
+
+
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock of one element, for the module under test."""
+    now = [100.0]
+    monkeypatch.setattr(topics.time, "monotonic", lambda: now[0])
+    return now
+
+
+def ids_of(logs: Logs, **known: str) -> topics.TopicIds:
+    return topics.TopicIds(cast(Any, object()), cast(Any, logs), known, lambda: 1)
+
+
+def test_a_topic_that_is_missing_for_a_moment_has_not_changed(passing: list[float]) -> None:
+    logs = Logs(a="id-1")
+    known = ids_of(logs, a="id-1")
+    assert known.look("a") == (set(), {})
+    logs.ids = {}
+    passing[0] += 6
+    assert known.look("a") == (set(), {})
+    assert known.is_uncertain
+    logs.ids = {"a": "id-1"}
+    passing[0] += 6
+    assert known.look("a") == (set(), {})
+    assert not known.is_uncertain
+
+
+def test_a_topic_that_is_gone_is_told_once_and_recognised_when_another_comes(passing: list[float]) -> None:
+    logs = Logs()
+    known = ids_of(logs, a="id-1")
+    assert known.look("a") == (set(), {})
+    passing[0] += 6
+    assert known.look("a") == ({"a"}, {})
+    assert known.gone == {"a"}
+    passing[0] += 6
+    assert known.look("a") == (set(), {})
+    logs.ids = {"a": "id-2"}
+    passing[0] += 6
+    assert known.look("a") == (set(), {"a": ("id-1", "id-2")})
+    assert (known.gone, known.known) == (set(), {"a": "id-2"})
+
+
+def test_ids_of_other_kinds_and_none_say_nothing(passing: list[float]) -> None:
+    logs = Logs(a="")
+    known = ids_of(logs, a="id-1", b="zk-7")
+    logs.ids |= {"b": "id-9"}
+    assert known.look("ab") == (set(), {})
+    assert known.known == {"a": "id-1", "b": "id-9"}
+
+
+def test_a_look_that_failed_is_made_again(passing: list[float]) -> None:
+    logs = Logs(a="id-2")
+    logs.fails = True
+    known = ids_of(logs, a="id-1")
+    with pytest.raises(BrokerUnavailableError):
+        known.look("a")
+    logs.fails = False
+    assert known.look("a") == (set(), {"a": ("id-1", "id-2")})

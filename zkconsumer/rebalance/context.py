@@ -65,8 +65,6 @@ class AssignmentContext:
         The strategy stands in no registration, so only what members own tells it. Looked for when one of them does
         not release what this member shall own.
         """
-        if self._strategy == "range":  # that of nearly all groups
-            return None
         threads, partitions = self._read()
         ours = assign(self._strategy, self._order, partitions, threads)
         owners = self._foreign_owners(partitions)

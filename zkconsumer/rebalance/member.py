@@ -132,6 +132,11 @@ class GroupMember:
         return self._listener.rebalances
 
     @property
+    def looks(self) -> int:
+        """How often topics and partitions were looked at."""
+        return self._listener.rebalances
+
+    @property
     def unbalanced_since(self) -> float | None:
         """When (``time.monotonic``) rebalancing began to fail; None while all is well."""
         return self._listener.unbalanced_since

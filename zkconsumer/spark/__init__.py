@@ -50,7 +50,9 @@ def register(spark: Any) -> QueryListener | None:
         return None
     context = spark.sparkContext
     # A class made here is pickled whole, and so carries these to the process that plans batches.
-    about = {"cores": int(context.defaultParallelism), "driver_host": context.getConf().get("spark.driver.host")}
+    conf = context.getConf()
+    driver = conf.get("spark.driver.host"), conf.get("spark.driver.bindAddress")
+    about = {"cores": int(context.defaultParallelism), "driver": driver}
     source = type("ZkConsumerDataSource", (ZkConsumerDataSource,), about)
     spark.dataSource.register(source)
     listener = _listeners.get(spark)

@@ -75,6 +75,7 @@ class Admission:
         self._clock = clock
         self._planned_at = self._looked_at = clock()
         self._sizes: dict[TopicPartition, float] = {}
+        self._kept: dict[TopicPartition, float] = {}
         self._credit = float(limits.bytes_per_second or 0)  # bytes that may be read now; negative while in debt
 
     def admit(
@@ -83,13 +84,15 @@ class Admission:
         *,
         most: int | None,
         at_once: bool = False,
+        backlog: int | None = None,
         sizes: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, float]] = lambda _: {},
     ) -> dict[TopicPartition, int]:
         """Return how many offsets of each partition the next batch takes; nothing where it is to wait.
 
         Args:
             waiting: the offsets that each partition has.
-            most: of all together; None for no limit.
+            most: of all together; None for no limit, of bytes neither.
+            backlog: the offsets that there are besides those that have to wait for others; by default none.
             at_once: do not wait for more, since none may come.
             sizes: returns bytes per offset of what comes next in some partitions; asked where bytes are limited.
         """
@@ -99,9 +102,10 @@ class Admission:
         if not total:
             self._credit = min(self._credit, float(self.limits.bytes_per_second or 0))  # idle time is not saved up
             return {}
-        if total < self.limits.least and not at_once and now - self._planned_at < self.limits.patience:
+        enough = max(total, backlog or 0) >= self.limits.least
+        if not enough and not at_once and now - self._planned_at < self.limits.patience:
             return {}
-        if self.limits.counts_bytes:
+        if self.limits.counts_bytes and most is not None:
             if self.limits.bytes_per_second is not None and self._credit < 1:
                 return {}
             self._learn(sizes({partition: count for partition, count in waiting.items() if count}))
@@ -128,7 +132,10 @@ class Admission:
         size_of = {partition: max(1.0, self._sizes.get(partition, 1.0)) for partition in waiting}
         wanted = {partition: int(count * size_of[partition]) for partition, count in waiting.items()}
         shares = fair_shares(wanted, max(1, int(min(allowed))))
-        found = {p: min(waiting[p], int(share / size_of[p])) for p, share in shares.items()}
+        # What is too little for one record is kept for the next batch, so that large ones get their turn.
+        credits = {partition: share + self._kept.get(partition, 0.0) for partition, share in shares.items()}
+        found = {p: min(waiting[p], int(credit / size_of[p])) for p, credit in credits.items()}
+        self._kept = {partition: credits[partition] for partition, count in found.items() if not count}
         found = {partition: count for partition, count in found.items() if count}
         if not found:  # one record that is larger than the limit
             smallest = min((p for p in waiting if waiting[p]), key=lambda p: (size_of[p], p))

@@ -93,7 +93,7 @@ class Alignment:
         self._heads: dict[TopicPartition, tuple[int, int]] = {}  # position and time of the record there
         self._found: dict[TopicPartition, tuple[int, int]] = {}  # horizon, and the first offset behind it
         self._held_by: TopicPartition | None = None
-        self._is_off = False
+        self._is_off = self._has_failed = False
         self._log = get_logger("zkconsumer.spark")
 
     def state(self) -> dict[str, Any]:
@@ -131,15 +131,16 @@ class Alignment:
         """Return the times of the next records; fewer where alignment is given up, since one has none."""
         new = {p: position for p, position in waiting.items() if self._heads.get(p, (-1, 0))[0] != position}
         for partition, peeked in peek(self._logs, new).items():
-            time = self._time(peeked.records[0])
+            # Records without a time flow with those after them.
+            time = next((time for record in peeked.records if (time := self._time(record)) is not None), None)
             if time is None:
                 self._is_off = True
                 self._log.warning(
                     "alignment_off",
                     topic=partition.topic,
                     partition=partition.partition,
-                    offset=peeked.records[0].offset,
-                    reason="the record has no timestamp; before Kafka 0.10 none has: give a decoder with event_time",
+                    offset=peeked.start,
+                    reason="records have no time; before Kafka 0.10 none have: give a decoder with event_time",
                 )
                 return {}
             self._heads[partition] = (waiting[partition], time)
@@ -149,14 +150,25 @@ class Alignment:
 
     def _time(self, record: MessageAndMetadata) -> int | None:
         if self._event_time is not None:
-            return self._event_time(record)
+            try:
+                return self._event_time(record)
+            except Exception as error:  # the task that decodes the record does what is to be done
+                if not self._has_failed:
+                    self._has_failed = True
+                    topic, partition, offset = record[:3]
+                    place = {"topic": topic, "partition": partition, "offset": offset}
+                    self._log.warning("event_time_failed", error=repr(error), **place)
+                return None
         return record.timestamp if record.timestamp_type >= 0 else None
 
     def _cut(self, bounds: dict[TopicPartition, int], readable: Mapping[TopicPartition, int], horizon: Horizon) -> None:
         """Lower the bounds to the first record behind the horizon."""
         scanned = dict(readable)
         if self._event_time is None:
-            wanted = [p for p in readable if self._found.get(p, (0, 0))[0] != horizon.time]
+            # Where no record was that late, one may have come since.
+            wanted = [
+                p for p in readable if (found := self._found.get(p)) is None or found[0] != horizon.time or found[1] < 0
+            ]
             for partition, offset in self._logs.offsets(wanted, horizon.time + 1).items():
                 self._found[partition] = (horizon.time, offset)
             # Of a log in disorder the first such record may be one that was read before.

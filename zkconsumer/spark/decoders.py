@@ -56,7 +56,7 @@ class RecordDecoder(_Decoder, ABC):
 
     def is_end_of_stream(self, row: tuple[Any, ...]) -> bool:
         """Whether the query ends after the batch that has this row; the row, and what follows it in its partition in
-        this batch, is left out.
+        this batch, is left out. A batch read (``spark.read``) has its ends by options, and does not ask.
         """
         del row
         return False
@@ -129,11 +129,27 @@ def rows_of(decoder: RecordDecoder, record: MessageAndMetadata) -> Iterator[tupl
     try:
         yield from decoder.decode(record) or ()
     except Exception as error:
-        topic, partition, offset = record[:3]
-        raise UndecodableRecordError(
-            f"topic {topic!r} partition {partition} offset {offset}: decoder {type(decoder).__qualname__} raised "
-            f"{error!r}. Mend the decoder, or set corrupt.record.policy to skip or quarantine"
-        ) from error
+        raise _undecodable(decoder, record, error) from error
+
+
+def is_the_end(decoder: RecordDecoder, row: tuple[Any, ...], record: MessageAndMetadata) -> bool:
+    """Whether the stream ends at a row of a record.
+
+    Raises:
+        UndecodableRecordError: as for ``rows_of``.
+    """
+    try:
+        return bool(decoder.is_end_of_stream(row))
+    except Exception as error:
+        raise _undecodable(decoder, record, error) from error
+
+
+def _undecodable(decoder: RecordDecoder, record: MessageAndMetadata, error: Exception) -> UndecodableRecordError:
+    topic, partition, offset = record[:3]
+    return UndecodableRecordError(
+        f"topic {topic!r} partition {partition} offset {offset}: decoder {type(decoder).__qualname__} raised "
+        f"{error!r}. Mend the decoder, or set corrupt.record.policy to skip or quarantine"
+    )
 
 
 def to_batch(rows: list[tuple[Any, ...]], schema: pa.Schema, place: TopicPartition) -> pa.RecordBatch:
@@ -146,7 +162,7 @@ def to_batch(rows: list[tuple[Any, ...]], schema: pa.Schema, place: TopicPartiti
         columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
         arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    except (pa.ArrowException, ValueError, TypeError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise UndecodableRecordError(
             f"topic {place.topic!r} partition {place.partition}: rows of the decoder do not fit its schema "
             f"({', '.join(schema.names)}): {error}"

@@ -5,16 +5,21 @@ Spark has no way for that; so the one listens where the driver is reachable, and
 
 from __future__ import annotations
 
+import hmac
 import secrets
+import socket
+import socketserver
 import threading
 from dataclasses import dataclass
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Listener
+from typing import Any
 
 from zkconsumer.errors import BrokerUnavailableError
-from zkconsumer.log import get_logger
 
-_JOIN_TIMEOUT = 5.0
+#: Seconds that a caller, or the driver, may be silent.
+_TIMEOUT = 10.0
+
+_KEY_BYTES = 32
+_HEARD = b"ok"
 
 
 @dataclass(frozen=True)
@@ -32,9 +37,11 @@ class EndSignal:
             BrokerUnavailableError: the driver is not reachable there.
         """
         try:
-            with Client((self.host, self.port), authkey=self.key) as connection:
-                connection.recv_bytes()
-        except (OSError, EOFError, AuthenticationError) as error:
+            with socket.create_connection((self.host, self.port), _TIMEOUT) as connection:
+                connection.sendall(self.key)
+                if connection.recv(len(_HEARD)) != _HEARD:
+                    raise ConnectionError("it does not know this query")
+        except OSError as error:
             raise BrokerUnavailableError(
                 f"the end of the stream cannot be told to the driver at {self.host}:{self.port}: {error!r}. Where "
                 "executors run on other machines, zkconsumer.spark.register(spark) tells the source the driver's name"
@@ -46,16 +53,32 @@ class EndListener:
 
     Args:
         host: of the driver, as the executors know it.
+        bind: the address to listen at; that of the host by default.
     """
 
-    def __init__(self, host: str) -> None:
-        key = secrets.token_bytes(32)
-        self._listener = Listener((host, 0), authkey=key)
-        self.signal = EndSignal(host, self._listener.address[1], key)
-        self._told = threading.Event()
-        self._closing = False
-        self._log = get_logger("zkconsumer.spark")
-        self._thread = threading.Thread(target=self._run, name="zkconsumer-end-of-stream", daemon=True)
+    def __init__(self, host: str, bind: str | None = None) -> None:
+        key = secrets.token_bytes(_KEY_BYTES)
+        told = self._told = threading.Event()
+
+        class Call(socketserver.StreamRequestHandler):
+            timeout = _TIMEOUT
+
+            def handle(self) -> None:
+                if hmac.compare_digest(self.rfile.read(_KEY_BYTES), key):
+                    told.set()
+                    self.wfile.write(_HEARD)
+
+        class Server(socketserver.ThreadingTCPServer):
+            daemon_threads = True
+            block_on_close = False
+            request_queue_size = 128
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """A stranger who is silent or hangs up."""
+
+        self._server = Server((bind or host, 0), Call)
+        self.signal = EndSignal(host, self._server.server_address[1], key)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="zkconsumer-end-of-stream", daemon=True)
 
     def start(self) -> None:
         """Listen."""
@@ -68,21 +91,6 @@ class EndListener:
 
     def close(self) -> None:
         """Listen no more."""
-        self._closing = True
-        try:
-            Client((self.signal.host, self.signal.port), authkey=self.signal.key).close()  # ends the wait for one
-        except (OSError, EOFError, AuthenticationError):
-            pass  # it has ended already
-        self._thread.join(_JOIN_TIMEOUT)
-        self._listener.close()
-
-    def _run(self) -> None:
-        while not self._closing:
-            try:
-                with self._listener.accept() as connection:
-                    if not self._closing:
-                        self._told.set()
-                        connection.send_bytes(b"ok")
-            except (OSError, EOFError, AuthenticationError) as error:  # a stranger, or one that went away
-                if not self._closing:
-                    self._log.warning("end_of_stream_not_heard", error=repr(error))
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

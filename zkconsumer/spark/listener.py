@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -39,7 +39,15 @@ _PATIENCE = 30.0
 
 _JOIN_TIMEOUT = 40.0
 
-_STOP = object()
+_STOP, _IDLE = object(), {"idle": True}
+
+
+class _Done(NamedTuple):
+    """The end of a batch that is done, and when (seconds since the epoch) that was known."""
+
+    options: SourceOptions
+    end: Mapping[str, Any]
+    at: float
 
 
 @dataclass
@@ -48,7 +56,7 @@ class _Query:
 
     name: str
     sources: list[SourceOptions]
-    done: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # by group
+    done: dict[int, _Done] = field(default_factory=dict)  # by the source's number
     consumers: set[str] = field(default_factory=set)
     due: float | None = None
     state: dict[str, float] = field(default_factory=dict)
@@ -110,7 +118,8 @@ class QueryListener(StreamingQueryListener):
         self._events.put((str(event.progress.runId), json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing is new."""
+        """Nothing is new; an ended query that was started again has nothing else to tell."""
+        self._events.put((str(event.runId), _IDLE))
 
     def onQueryTerminated(self, event: Any) -> None:
         """The query has ended."""
@@ -124,20 +133,25 @@ class QueryListener(StreamingQueryListener):
             try:
                 item = self._events.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
             except queue.Empty:
-                self._store_what_is_due()
-                continue
+                item = None
             if item is _STOP:
                 break
             try:
-                self._take(*item)
+                if item is None:
+                    self._store_what_is_due()
+                else:
+                    self._take(*item)
             except Exception:  # of one query; the others go on
-                self._log.error("query_not_followed", run=item[0], exc_info=True)
+                self._log.error("query_not_followed", exc_info=True)
         for query in self._queries.values():
             self._store(query, _PATIENCE)
 
     def _take(self, run: str, told: _Query | Mapping[str, Any] | None) -> None:
         if isinstance(told, _Query):
             self._queries[run] = told
+        elif told is _IDLE:
+            if run in self._queries and self._has_ended(run):
+                self._stop_query(run)
         elif (query := self._queries.get(run)) is not None and told is not None:
             self._note(run, query, told)
         elif query is not None:
@@ -147,11 +161,12 @@ class QueryListener(StreamingQueryListener):
     def _note(self, run: str, query: _Query, progress: Mapping[str, Any]) -> None:
         query.state = {"InputRowsPerSecond": float(progress.get("inputRowsPerSecond") or 0)}
         query.state["ProcessedRowsPerSecond"] = float(progress.get("processedRowsPerSecond") or 0)
-        for source in progress["sources"]:
+        for number, source in enumerate(progress["sources"]):
             end, latest = content(source.get("endOffset")), content(source.get("latestOffset"))
             if not end.get("group"):
                 continue
-            query.done[end["group"]] = end
+            if (options := _options_of(query.sources, end)) is not None:
+                query.done[number] = _Done(options, end, time.time())
             if consumer := latest.get("consumer"):
                 query.consumers.add(consumer)
             rate = float(source.get("processedRowsPerSecond") or 0)
@@ -164,6 +179,14 @@ class QueryListener(StreamingQueryListener):
                 self._log.info("query_ended", query=query.name, reason="its decoder has seen the end of the stream")
                 self._stop_query(run)
         query.due = time.monotonic() + _DELAY
+
+    def _has_ended(self, run: str) -> bool:
+        """Whether the offsets that a query goes on from say that it has ended."""
+        for active in self._spark.streams.active:
+            if str(active.runId) == run:
+                offsets = str(active._jsq.streamingQuery().committedOffsets().toString())
+                return '"ended": true' in offsets or '"ended":true' in offsets
+        return False
 
     def _stop_query(self, run: str) -> None:
         for active in self._spark.streams.active:
@@ -179,19 +202,19 @@ class QueryListener(StreamingQueryListener):
 
     def _store(self, query: _Query, patience: float) -> None:
         """Store what is done; what fails is counted, and tried again after the next batch."""
-        for group, end in list(query.done.items()):
-            options = next((source for source in query.sources if source.consumer.group_id == group), None)
-            if options is None or not options.commits:
-                del query.done[group]
+        for number, done in list(query.done.items()):
+            if not done.options.commits:
+                del query.done[number]
                 continue
+            group = done.options.consumer.group_id
             where = {"query": query.name, "groupId": group}
             try:
-                stored = patiently(patience)(_store, options, end, query.consumers)
+                stored = patiently(patience)(_store, done, query.consumers)
             except ZkConsumerError as error:
                 self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsFailed", **where).mark()
                 self._log.warning("commit_postponed", query=query.name, group=group, error=str(error))
                 continue
-            del query.done[group]
+            del query.done[number]
             if stored:
                 self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsSucceeded", **where).mark()
                 self._log.info("offsets_stored_for_query", query=query.name, group=group, offsets=stored)
@@ -228,13 +251,25 @@ def _sources(query: Any) -> Iterator[SourceOptions]:
             yield SourceOptions.parse(dict(leaf.extraOptions().asCaseSensitiveMap()))
 
 
-def _store(options: SourceOptions, end: Mapping[str, Any], ours: set[str]) -> dict[str, int]:
+def _options_of(sources: list[SourceOptions], end: Mapping[str, Any]) -> SourceOptions | None:
+    """Return the options of the source that an offset is of: of its group, and subscribed to its topics."""
+    topics = {partition.topic for partition in from_offset(end)}
+    for options in sources:
+        exclude = options.consumer.exclude_internal_topics
+        if options.consumer.group_id == end["group"] and (
+            options.keeps_restored or all(options.subscription.wants(topic, exclude) for topic in topics)
+        ):
+            return options
+    return None
+
+
+def _store(done: _Done, ours: set[str]) -> dict[str, int]:
     """Store the offsets of a batch that is done where they are higher than the group's; returns those by partition.
 
     Args:
         ours: the consumer ids of the query.
     """
-    config = options.consumer
+    config = done.options.consumer
     session = ZooKeeperSession.of(config, queue.SimpleQueue())
     session.start()
     timeout = config.connection_timeout
@@ -248,10 +283,13 @@ def _store(options: SourceOptions, end: Mapping[str, Any], ours: set[str]) -> di
         dual_commit=bool(config.dual_commit_enabled),
     )
     try:
-        paths, untils = GroupPaths(config.group_id), {p: until for p, (_, until) in from_offset(end).items()}
+        paths, untils = GroupPaths(config.group_id), {p: until for p, (_, until) in from_offset(done.end).items()}
         nodes = session.get_many([paths.owner(partition) for partition in untils])
         owners = {p: node.data.decode(errors="replace") for p, node in zip(untils, nodes, strict=True) if node}
         free = [p for p in untils if p not in owners or owners[p].rpartition("-")[0] in ours]
+        # Who has written an offset after the batch was done has set the group there.
+        nodes = session.get_many([paths.offset(partition) for partition in free])
+        free = [p for p, node in zip(free, nodes, strict=True) if node is None or node.modified <= done.at]
         known = offsets.fetch(free)
         higher = {partition: untils[partition] for partition in free if known[partition] < untils[partition]}
         offsets.commit(higher)

@@ -51,6 +51,7 @@ class LoneReader:
         self.consumer_id = f"{config.group_id}_nobody"
         self.assignment: dict[TopicPartition, str] = {}
         self.rebalances = 0
+        self.looks = 0  #: how often partitions were looked for
         self.unbalanced_since: float | None = None
         self._config = config
         self._subscription = subscription
@@ -184,4 +185,5 @@ class LoneReader:
         self.assignment = dict.fromkeys(found, _NOBODY)
         if new:
             self._handler.acquire({partition: Claim(_NOBODY, stored.get(partition, -1)) for partition in new})
+        self.looks += 1
         self.rebalances += bool(new or gone)

@@ -10,6 +10,7 @@ Source: Kafka 1.1 ZookeeperConsumerConnector for the group; Spark 4.3 MicroBatch
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import socket
@@ -33,6 +34,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.registry import GroupPaths, new_consumer_id
+from zkconsumer.retry import patiently
 from zkconsumer.spark.admission import Admission
 from zkconsumer.spark.alignment import Alignment, EventTimes
 from zkconsumer.spark.decoders import RecordDecoder, opened
@@ -128,9 +130,7 @@ class Planner:
         self._stored_at: float | None = None
         self._admission = Admission(options.limits, time.monotonic)
         self._alignment = _alignment(options, self._logs)
-        self._topics = TopicIds(
-            self._member.cluster, self._logs, seen.get("ids", {}), lambda: int(self._member.rebalances)
-        )
+        self._topics = TopicIds(self._member.cluster, self._logs, seen.get("ids", {}), lambda: int(self._member.looks))
         self._found_nothing = False  # at the last look
         self._weighed_at, self._size = -_WEIGH_EVERY, 0.0
         self._target: dict[TopicPartition, int] | None = None
@@ -172,13 +172,27 @@ class Planner:
             for partition, (_, until) in from_offset(offset).items():
                 self._reached[partition] = max(until, self._reached.get(partition, -1))
 
-    def begin(self, offset: Mapping[str, Any]) -> None:
-        """Take note of a batch that is about to run: a new one, or one that is run again after a restart."""
+    def begin(self, offset: Mapping[str, Any]) -> Ranges:
+        """Take note of a batch that is about to run: a new one, or one that is run again after a restart.
+
+        Returns:
+            its ranges, without those of topics that are others now.
+
+        Raises:
+            DataLossError: such records are not to be left out.
+        """
         self.note(offset)
+        ranges, ids = from_offset(offset), offset.get("ids", {})
+        if ids != self._topics.known:  # as after a restart, where nothing was looked at yet
+            patiently(self._patience)(self._look_at_topics)
+        now = self._topics.known
+        others = {topic for topic, known in ids.items() if now.get(topic, known) != known}
+        ranges = {partition: span for partition, span in ranges.items() if partition.topic not in others}
         with self._lock:
-            for partition, (start, until) in from_offset(offset).items():
+            for partition, (start, until) in ranges.items():
                 if start < until and self._owned.get(partition, until) < until:
                     self._in_flight[partition] = (start, until)
+        return ranges
 
     def acknowledge(self, offset: Mapping[str, Any]) -> None:
         """Store the group's offsets of a batch that is done; never raises, what fails is tried again later.
@@ -240,11 +254,12 @@ class Planner:
         if leaving:
             self._member.wake()
 
-    def plan(self, start: dict[str, Any], most: int | None = None) -> dict[str, Any]:
+    def plan(self, start: dict[str, Any], most: int | None = None, *, is_last: bool = False) -> dict[str, Any]:
         """Return the end of the next batch, or ``start`` itself where there is nothing new.
 
         Args:
             most: offsets that it may have; None for all that there are.
+            is_last: there is no other batch (Trigger.Once), so this one waits for nothing.
 
         Raises:
             ZkConsumerError: the brokers were out of reach for longer than ``patience``, or the member failed.
@@ -253,39 +268,44 @@ class Planner:
             if self._failure is not None:
                 raise self._failure
             try:
-                end = self._plan(start, most)
+                end = self._plan(start, most, is_last)
             except (RetriableError, OwnershipLostError) as error:
                 self._absorb(error)
                 end = None
             else:
                 self._trouble_since = None
             # A query that ends by itself would take ``start`` for its end.
-            if end is not None or not self._bounded:
+            if end is not None or not (self._bounded or is_last):
                 return start if end is None else end
 
-    def _plan(self, start: dict[str, Any], most: int | None) -> dict[str, Any] | None:
+    def _plan(self, start: dict[str, Any], most: int | None, is_last: bool) -> dict[str, Any] | None:
         """Return the end of the next batch, ``start`` where there is nothing new, or None to look again."""
         self._look_at_topics()
+        ends_itself = self._bounded or is_last
+        if ends_itself and self._topics.is_uncertain:
+            time.sleep(_IDLE_LOOK)
+            return None
         self._begin()
         with self._lock:
-            positions = {p: offset for p, offset in self._positions.items() if p not in self._leaving}
+            positions = {p: o for p, o in self._positions.items() if not self._is_out(p)}
         if not positions:
-            if self._bounded and self._target is None and self._member.unbalanced_since is not None:
+            if ends_itself and self._target is None and self._member.unbalanced_since is not None:
                 raise ZooKeeperUnavailableError("the member is not balanced (yet)")
             return start
         ends = self._look(positions)
-        if self._is_behind(positions, ends) and self._bounded:
+        if self._is_behind(positions, ends) and ends_itself:
             self._target = None
             time.sleep(_IDLE_LOOK)
             return None
         bounds: Mapping[TopicPartition, int] = ends
-        if self._alignment is not None:
+        if self._alignment is not None and not is_last:
             bounds = self._alignment.bound(positions, ends, closed=self._bounded)
         waiting = {p: max(0, bounds.get(p, position) - position) for p, position in positions.items()}
         shares = self._admission.admit(
             waiting,
             most=most,
-            at_once=self._bounded,
+            backlog=sum(max(0, ends.get(p, position) - position) for p, position in positions.items()),
+            at_once=ends_itself,
             sizes=lambda some: {p: peeked.bytes_per_offset for p, peeked in self._peek(positions, some).items()},
         )
         self._found_nothing = not shares
@@ -298,7 +318,7 @@ class Planner:
         ranges = {p: (position, position + shares.get(p, 0)) for p, position in positions.items()}
         with self._lock:
             # What has been taken away meanwhile is not ours to plan.
-            ranges = {p: span for p, span in ranges.items() if p in self._positions and p not in self._leaving}
+            ranges = {p: span for p, span in ranges.items() if p in self._positions and not self._is_out(p)}
             if not total(ranges):
                 return start
             for partition, (position, until) in ranges.items():
@@ -307,6 +327,10 @@ class Planner:
                     self._in_flight[partition] = (position, until)
             known = set(self._known)
         return to_offset(ranges, self._member.rebalances, known, self._config.group_id, self._topics.known)
+
+    def _is_out(self, partition: TopicPartition) -> bool:
+        """Whether a partition that is owned is not planned: it goes to another member, or its topic is gone."""
+        return partition in self._leaving or partition.topic in self._topics.gone
 
     def find_leaders(self, ranges: Ranges) -> dict[TopicPartition, tuple[int, Any]]:
         """Return the leaders of the partitions, as far as they are known; tasks look for the others."""
@@ -360,22 +384,26 @@ class Planner:
         with self._lock:
             met = {partition.topic for partition in self._reached.keys() | self._begins.keys()}
         topics = [topic for topic in met if self._subscription.wants(topic, self._no_internal)]
-        gone, anew = self._topics.look(topics, at_once=self._bounded)
+        gone, anew = self._topics.look(topics)
         losses = [topics_are_gone(gone)] if gone else []
         losses += [topic_is_another(topic, *ids) for topic, ids in sorted(anew.items())]
         for loss in losses:
             if self._options.fails_on_data_loss:
                 raise loss
             self._log.warning("records_lost", error=str(loss))
-        changed = gone | anew.keys()
         with self._lock:
-            self._known -= {partition for partition in self._known if partition.topic in changed}
-            for partition in [p for p in self._reached if p.topic in changed]:
+            self._known -= {partition for partition in self._known if partition.topic in anew}
+            for partition in [p for p in self._reached if p.topic in anew]:
                 del self._reached[partition]
                 self._met.discard(partition)
-            for partition in [p for p in self._owned if p.topic in changed]:
-                self._positions.pop(partition, None)
-                self._begins[partition] = Begin(_LOST, timestamp=protocol.EARLIEST)
+            for partition in [p for p in self._owned if p.topic in anew]:
+                self._begin_anew(partition)
+
+    def _begin_anew(self, partition: TopicPartition) -> None:
+        """Begin where the log begins, whatever was read before; the lock is held."""
+        self._positions.pop(partition, None)
+        self._done.pop(partition, None)
+        self._begins[partition] = Begin(_LOST, timestamp=protocol.EARLIEST)
 
     def _begin(self) -> None:
         """Find out where partitions begin that were gained, and check that the log has that.
@@ -388,7 +416,7 @@ class Planner:
                 log, which would repeat it for ever.
         """
         with self._lock:
-            begins = {p: begin for p, begin in self._begins.items() if p not in self._leaving}
+            begins = {p: begin for p, begin in self._begins.items() if not self._is_out(p)}
         if not begins:
             return
         found = resolve(begins, self._logs, RESET[self._config.auto_offset_reset])
@@ -448,9 +476,10 @@ class Planner:
         now = time.monotonic()
         if positions and now > self._weighed_at + _WEIGH_EVERY:
             self._weighed_at = now
-            peeked = peek(self._logs, dict(list(positions.items())[:_WEIGHED])).values()
-            offsets = sum(one.until - one.start for one in peeked)
-            self._size = sum(one.bytes_per_offset * (one.until - one.start) for one in peeked) / max(1, offsets)
+            with contextlib.suppress(RetriableError):  # it is for show alone
+                peeked = peek(self._logs, dict(list(positions.items())[:_WEIGHED])).values()
+                offsets = sum(one.until - one.start for one in peeked)
+                self._size = sum(one.bytes_per_offset * (one.until - one.start) for one in peeked) / max(1, offsets)
 
     def _peek(
         self, positions: Mapping[TopicPartition, int], some: Mapping[TopicPartition, int]
@@ -477,8 +506,8 @@ class Planner:
                 raise loss
             with self._lock:  # it is looked up again, and so checked
                 for gone in behind:
-                    if self._positions.pop(gone, None) is not None and gone not in self._leaving:
-                        self._begins[gone] = Begin(_LOST, timestamp=protocol.EARLIEST)
+                    if gone in self._positions and gone not in self._leaving:
+                        self._begin_anew(gone)
                         self._reached.pop(gone, None)
             self._behind_since = None
         if self._behind_since == now:

@@ -103,5 +103,6 @@ def _rows(time: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> Itera
 
 
 def content(text: Any) -> dict[str, Any]:
-    """Return an offset, which some releases of Spark hand out as text."""
-    return dict((json.loads(text) if isinstance(text, str) else text) or {})
+    """Return an offset, which some releases of Spark hand out as text; nothing where it is that of another source."""
+    found = json.loads(text) if isinstance(text, str) else text
+    return dict(found) if isinstance(found, dict) else {}

@@ -67,7 +67,7 @@ def _failed(
 
 
 def _read_until_done(task: FetchTask, stream: StreamQueue, manager: ConsumerFetcherManager) -> Iterator[Any]:
-    rows = task.layout.rows(check_crcs=task.check_crcs)
+    rows = task.layout.rows(check_crcs=task.check_crcs, ends=task.end is not None)
     missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
     damaged: set[tuple[str, int, int]] = set()
     while missing:
@@ -79,6 +79,8 @@ def _read_until_done(task: FetchTask, stream: StreamQueue, manager: ConsumerFetc
                 f"partition {partition.partition} has to be read up to offset {missing[partition]}"
             )
         queue, chunk = taken
+        if chunk.partition not in missing:
+            continue  # fetched before the end of its stream was seen
         reached = chunk.next_offset
         goes_on = not chunk.nbytes  # behind records that are lost
         try:
@@ -90,7 +92,8 @@ def _read_until_done(task: FetchTask, stream: StreamQueue, manager: ConsumerFetc
                 yield from rows.damaged(chunk.partition, error)
                 reached = error.after
             damaged.add(place)  # once more, from the same place: it may have been damaged on its way
-        if rows.has_ended and task.end is not None:
+        if rows.has_ended:
+            assert task.end is not None
             task.end.tell()
             reached = missing[chunk.partition]
         if reached >= missing[chunk.partition]:

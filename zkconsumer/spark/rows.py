@@ -59,13 +59,17 @@ class Layout:
         """Return that of some columns of Spark's own source."""
         return cls(pa.schema([ARROW_SCHEMA_WITH_HEADERS.field(name) for name in columns]))
 
-    def rows(self, *, check_crcs: bool) -> Rows:
-        """Return what makes the rows of one task."""
+    def rows(self, *, check_crcs: bool, ends: bool) -> Rows:
+        """Return what makes the rows of one task.
+
+        Args:
+            ends: whether a decoder may end the stream; else the row that would is one like the others.
+        """
         if self.decoder is None:
             return _Columns(self, check_crcs)
         decoder = decoders.opened(self.decoder, self.options)
         if isinstance(decoder, RecordDecoder):
-            return _Records(self, check_crcs, decoder)
+            return _Records(self, check_crcs, decoder, ends)
         return _Batches(self, check_crcs, decoder)
 
 
@@ -147,6 +151,7 @@ class _Columns(Rows):
         self._reader = ArrowReader(include_headers="headers" in self._names, check_crcs=check_crcs)
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """See ``Rows``."""
         for batch, _ in self._reader.read(chunk):
             yield self._whole(batch if batch.schema.names == self._names else batch.select(self._names))
 
@@ -154,12 +159,13 @@ class _Columns(Rows):
 class _Records(Rows):
     """Rows of a decoder that gets one record at a time."""
 
-    def __init__(self, layout: Layout, check_crcs: bool, decoder: RecordDecoder) -> None:
+    def __init__(self, layout: Layout, check_crcs: bool, decoder: RecordDecoder, ends: bool) -> None:
         super().__init__(layout, check_crcs)
         self._decoder = decoder
-        self._may_end = decoders.has_an_end(type(decoder))
+        self._may_end = ends
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """See ``Rows``; nothing behind the end of the stream."""
         self.has_ended = False
         for records, _ in read_messages(chunk, check_crcs=self._check_crcs, max_rows=_RECORDS):
             rows: list[tuple[Any, ...]] = []
@@ -185,7 +191,7 @@ class _Records(Rows):
             decoders.to_batch(rows, self._good, TopicPartition(*record[:2]))
         if self._may_end:
             for at, row in enumerate(rows):
-                if self._decoder.is_end_of_stream(row):
+                if decoders.is_the_end(self._decoder, row, record):
                     self.has_ended = True
                     return rows[:at]
         return rows
@@ -204,6 +210,7 @@ class _Batches(Rows):
         self._reader = ArrowReader(include_headers=decoder.wants_headers, check_crcs=check_crcs)
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """See ``Rows``."""
         for batch, _ in self._reader.read(chunk):
             errors: list[tuple[UndecodableRecordError, Any]] = []
             for made in self._decoded(batch, errors):

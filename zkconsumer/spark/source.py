@@ -24,7 +24,7 @@ from zkconsumer.spark.batch import ZkConsumerBatchReader
 from zkconsumer.spark.ending import EndListener
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.planner import Planner
-from zkconsumer.spark.ranges import INITIAL, FetchTask, end_of_stream, from_offset
+from zkconsumer.spark.ranges import INITIAL, FetchTask, end_of_stream
 from zkconsumer.spark.reader import read
 from zkconsumer.spark.tasks import tasks
 
@@ -37,10 +37,10 @@ class ZkConsumerDataSource(DataSource):
 
     #: Cores of the session that registered the source; what tasks are made for where no option says more.
     cores = os.cpu_count() or 1
-    #: Where executors reach the driver.
-    driver_host = "127.0.0.1"
+    #: Where executors reach the driver, and the address that it listens at.
+    driver: tuple[str, str | None] = ("127.0.0.1", None)
     #: Whether the decoder may end the query; known once ``schema`` was asked for.
-    _has_an_end = False
+    _has_an_end: bool | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -58,7 +58,7 @@ class ZkConsumerDataSource(DataSource):
             try:
                 options = SourceOptions.parse(self.options, batch=True)
             except ConfigurationError as batch_error:
-                raise (batch_error if "ending" in str(error) else error) from None
+                raise (batch_error if error.args[0].startswith("option 'ending") else error) from None
         # Here are the files that a user gave to Spark; the process that plans does not have them.
         self._has_an_end = options.has_an_end
         return options.schema
@@ -79,8 +79,10 @@ class ZkConsumerDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> ZkConsumerStreamReader:
         """Return the reader of a streaming query."""
-        host = self.driver_host if self._has_an_end else None
-        return ZkConsumerStreamReader(dict(self.options), self.cores, schema, host)
+        if self._has_an_end is None:  # the user has given a schema
+            self._has_an_end = SourceOptions.parse(self.options).has_an_end
+        end_at = self.driver if self._has_an_end else None
+        return ZkConsumerStreamReader(dict(self.options), self.cores, schema, end_at)
 
 
 class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -88,10 +90,12 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     Args:
         schema: of the frame.
-        end_at: the host where tasks tell the end of the stream, None where there is none.
+        end_at: where tasks tell the end of the stream (see ``EndListener``), None where there is none.
     """
 
-    def __init__(self, options: Mapping[str, str], cores: int, schema: StructType, end_at: str | None) -> None:
+    def __init__(
+        self, options: Mapping[str, str], cores: int, schema: StructType, end_at: tuple[str, str | None] | None
+    ) -> None:
         self._raw_options = dict(options)
         self._cores = cores
         self._schema = schema
@@ -123,7 +127,9 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         planner.acknowledge(start)
         if self._end is not None and self._end.is_told:
             return end_of_stream(start)
-        return planner.plan(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        if isinstance(limit, ReadMaxRows):
+            return planner.plan(start, limit.max_rows)
+        return planner.plan(start, is_last=True)  # of Trigger.Once, whatever the limits are
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of the logs, the lag and the state of the member, for progress reports."""
@@ -135,8 +141,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if end.get("ended"):
             return []
         planner = self._joined(end)
-        planner.begin(end)
-        ranges = from_offset(end)
+        ranges = planner.begin(end)
         return list(
             tasks(
                 self._options,
@@ -174,7 +179,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 planner.stop_at_present_end()
             self._planner = planner
             if self._end_at is not None:
-                self._end = EndListener(self._end_at)
+                self._end = EndListener(*self._end_at)
                 self._end.start()
             planner.start()
         return self._planner

@@ -20,14 +20,14 @@ _INTERVAL = 5.0
 
 
 class Changes(NamedTuple):
-    """The topics that are gone, and those that are others now, with the ids before and now."""
+    """The topics that are gone since the last look, and those that are others now, with the ids before and now."""
 
     gone: set[str]
     anew: dict[str, tuple[str, str]]
 
 
 class TopicIds:
-    """Remembers the ids of a query's topics.
+    """Remembers the ids of a query's topics, also of those that are gone: they may come back, as the same or another.
 
     Args:
         known: those of the checkpoint.
@@ -43,41 +43,48 @@ class TopicIds:
         self._changes = changes
         self._looked: tuple[int, float, frozenset[str]] | None = None
         self._missing_since: dict[str, float] = {}
+        #: Topics that do not exist (any more), once that is certain.
+        self.gone: set[str] = set()
 
     @property
     def known(self) -> dict[str, str]:
         """The ids by topic, as far as there are any."""
         return {topic: known for topic, known in self._known.items() if known}
 
-    def look(self, topics: Iterable[str], *, at_once: bool = False) -> Changes:
-        """Return what has changed of some topics since the last look, and remember them as they are now.
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether a topic is missing that may be there."""
+        return bool(self._missing_since.keys() & self._known.keys() - self.gone)
 
-        Args:
-            at_once: without the grace for topics that are missing.
+    def look(self, topics: Iterable[str]) -> Changes:
+        """Return what has changed of some topics since the last look, and remember them as they are now.
 
         Raises:
             RetriableError: ZooKeeper or the brokers do not answer.
         """
-        wanted, now = frozenset(topics), time.monotonic()
-        if not self._is_due(wanted, now):
+        wanted, now, changes = frozenset(topics), time.monotonic(), self._changes()
+        if not self._is_due(wanted, changes, now):
             return Changes(set(), {})
-        self._looked = (self._changes(), now, wanted)
         names = sorted(wanted)
         found = self._in_zookeeper.topic_ids(names) if self._in_zookeeper else self._logs.topic_ids(names)
-        missing = wanted - found.keys()
-        self._missing_since = {topic: self._missing_since.get(topic, now) for topic in missing}
-        gone = {t for t, since in self._missing_since.items() if t in self._known and (at_once or now - since > _GRACE)}
+        self._looked = changes, now, wanted
+        self._missing_since = {topic: self._missing_since.get(topic, now) for topic in wanted - found.keys()}
+        gone = {t for t, since in self._missing_since.items() if t in self._known and now - since > _GRACE}
+        told, self.gone = self.gone, gone
         before = {topic: self._known[topic] for topic in found.keys() & self._known.keys()}
-        # Where a cluster has left ZooKeeper the two kinds of ids say nothing of each other.
-        anew = {t: (old, found[t]) for t, old in before.items() if old != found[t] and old[:3] == found[t][:3]}
-        self._known.update(found)
-        for topic in gone:
-            del self._known[topic]
-        return Changes(gone, anew)
+        # Some brokers tell no ids; and where a cluster has left ZooKeeper the two kinds say nothing of each other.
+        anew = {t: (old, found[t]) for t, old in before.items() if old != found[t] and _kind(old) == _kind(found[t])}
+        self._known.update({topic: known for topic, known in found.items() if known or topic not in self._known})
+        return Changes(gone - told, anew)
 
-    def _is_due(self, wanted: frozenset[str], now: float) -> bool:
+    def _is_due(self, wanted: frozenset[str], changes: int, now: float) -> bool:
         if not wanted:
             return False
-        if self._looked is None or self._looked[0] != self._changes() or not wanted <= self._looked[2]:
+        if self._looked is None or self._looked[0] != changes or not wanted <= self._looked[2]:
             return True
-        return (self._in_zookeeper is None or bool(self._missing_since)) and now - self._looked[1] > _INTERVAL
+        interval = _INTERVAL if self._in_zookeeper is None else _GRACE / 10 if self._missing_since else None
+        return interval is not None and now - self._looked[1] > interval
+
+
+def _kind(known: str) -> str:
+    return known.partition("-")[0]
