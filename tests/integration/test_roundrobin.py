@@ -80,9 +80,12 @@ def test_members_deal_as_flink_does(topic: Topic, consumer: Consumer, zk: KazooC
 
 
 def test_a_member_that_deals_as_flink_in_a_group_that_does_not_says_so_and_claims_nothing(
-    topic: Topic, consumer: Consumer, zk: KazooClient, group: str
+    topic: Topic, consumer: Consumer, zk: KazooClient, group: str, unique: Callable[[str], str]
 ) -> None:
-    name = topic(6)
+    ids = [f"{group}_{member}-0" for member in ("c0", "c1", "odd")]
+    # Partition 2 goes from c0 to c1 meanwhile; what this one wants is held all the time.
+    names = (unique("t") for _ in range(100))
+    name = topic(6, name=next(n for n in names if assign_flink({n: [2]}, {n: ids})[TopicPartition(n, 2)] != ids[2]))
     for number in range(2):
         consumer(consumer_id=f"c{number}").create_message_streams({name: 1})
     odd = consumer(

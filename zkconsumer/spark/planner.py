@@ -183,7 +183,7 @@ class Planner:
         """
         self.note(offset)
         ranges, ids = from_offset(offset), offset.get("ids", {})
-        if ids != self._topics.known:  # as after a restart, where nothing was looked at yet
+        if not self._topics.has_looked:  # as after a restart
             patiently(self._patience)(self._look_at_topics)
         now = self._topics.known
         others = {topic for topic, known in ids.items() if now.get(topic, known) != known}

@@ -52,6 +52,11 @@ class TopicIds:
         return {topic: known for topic, known in self._known.items() if known}
 
     @property
+    def has_looked(self) -> bool:
+        """Whether anybody has been asked yet."""
+        return self._looked is not None
+
+    @property
     def is_uncertain(self) -> bool:
         """Whether a topic is missing that may be there."""
         return bool(self._missing_since.keys() & self._known.keys() - self.gone)
