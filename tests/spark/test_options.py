@@ -16,7 +16,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.spark.admission import Limits
-from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.options import _OWN, SourceOptions
 from zkconsumer.spark.starts import Starts
 
 REQUIRED = {"zookeeper.connect": "localhost:2181", "group.id": "g", "subscribe": "orders"}
@@ -165,10 +165,16 @@ def test_a_malformed_value_is_refused_with_the_option_and_the_value(name: str, v
     assert value.strip(" ,")[:50] in str(refusal.value)
 
 
+def test_the_largest_number_of_java_is_a_limit_and_one_more_is_none() -> None:
+    assert parse(maxOffsetsPerTrigger="9223372036854775807").limits.most == 9223372036854775807
+    with pytest.raises(ConfigurationError, match="option maxOffsetsPerTrigger = '9223372036854775808'"):
+        parse(maxOffsetsPerTrigger="9223372036854775808")
+
+
 @given(st.text(min_size=1))
 def test_any_text_is_a_known_option_or_refused_by_its_name(name: str) -> None:
-    known = {*property_names(), "subscribe", "path", "streams", "includeheaders", "minpartitions"}
-    if name.lower() in known or name.lower().endswith(".timeout.ms"):
+    known = {*property_names(), *map(str.lower, _OWN), "path"}
+    if name.lower().removeprefix("kafka.") in known or name.lower().startswith("decoder."):
         return
     with pytest.raises(ConfigurationError) as refusal:
         SourceOptions.parse(REQUIRED | {name: "1"})
@@ -226,6 +232,9 @@ def test_the_names_of_the_source_and_its_options_are_taken_in_any_case(
         ({"subscribe": None, "assign": '{"a":0}', "membership": "none"}, "topics with their partitions are expected"),
         ({"subscribe": None, "subscribePattern": "a{1,2}"}, "members of a group take a comma for 'or'"),
         ({"subscribe": None, "whitelist": "a("}, "invalid regex"),
+        ({"subscribe": None, "subscribePattern": ""}, "option subscribePattern = '': an expression is expected"),
+        ({"subscribe": None, "whitelist": " "}, "option whitelist = ' ': an expression is expected"),
+        ({"subscribe": None, "whitelist": "''"}, "option whitelist = \"''\": an expression is expected"),
         ({"includeHeaders": "true", "columns": "value"}, "columns does not name headers"),
         ({"kafka.linger.ms": "1"}, "the old consumer has no property 'linger.ms'"),
         ({"kafka.group.id": "h"}, "options 'kafka.group.id' and 'group.id' are given; they mean the same"),

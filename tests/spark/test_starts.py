@@ -59,6 +59,14 @@ def test_a_topic_and_an_expression_may_be_given_a_mode() -> None:
     assert first(decided, B0, 5).timestamp == LATEST, "the first expression that matches"
 
 
+def test_words_within_json_are_taken_in_any_case() -> None:
+    decided = starts(startingOffsets='{"a":"eArLiEst","b":"GROUP"}')
+    assert first(decided, A0, 5) == Begin("earliest", timestamp=EARLIEST)
+    assert first(decided, B0, 5) == Begin("group", 5)
+    ending = Starts.parse({"endingOffsets": '{"a":"Latest"}'}.get, prefix="ending", default="latest")
+    assert ending.named == {"a": "latest"}
+
+
 def test_a_time_is_looked_up_and_goes_before_offsets() -> None:
     decided = starts(startingTimestamp="1700000000000", startingOffsetsByTimestamp="{}", startingOffsets="earliest")
     assert first(decided, A0, 5) == Begin("timestamp", timestamp=1_700_000_000_000)

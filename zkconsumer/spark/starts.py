@@ -187,9 +187,9 @@ def _read_offsets(name: str, text: str) -> dict[str, Any]:
         for topic, wanted in json.loads(text).items():
             _matches(topic, topic)
             if isinstance(wanted, str):
-                if wanted not in ("group", *_ENDS):
+                if wanted.lower() not in ("group", *_ENDS):
                     raise ValueError(wanted)
-                found[topic] = wanted
+                found[topic] = wanted.lower()
                 continue
             found[topic] = {int(number): offset for number, offset in wanted.items()}
             if not all(type(offset) is int and offset >= -2 for offset in found[topic].values()):

@@ -58,7 +58,10 @@ class Subscription:
                 f"option subscribePattern = {text!r}: members of a group take a comma for 'or'; write | where that is "
                 "meant, and {2,3} in another way"
             )
-        return cls(filter=Blacklist(text) if name == "blacklist" else Whitelist(text))
+        topic_filter = Blacklist(text) if name == "blacklist" else Whitelist(text)
+        if name != "blacklist" and not topic_filter.regex:
+            raise ConfigurationError(f"option {name} = {text!r}: an expression is expected; this matches no topic")
+        return cls(filter=topic_filter)
 
     def registration(self, streams: int) -> Registration:
         """Return how a member of a group says it."""
