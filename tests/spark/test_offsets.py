@@ -115,6 +115,27 @@ def test_a_group_that_went_on_while_the_query_was_down_is_not_read_again(
     assert [batch.spans for batch in one.batches] == [{(name, 0): (150, 200, 50), (name, 1): (100, 200, 100)}]
 
 
+def test_a_member_that_is_to_store_nothing_goes_on_from_its_checkpoint(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 50))
+    first = query(name, commit_mode="off")
+    first.wait_for_records(50)
+    produce(admin, name, 1, numbers(0, 10))
+    first.wait_for_records(60)
+    first.handle.processAllAvailable()  # so that the batch is in the log of those that are done
+    assert len(members(zk, group)) == 1
+    first.stop()
+    wait_until_equal(lambda: members(zk, group), [])
+    produce(admin, name, 0, numbers(50, 60))
+    again = query(name, trigger=NOW, commit_mode="off")
+    again.finish()
+    assert [batch.spans for batch in again.batches] == [{(name, 0): (50, 60, 10)}]
+    assert again.state["commits"] == first.state["commits"] == 0
+    assert stored(zk, group, name) == {}
+
+
 @pytest.mark.parametrize(("reset", "start"), [("smallest", 0), ("largest", 100)])
 def test_without_stored_offsets_a_query_starts_where_auto_offset_reset_says_and_stores_that_at_once(
     zkconsumer_cluster: Cluster,

@@ -154,6 +154,17 @@ def test_nothing_is_held_of_partitions_that_were_lost(alone: Planner) -> None:
     assert alone.release({B}, False) == {}
 
 
+def test_a_member_that_stores_nothing_waits_for_its_batch_and_hands_nothing_over() -> None:
+    alone = Planner(plan_options(commits=False))
+    claimed(alone, p0=0, p1=0)
+    alone.begin(batch(p0=(0, 10), p1=(0, 5)))
+    assert alone.release({A}, False) is None
+    alone.acknowledge(batch(p0=(0, 10), p1=(0, 5)))
+    assert alone.release({A}, False) == {}
+    assert alone.release({B}, True) == {}
+    assert alone.reread_records == 0
+
+
 def test_nothing_is_stored_by_the_clock(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.acknowledge(batch(p0=(0, 10)))
@@ -221,12 +232,17 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
         handover: float = 20,
         seen: dict[str, Any] = INITIAL,
         application: int | None = None,
+        commits: bool = True,
         **settings: object,
     ) -> Planner:
         subscription, consumer = Subscription(topics=(topic,)), config(**settings)
         made = Planner(
             plan_options(
-                subscription=subscription, consumer=consumer, handover_timeout=handover, unavailable_timeout=5.0
+                subscription=subscription,
+                consumer=consumer,
+                handover_timeout=handover,
+                unavailable_timeout=5.0,
+                commits=commits,
             ),
             seen,
             application=application,
@@ -334,6 +350,26 @@ def test_a_replayed_batch_is_waited_for_when_another_member_joins(
     one.begin(replayed)
     consumer(consumer_id="b").create_message_streams({name: 1})
     assert one.reread_records == 10
+
+
+def test_a_member_that_stores_nothing_goes_on_from_its_checkpoint_when_it_is_started_again(
+    zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    one = planner(name, commits=False)
+    first = one.plan(INITIAL)
+    one.acknowledge(first)
+    assert one.plan(first) is first
+    assert owners(zk, group, name).keys() == {0, 1}
+    one.close()
+    assert stored(zk, group, name) == {}
+    produce(admin, name, 0, numbers(10, 15))
+    again = planner(name, commits=False, seen=first)
+    again.acknowledge(first)
+    second = again.plan(first)
+    assert from_offset(second) == {(name, 0): (10, 15), (name, 1): (0, 0)}
+    assert stored(zk, group, name) == {}
 
 
 def test_a_session_that_expires_during_a_batch_costs_nothing(
