@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -14,7 +18,7 @@ from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.spark import topics
 
-from .queries import Batch, Query
+from .queries import Batch, Query, check_union
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -298,3 +302,100 @@ def test_a_look_that_failed_is_made_again(passing: list[float]) -> None:
         known.look("a")
     logs.fails = False
     assert known.look("a") == (set(), {"a": ("id-1", "id-2")})
+# ---- several sources in one query ------------------------------------------------------------------------
+
+
+def logged(checkpoint: Path) -> dict[int, list[Any]]:
+    """Return the offset of each source in Spark's log of each batch."""
+    files = [file for file in (checkpoint / "offsets").iterdir() if file.name.isdigit()]
+    return {int(file.name): [json.loads(line) for line in file.read_text().splitlines()[2:]] for file in files}
+
+
+@pytest.mark.slow
+def test_a_union_of_two_sources_one_of_them_quiet_reads_nothing_twice(
+    zkconsumer_cluster: Cluster,
+    spark: Any,
+    topic: Topics,
+    options: Callable[..., dict[str, str]],
+    checkpoint: Path,
+    group: str,
+    zk: KazooClient,
+) -> None:
+    busy, quiet, admin = topic(partitions=2), topic(), zkconsumer_cluster.admin
+
+    def run() -> Query:
+        busy_frame, quiet_frame = (
+            spark.readStream.format("zkconsumer").options(**options(name, maxOffsetsPerTrigger=limit)).load()
+            for name, limit in ((busy, 30), (quiet, 10))
+        )
+        one = Query(busy_frame.union(quiet_frame), checkpoint, trigger=NOW)
+        one.finish()
+        return one
+
+    batches = []
+    for busy_has, quiet_has in ((50, 0), (50, 15), (100, 25)):
+        for name, number, end in ((busy, 0, busy_has), (busy, 1, busy_has), (quiet, 0, quiet_has)):
+            there = admin.offsets(name, number + 1)[number]
+            if there < end:
+                produce(admin, name, number, numbers(there, end))
+        batches += run().batches
+        ends = {0: str(busy_has), 1: str(busy_has)}, {0: str(quiet_has)}
+        wait_until_equal(lambda: (stored(zk, group, busy), stored(zk, group, quiet)), ends)
+    check_union([batch.spans for batch in batches], {(busy, 0): (0, 100), (busy, 1): (0, 100), (quiet, 0): (0, 25)})
+    assert max(batch.table.num_rows for batch in batches) <= 30 + 10
+    assert {len(sources) for sources in logged(checkpoint).values()} == {2}
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["union", "join"])
+def test_a_source_that_is_used_twice_in_a_query_is_planned_and_stored_once(
+    joined: bool,
+    zkconsumer_cluster: Cluster,
+    spark: Any,
+    topic: Topics,
+    options: Callable[..., dict[str, str]],
+    checkpoint: Path,
+    group: str,
+    zk: KazooClient,
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    frame = spark.readStream.format("zkconsumer").options(**options(name)).load()
+    both = frame.union(frame)
+    if joined:  # of columns that have been renamed; else Spark makes two sources of it
+        renamed = frame.selectExpr("partition AS p", "offset AS o")
+        both = renamed.join(renamed, ["p", "o"]).selectExpr("p AS partition", "o AS offset")
+    for first in (0, 20):
+        for number in range(2):
+            produce(admin, name, number, numbers(first, first + 20))
+        one = Query(both, checkpoint, trigger=NOW)
+        one.finish()
+        times = 1 if joined else 2
+        assert one.offsets == dict.fromkeys(((p, o) for p in range(2) for o in range(first, first + 20)), times)
+        assert one.state["owned"] == 2
+        wait_until_equal(lambda end=str(first + 20): stored(zk, group, name), dict.fromkeys(range(2), str(first + 20)))
+    for number, first in ((0, 0), (1, 20)):  # Spark writes the one offset for each place where it is used
+        offset = logged(checkpoint)[number][0]
+        assert logged(checkpoint)[number] == [offset, offset]
+        assert offset["ranges"] == {name: {"0": [first, first + 20], "1": [first, first + 20]}}
+    versions = [zk.get(f"/consumers/{group}/offsets/{name}/{number}")[1].version for number in range(2)]
+    assert versions == [2, 2], "once as the start, and once for each batch"
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    strict=True, reason="Spark makes two sources of it, which share the partitions as the group's members"
+)
+def test_a_frame_that_is_joined_with_itself_has_each_record_on_both_sides(
+    zkconsumer_cluster: Cluster,
+    spark: Any,
+    topic: Topics,
+    options: Callable[..., dict[str, str]],
+    checkpoint: Path,
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 20))
+    frame = spark.readStream.format("zkconsumer").options(**options(name, handover_timeout_ms=1000)).load()
+    pairs = frame.alias("a").join(frame.alias("b"), ["topic", "partition", "offset"]).select("partition", "offset")
+    one = Query(pairs, checkpoint, trigger=NOW)
+    one.finish()
+    assert one.offsets == dict.fromkeys(((p, o) for p in range(2) for o in range(20)), 1)
