@@ -256,3 +256,31 @@ def test_a_batch_that_failed_is_the_same_again_although_another_member_has_its_p
         produce(admin, name, number, numbers(100, 110))
     again.wait_for_records(220)
     check_union([batch.spans for batch in again.batches], {(name, 0): (0, 110), (name, 1): (0, 110)})
+
+
+def test_partitions_that_are_added_after_a_batch_has_failed_are_read_after_it(
+    zkconsumer_cluster: Cluster, query: Queries, checkpoint: Path, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin, now = topic(partitions=2), zkconsumer_cluster.admin, {"availableNow": True}
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 100))
+
+    def refuse(_batch: Batch) -> None:
+        raise OSError("the sink is full")
+
+    failed = query(name, on_batch=refuse, trigger=now, maxOffsetsPerTrigger=150)
+    with pytest.raises(Exception, match="the sink is full"):
+        failed.finish()
+    [first] = failed.begun
+    admin.create_partitions(name, 4)
+    for number in range(4):
+        produce(admin, name, number, numbers(0, 20))
+
+    again = query(name, trigger=now, maxOffsetsPerTrigger=150)
+    again.finish()
+    after = spans(again.batches)
+    assert after[0] == first.spans == {(name, 0): (0, 75, 75), (name, 1): (0, 75, 75)}
+    check_that_the_log_told_the_truth(checkpoint, after)
+    ends = {0: 120, 1: 120, 2: 20, 3: 20}
+    check_union(after.values(), {(name, number): (0, end) for number, end in ends.items()})
+    assert stored(zk, group, name) == {number: str(end) for number, end in ends.items()}

@@ -235,6 +235,17 @@ def test_batches_take_no_more_than_the_limit_and_share_it_fairly(
     }
 
 
+def test_the_largest_limit_that_there_is_takes_all_at_once(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 100))
+    one = query(name, trigger=NOW, maxOffsetsPerTrigger=9223372036854775807)
+    one.finish()
+    assert planned(one.checkpoint) == {0: {(name, number): (0, 100) for number in range(2)}}
+
+
 @pytest.mark.slow
 def test_a_batch_waits_for_the_least_number_of_records_until_the_delay_is_over(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics
@@ -281,6 +292,7 @@ def test_what_is_gone_is_left_out_where_that_may_be(
     one = query(name, failOnDataLoss="false", unavailable_timeout_ms=1000)
     one.wait_for_records(60)
     assert one.offsets.keys() == {(0, offset) for offset in range(10)} | {(1, offset) for offset in range(50, 100)}
+    assert one.count == len(one.offsets), "nothing comes twice"
 
 
 @pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -306,6 +318,7 @@ def test_records_that_go_between_planning_and_reading_fail_the_batch_or_are_left
     else:
         again.finish()
         assert again.offsets.keys() == {(0, offset) for offset in range(50, 100)}
+        assert again.count == len(again.offsets), "nothing comes twice"
 
 
 def test_batches_take_no_more_bytes_than_the_limit_within_a_factor_of_two(
@@ -457,6 +470,31 @@ def test_a_batch_read_beyond_the_log_fails_or_is_cut(
     with pytest.raises(Exception, match="COULD_NOT_READ_OFFSET_RANGE"):
         count()
     assert count(failOnDataLoss="false") == 5
+
+
+@pytest.mark.slow
+def test_a_batch_read_from_before_the_log_fails_or_is_cut(
+    zkconsumer_cluster: Cluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]]
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 10))
+        produce(admin, name, number, numbers(10, 20))
+    delete_records(zkconsumer_cluster, TopicPartition(name, 1), 10)
+    wanted = {"startingOffsets": json.dumps({name: {"0": 5, "1": 3}})}
+
+    def offsets(**settings: str) -> list[tuple[int, int]]:
+        frame = spark.read.format("zkconsumer").options(**options(name, **wanted, **settings)).load()
+        return sorted((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
+
+    text = f"topic {name!r} partition 1: the offset to read next is 3, but its log begins at 10; the 7 offsets between"
+    with pytest.raises(Exception, match="KAFKA_DATA_LOSS.START_OFFSET_RESET") as failure:
+        offsets()
+    assert text in str(failure.value)
+    rest = [(0, offset) for offset in range(5, 20)]
+    assert offsets(failOnDataLoss="false") == [*rest, *((1, offset) for offset in range(10, 20))]
+    before = json.dumps({name: {"0": 20, "1": 8}})  # all that is wanted of partition 1 is gone
+    assert offsets(failOnDataLoss="false", endingOffsets=before) == rest
 
 
 @pytest.mark.slow
