@@ -23,6 +23,7 @@ from support import (
     wait_for,
     zookeeper_that_only_reads,
 )
+from support import PATIENCE, Load, by_partition, members, numbers, produce, stored, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -225,7 +226,12 @@ def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_start(
 
 
 def test_members_join_and_wait_while_there_is_no_broker(
-    cluster: DevCluster, member: Callable[..., Member], topic: Topics, load: Callable[..., Load], zk: KazooClient
+    cluster: DevCluster,
+    member: Callable[..., Member],
+    topic: Topics,
+    load: Callable[..., Load],
+    group: str,
+    zk: KazooClient,
 ) -> None:
     name = topic(partitions=2)
     load(name, 2).wait_for_more(100)
@@ -234,6 +240,16 @@ def test_members_join_and_wait_while_there_is_no_broker(
     assert zk.get_children("/brokers/ids") == []
     one = member({name: 1})
     assert one.owned == [0, 1]
+    # Nobody can tell where the logs begin, so there is nothing to store: not when asked, nor at the end.
+    assert one.connector.commit_offsets() == {}
+    one.leave()
+    assert stored(zk, group, name) == {}
+    one = member({name: 1})
+    assert one.connector.commit_offsets() == {}
+    assert stored(zk, group, name) == {}
     for broker in cluster.brokers:
         broker.start()
     one.wait_for_more(100, 2 * PATIENCE)
+    wait_for(lambda: by_partition(one.seen).keys() == {0, 1}, what="both are read")
+    assert {offsets[0] for offsets in by_partition(one.seen).values()} == {0}
+    assert one.connector.commit_offsets().keys() == {TopicPartition(name, 0), TopicPartition(name, 1)}
