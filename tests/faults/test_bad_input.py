@@ -14,6 +14,7 @@ from kazoo.security import READ_ACL_UNSAFE
 from support import (
     PATIENCE,
     Load,
+    by_partition,
     members,
     numbers,
     produce,
@@ -23,7 +24,6 @@ from support import (
     wait_for,
     zookeeper_that_only_reads,
 )
-from support import PATIENCE, Load, by_partition, members, numbers, produce, stored, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kafka import KafkaProducer
@@ -308,6 +306,8 @@ def test_a_look_that_failed_is_made_again(passing: list[float]) -> None:
         known.look("a")
     logs.fails = False
     assert known.look("a") == (set(), {"a": ("id-1", "id-2")})
+
+
 @pytest.mark.slow
 def test_a_pattern_that_loses_a_topic_and_gains_another_goes_on_where_that_may_be(
     zkconsumer_cluster: Cluster, query: Queries, unique: Callable[[str], str], group: str, zk: KazooClient
