@@ -440,3 +440,13 @@ def test_a_second_member_of_one_application_is_warned_about(
     [text] = warned()
     assert "-spark7" in text
     assert "-spark8" not in text
+
+
+def test_how_far_a_query_is_behind_is_told_over_all_its_partitions(alone: Planner) -> None:
+    claimed(alone, p0=0, p1=0)
+    alone.note(batch(p0=(0, 10), p1=(0, 20)))
+    alone._ends = {A: 12, B: 24}
+    told = alone.latest()
+    behind = [told[f"{kind}OffsetsBehindLatest"] for kind in ("min", "max", "avg")]
+    assert (told["lag"], behind) == (6, [2, 4, 3.0])
+    assert told["latest"] == {"t": {"0": 12, "1": 24}}
