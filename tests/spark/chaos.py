@@ -24,11 +24,13 @@ import psutil
 from interop.jvm import ChildConsumer, jvm_consumer
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from support import PATIENCE
+from support import PATIENCE, Load
 
 from zkconsumer.devcluster import DevCluster
+from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.devcluster.process import ServerProcess, is_listening
 from zkconsumer.devcluster.servers import Broker, ZooKeeperServer
+from zkconsumer.errors import RetriableError
 
 from .queries import START, runners
 
@@ -62,6 +64,24 @@ class Seen(NamedTuple):
     until: int
     count: int
     checksum: int
+
+
+class StubbornLoad(Load):
+    """A load that outlives any time without leaders; what it is not told of may be written twice."""
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.wait(self._batch / self.per_second):
+                records = numbered_batch(self.written, self._batch, size=self._width)
+                try:
+                    self._admin.produce(self.partition_of(self.written), records)
+                except RetriableError:
+                    continue
+                self.written += self._batch
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._admin.close()
 
 
 class Driver(ServerProcess):
@@ -111,13 +131,25 @@ class Driver(ServerProcess):
         return [Seen(*json.loads(line)) for line in lines]
 
     @property
+    def is_done(self) -> bool:
+        """Whether all batches in its checkpoint are done."""
+        logs = [self.checkpoint / folder for folder in ("offsets", "commits")]
+        planned, done = ({f.name for f in log.iterdir() if f.name.isdigit()} for log in logs)
+        return planned == done
+
+    @property
     def output(self) -> str:
         """The end of what it wrote."""
         return self.log.with_suffix(".out").read_text(errors="replace")[-6000:]
 
     def workers(self) -> list[psutil.Process]:
         """The processes that run tasks in Python."""
-        return [p for p in self.processes if _has(p, "pyspark.daemon", "pyspark.worker")]
+        return [p for p in self.processes if _has(p, "pyspark.worker")]
+
+    @property
+    def lost_tasks(self) -> int:
+        """How many tasks failed."""
+        return self.log.with_suffix(".out").read_text(errors="replace").count(" Lost task ")
 
     def end(self, how: str) -> str:
         """Kill what ends the driver: one process, or all of them; returns what was killed."""
@@ -150,9 +182,9 @@ class Driver(ServerProcess):
         self._temporary.cleanup()
 
 
-def _has(process: psutil.Process, *words: str) -> bool:
+def _has(process: psutil.Process, word: str) -> bool:
     try:
-        return any(word in part for part in process.cmdline() for word in words)
+        return word in process.cmdline()
     except psutil.Error:
         return False
 
@@ -186,7 +218,7 @@ class Chaos:
         cluster: DevCluster,
         zk: KazooClient,
         group: str,
-        topic: str,
+        load: Load,
         options: dict[str, str],
         folder: Path,
         extent: Extent,
@@ -197,8 +229,8 @@ class Chaos:
         self.first = Driver("first", folder, options, extent.slow)
         self.second = Driver("second", folder, options, extent.slow)
         self.neighbours: list[ChildConsumer] = []
-        self._cluster, self._zk, self._extent, self._folder, self._topic = cluster, zk, extent, folder, topic
-        self._seed = seed
+        self._cluster, self._zk, self._load = cluster, zk, load
+        self._folder, self._extent, self._seed = folder, extent, seed
         self._neighbour = {
             "zookeeper.connect": cluster.zookeeper_connect,
             "group.id": group,
@@ -253,12 +285,11 @@ class Chaos:
         chance = self._chance("drivers")
         for _ in range(self._extent.driver_kills):
             yield from self._live(self.first)
-            if chance.random() < 0.5:
+            if chance.random() < 0.3:
                 yield from self._any_time(self.first, chance, 0, 20)
-            else:  # when it has just begun to get on, as it may never else
-                batches = len(self.first.seen)
-                yield from self._until(lambda: len(self.first.seen) > batches, "a batch")
-                yield from self._any_time(self.first, chance, 0, 6)
+            else:
+                yield from self._get_on(self.first)
+                yield from self._any_time(self.first, chance, 0, 8)
             yield from self._end(self.first, chance.choice(["all", "all", "all", "Python", "JVM", "planner"]))
             self.counts["driver kills"] += 1
             yield chance.uniform(0, 6) * self._extent.pace
@@ -274,7 +305,8 @@ class Chaos:
                 break
             yield from self._live(self.second)
             self.counts["joins of the second query"] += 1
-            yield from self._any_time(self.second, chance, 12, 40)
+            yield from self._get_on(self.second)
+            yield from self._any_time(self.second, chance, 0, 30)
             if not self._busy:
                 break
             if chance.random() < 0.3:
@@ -300,16 +332,17 @@ class Chaos:
             if not driver.is_running:
                 yield from self._revive(driver)
 
-    def _until(self, condition: Callable[[], object], what: str) -> Doing:
-        """Wait for what the first driver does."""
-
-        def ask() -> object:
-            return condition() or not self.first.is_running
-
-        while not condition():
-            yield from until(ask, 2 * START, lambda: f"{what}; {self.first.output}")
-            if not self.first.is_running:
-                yield from self._revive(self.first)
+    def _get_on(self, driver: Driver) -> Doing:
+        """Wait until the driver has done a batch since it was started."""
+        batches = len(driver.seen)
+        while len(driver.seen) == batches:
+            yield from until(
+                lambda: len(driver.seen) > batches or not driver.is_running,
+                2 * START,
+                lambda: f"a batch of {driver.name}; {driver.output}",
+            )
+            if not driver.is_running:
+                yield from self._revive(driver)
 
     def _revive(self, driver: Driver) -> Doing:
         self.tell(f"{driver.name}: ended by itself")
@@ -340,11 +373,18 @@ class Chaos:
         chance = self._chance("workers")
         for _ in range(self._extent.worker_kills):
             yield from self._pause(chance, 1, 20)
-            wants_reader, deadline = chance.random() < 0.7, time.monotonic() + 60
+            wants_reader = chance.random() < 0.7
+            deadline = time.monotonic() + 60
+            workers: list[psutil.Process] = []
+            looked_at = 0.0
             while True:
-                workers = [w for driver in (self.first, self.second) for w in driver.workers()]
+                now = time.monotonic()
+                assert now < deadline, "no driver has a worker"
+                if now > looked_at + 0.5:
+                    workers = [w for driver in (self.first, self.second) for w in driver.workers()]
+                    looked_at = now
                 reading = [w for w in workers if _reads(w, self._ports)]
-                victims = reading if wants_reader and time.monotonic() < deadline - 40 else workers
+                victims = reading if wants_reader and now < deadline - 30 else workers
                 if victims:
                     victim = chance.choice(victims)
                     try:
@@ -352,8 +392,7 @@ class Chaos:
                         break
                     except psutil.NoSuchProcess:
                         pass
-                assert time.monotonic() < deadline, "no driver has a worker"
-                yield 0.05
+                yield 0.01 if workers else 0.2
             self.counts["worker kills"] += 1
             self.counts["of workers that read"] += victim in reading
             self.tell(f"a worker killed{', which read' * (victim in reading)}")
@@ -379,16 +418,14 @@ class Chaos:
                 server.pause()
                 yield chance.uniform(0.5, 5)
                 server.resume()
-                self.tell(f"{server.name}: goes on")
-                continue
-            if how == "kill":
-                server.kill()
             else:
-                assert server.pid is not None
-                os.kill(server.pid, signal.SIGTERM)
+                os.kill(server.pid or 0, signal.SIGKILL if how == "kill" else signal.SIGTERM)
                 yield from until(lambda: not server.is_running, 60, lambda: f"{server.name} ends; {server.log_end()}")
-            yield chance.uniform(0, 3)
-            yield from self._bring_back(server)
+                yield chance.uniform(0, 3)
+                yield from self._bring_back(server)
+            written = self._load.written + 100
+            yield from until(lambda: self._load.written > written, 120, lambda: f"{server.name} serves again")
+            self.tell(f"{server.name}: serves again")
 
     def _bring_back(self, server: Broker | ZooKeeperServer) -> Doing:
         if isinstance(server, Broker):
@@ -398,7 +435,6 @@ class Chaos:
         yield from until(
             lambda: server.is_running and is_listening(port), 60, lambda: f"{server.name} is back; {server.log_end()}"
         )
-        self.tell(f"{server.name}: is back")
 
     def _is_forgotten(self, broker: Broker) -> bool:
         try:
@@ -410,16 +446,20 @@ class Chaos:
 
     def _neighbours(self) -> Doing:
         """Have a JVM's old consumer join and leave."""
-        chance = self._chance("neighbours")
+        chance, topic = self._chance("neighbours"), self._load.partitions[0].topic
         while self._busy:
             name = f"jvm-{len(self.neighbours)}"
-            one = jvm_consumer(name, self._folder, {**self._neighbour, "consumer.id": name}, self._topic)
+            one = jvm_consumer(name, self._folder, {**self._neighbour, "consumer.id": name}, topic)
             self.neighbours.append(one)
             one.start()
             self.counts["joins of a JVM"] += 1
             self.tell(f"{name}: joins")
-            yield from self._pause(chance, 8, 30)
-            self.counts["JVMs that gave up"] += not one.is_running
+            deadline = time.monotonic() + 20
+            while not one.output.stat().st_size and time.monotonic() < deadline:
+                yield 0.1
+            self.counts["of JVMs that read nothing in 20 s"] += not one.output.stat().st_size
+            yield from self._pause(chance, 2, 25)
+            self.counts["of JVMs that gave up"] += not one.is_running
             if one.pid is not None:
                 self.tell(f"{name}: SIGTERM")
                 os.kill(one.pid, signal.SIGTERM)

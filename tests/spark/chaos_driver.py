@@ -28,6 +28,7 @@ def main(settings: dict[str, Any]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     spark = start_spark(Path(settings["folder"]), "local[2,4]")  # a task whose worker was killed is tried again
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "1000000")  # the test reads the log of all batches
+    spark.sparkContext.setLogLevel("WARN")  # tells of lost tasks
     run = os.getpid()
 
     def on_batch(frame: Any, number: int) -> None:
