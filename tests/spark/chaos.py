@@ -374,7 +374,7 @@ class Chaos:
         for _ in range(self._extent.worker_kills):
             yield from self._pause(chance, 1, 20)
             wants_reader = chance.random() < 0.7
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 4 * START
             workers: list[psutil.Process] = []
             looked_at = 0.0
             while True:
@@ -384,7 +384,7 @@ class Chaos:
                     workers = [w for driver in (self.first, self.second) for w in driver.workers()]
                     looked_at = now
                 reading = [w for w in workers if _reads(w, self._ports)]
-                victims = reading if wants_reader and now < deadline - 30 else workers
+                victims = reading if wants_reader and now < deadline - 2 * START else workers
                 if victims:
                     victim = chance.choice(victims)
                     try:
