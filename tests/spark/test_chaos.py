@@ -186,7 +186,12 @@ def run(
     """Let it happen, let everything be read, and check it."""
     seed = int(os.environ.get("ZKCONSUMER_CHAOS_SEED") or random.randrange(1_000_000))
     print(f"\nZKCONSUMER_CHAOS_SEED={seed}")
-    own = options(topic, zookeeper_session_timeout_ms=3000, zookeeper_connection_timeout_ms=20_000)
+    own = options(
+        topic,
+        zookeeper_session_timeout_ms=3000,
+        zookeeper_connection_timeout_ms=60_000,
+        rebalance_max_retries=300,  # with the fixture's pause between them: a query that starts has a minute for it
+    )
     load = StubbornLoad(cluster, topic, PARTITIONS, per_second=extent.per_second)
     chaos = Chaos(cluster, zk, group, load, own, folder, extent, seed)
     try:
