@@ -95,13 +95,14 @@ def query(spark: Any, options: Callable[..., dict[str, str]], checkpoint: Path) 
     def start(
         topic: str,
         *,
+        before: Callable[[int], object] | None = None,
         on_batch: Callable[[Batch], object] | None = None,
         trigger: dict[str, Any] | None = None,
         checkpoint: Path = checkpoint,
         **settings: object,
     ) -> Query:
         frame = spark.readStream.format("zkconsumer").options(**options(topic, **settings)).load()
-        started.append(Query(frame, checkpoint, on_batch=on_batch, trigger=trigger))
+        started.append(Query(frame, checkpoint, before=before, on_batch=on_batch, trigger=trigger))
         return started[-1]
 
     yield start

@@ -57,6 +57,7 @@ class Query:
     """A query that has been started, and the batches that it has done.
 
     Args:
+        before: called with the number of each batch before its tasks read.
         on_batch: called with each batch before it is done; what it raises fails the query.
         trigger: arguments of ``DataStreamWriter.trigger``.
     """
@@ -66,12 +67,14 @@ class Query:
         frame: Any,
         checkpoint: Path,
         *,
+        before: Callable[[int], object] | None = None,
         on_batch: Callable[[Batch], object] | None = None,
         trigger: Mapping[str, Any] | None = None,
     ) -> None:
         self.batches: list[Batch] = []
         self.begun: list[Batch] = []
         self.checkpoint = checkpoint
+        self._before = before
         self._on_batch = on_batch
         writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(checkpoint))
         if trigger:
@@ -79,6 +82,8 @@ class Query:
         self.handle = writer.start()
 
     def _take(self, frame: Any, number: int) -> None:  # in a thread of py4j's
+        if self._before is not None:
+            self._before(number)
         batch = Batch(number, frame.toArrow())
         self.begun.append(batch)
         if self._on_batch is not None:
