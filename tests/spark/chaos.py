@@ -42,12 +42,17 @@ class Extent(NamedTuple):
 
     Attributes:
         pace: what pauses, of seconds, are multiplied by.
+        bounces, neighbours, queries: how often, at most, a server is restarted or frozen, a JVM joins, and the second
+            query does.
         slow: seconds that a batch's sink takes at most.
         per_second: records that are written.
     """
 
     driver_kills: int
     worker_kills: int
+    bounces: int
+    neighbours: int
+    queries: int
     pace: float
     slow: float
     per_second: int
@@ -133,6 +138,8 @@ class Driver(ServerProcess):
     @property
     def is_done(self) -> bool:
         """Whether all batches in its checkpoint are done."""
+        if not self.checkpoint.exists():
+            return True
         logs = [self.checkpoint / folder for folder in ("offsets", "commits")]
         planned, done = ({f.name for f in log.iterdir() if f.name.isdigit()} for log in logs)
         return planned == done
@@ -299,16 +306,14 @@ class Chaos:
     def _second_query(self) -> Doing:
         """Have another query join and leave."""
         chance = self._chance("second")
-        while True:
+        for _ in range(self._extent.queries):
             yield from self._pause(chance, 2, 15)
-            if not self._busy:
-                break
             yield from self._live(self.second)
             self.counts["joins of the second query"] += 1
             yield from self._get_on(self.second)
             yield from self._any_time(self.second, chance, 0, 30)
             if not self._busy:
-                break
+                return
             if chance.random() < 0.3:
                 yield from self._end(self.second, "all")
                 self.counts["kills of the second query"] += 1
@@ -317,7 +322,8 @@ class Chaos:
                 assert self.second.pid is not None
                 os.kill(self.second.pid, signal.SIGTERM)
                 yield from self._until_gone(self.second)
-        yield from self._live(self.second)
+        if self._extent.queries:
+            yield from self._live(self.second)
 
     def _live(self, driver: Driver) -> Doing:
         if not driver.is_running:
@@ -408,8 +414,10 @@ class Chaos:
         """Restart ZooKeeper or a broker, or freeze it for a moment, one at a time."""
         chance = self._chance("servers")
         zookeeper, brokers = self._cluster.zookeeper, self._cluster.brokers
-        while self._busy:
+        for _ in range(self._extent.bounces):
             yield from self._pause(chance, 3, 15)
+            if not self._busy:
+                return
             server = chance.choice([zookeeper, zookeeper, *brokers])
             how = chance.choice(["kill", "stop", "pause"])
             self.counts[f"{'ZooKeeper' if server is zookeeper else 'broker'} {how}s"] += 1
@@ -447,7 +455,9 @@ class Chaos:
     def _neighbours(self) -> Doing:
         """Have a JVM's old consumer join and leave."""
         chance, topic = self._chance("neighbours"), self._load.partitions[0].topic
-        while self._busy:
+        for _ in range(self._extent.neighbours):
+            if not self._busy:
+                return
             name = f"jvm-{len(self.neighbours)}"
             one = jvm_consumer(name, self._folder, {**self._neighbour, "consumer.id": name}, topic)
             self.neighbours.append(one)

@@ -1,0 +1,75 @@
+"""What a checkpoint knows of a partition that its last batch did not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from interop.jvm import our_consumer
+from kazoo.client import KazooClient
+from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+
+from .queries import START, Gate, Query
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+@pytest.mark.parametrize(
+    "restarts",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.xfail(
+                strict=True,
+                reason="an offset has the ranges of its own batch only; a restart forgets the others",
+            ),
+        ),
+    ],
+)
+def test_a_partition_that_comes_back_goes_on_behind_what_the_checkpoint_has_of_it(
+    restarts: bool,
+    zkconsumer_cluster: DevCluster | ExistingCluster,
+    query: Callable[..., Query],
+    gate: Gate,
+    topic: Callable[..., str],
+    group: str,
+    zk: KazooClient,
+    tmp_path: Path,
+) -> None:
+    """Another member had it meanwhile, from the middle of a batch on, and died before it stored anything."""
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 50))
+    one = query(name, on_batch=gate.hold, handover_timeout_ms=500)
+    one.wait_for(gate.holding.is_set, START)
+    [mine] = members(zk, group)
+    settings = {
+        **zkconsumer_cluster.consumer_properties,
+        "group.id": group,
+        "auto.offset.reset": "smallest",
+        "auto.commit.interval.ms": 600_000,
+        "zookeeper.session.timeout.ms": 3000,
+    }
+    other = our_consumer("other", tmp_path, settings, name)
+    other.start()
+    try:
+        [gone] = wait_for(lambda: [p for p, owner in owners(zk, group, name).items() if not owner.startswith(mine)])
+        kept = 1 - gone
+        gate.open()
+        one.wait_for_records(100)  # batch 0
+        wait_until_equal(lambda: stored(zk, group, name), {gone: "0", kept: "50"})
+        produce(admin, name, kept, numbers(50, 60))
+        one.wait_for_records(110)  # batch 1
+        wait_until_equal(lambda: stored(zk, group, name), {gone: "0", kept: "60"})
+        if restarts:
+            one.stop()
+    finally:
+        other.kill()
+    again = query(name) if restarts else one
+    produce(admin, name, gone, numbers(50, 60))
+    again.wait_for(lambda: again.batches and again.batches[-1].number == 2, START)
+    assert again.batches[-1].spans == {(name, gone): (50, 60, 10)}
