@@ -147,7 +147,12 @@ class Driver(ServerProcess):
     @property
     def output(self) -> str:
         """The end of what it wrote."""
-        return self.log.with_suffix(".out").read_text(errors="replace")[-6000:]
+        return self._written[-6000:]
+
+    @property
+    def _written(self) -> str:
+        out = self.log.with_suffix(".out")
+        return out.read_text(errors="replace") if out.exists() else ""
 
     def workers(self) -> list[psutil.Process]:
         """The processes that run tasks in Python."""
@@ -156,7 +161,7 @@ class Driver(ServerProcess):
     @property
     def lost_tasks(self) -> int:
         """How many tasks failed."""
-        return self.log.with_suffix(".out").read_text(errors="replace").count(" Lost task ")
+        return self._written.count(" Lost task ")
 
     def end(self, how: str) -> str:
         """Kill what ends the driver: one process, or all of them; returns what was killed."""
