@@ -15,9 +15,11 @@ from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.spark.ranges import (
     INITIAL,
     Ranges,
+    end_of_stream,
     from_offset,
     group_ranges,
     known_by,
+    reached_by,
     split_ranges,
     to_offset,
     total,
@@ -172,3 +174,11 @@ def test_what_existed_is_told_with_the_offset(ranges: Ranges, known: set[TopicPa
     text = json.dumps(to_offset(ranges, 1, known, "g"))
     assert known_by(json.loads(text)) == known.union(ranges)
     assert json.loads(text)["group"] == "g"
+
+
+def test_where_earlier_batches_ended_travels_with_each_offset() -> None:
+    a, b = TopicPartition("t", 0), TopicPartition("t", 1)
+    offset = to_offset({a: (3, 7)}, 1, before={b: 9})
+    assert from_offset(offset) == {a: (3, 7)}
+    assert reached_by(offset) == {a: 7, b: 9}
+    assert from_offset(end_of_stream(offset)) == {a: (7, 7), b: (9, 9)}

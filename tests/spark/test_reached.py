@@ -17,19 +17,7 @@ from .queries import START, Gate, Query
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
-@pytest.mark.parametrize(
-    "restarts",
-    [
-        False,
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="an offset has the ranges of its own batch only; a restart forgets the others",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("restarts", [False, True], ids=["runs-on", "restarts"])
 def test_a_partition_that_comes_back_goes_on_behind_what_the_checkpoint_has_of_it(
     restarts: bool,
     zkconsumer_cluster: DevCluster | ExistingCluster,

@@ -15,7 +15,7 @@ from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.ranges import from_offset, to_offset
+from zkconsumer.spark.ranges import reached_by, to_offset
 
 #: Whose checkpoints there are.
 KINDS = ("zkconsumer", "kafka")
@@ -109,7 +109,7 @@ def from_json(content: Any) -> dict[TopicPartition, int]:
 
 def _offsets(content: Any) -> dict[TopicPartition, int]:
     if "ranges" in content and "generation" in content:
-        return {partition: until for partition, (_, until) in from_offset(content).items()}
+        return reached_by(content)
     return from_json(content)
 
 

@@ -48,7 +48,7 @@ from zkconsumer.spark.loss import (
 )
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.peek import Peeked, peek
-from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, known_by, to_offset, total
+from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, known_by, reached_by, to_offset, total
 from zkconsumer.spark.starts import NEW, Begin, resolve
 from zkconsumer.spark.subscription import Subscription
 from zkconsumer.spark.topics import TopicIds
@@ -169,7 +169,7 @@ class Planner:
             known = known_by(offset)
             self._known |= known
             self._fresh = self._fresh and not known
-            for partition, (_, until) in from_offset(offset).items():
+            for partition, until in reached_by(offset).items():
                 self._reached[partition] = max(until, self._reached.get(partition, -1))
 
     def begin(self, offset: Mapping[str, Any]) -> Ranges:
@@ -326,7 +326,8 @@ class Planner:
                 if position < until:
                     self._in_flight[partition] = (position, until)
             known = set(self._known)
-        return to_offset(ranges, self._member.rebalances, known, self._config.group_id, self._topics.known)
+            before = {partition: reached for partition, reached in self._reached.items() if partition not in ranges}
+        return to_offset(ranges, self._member.rebalances, known, self._config.group_id, self._topics.known, before)
 
     def _is_out(self, partition: TopicPartition) -> bool:
         """Whether a partition that is owned is not planned: it goes to another member, or its topic is gone."""

@@ -34,6 +34,7 @@ def to_offset(
     known: Iterable[TopicPartition] = (),
     group: str | None = None,
     ids: Mapping[str, str] | None = None,
+    before: Mapping[TopicPartition, int] | None = None,
 ) -> dict[str, Any]:
     """Return the ranges of a batch as an offset for Spark's log.
 
@@ -41,10 +42,14 @@ def to_offset(
         known: the partitions that existed when it was planned, whoever owns them.
         group: whose batch it is.
         ids: of topics, to tell those that are created anew.
+        before: where earlier batches ended in partitions that this one does not have.
     """
     topics: dict[str, dict[str, list[int]]] = {}
     for (topic, partition), (start, until) in sorted(ranges.items()):
         topics.setdefault(topic, {})[str(partition)] = [start, until]
+    earlier: dict[str, dict[str, int]] = {}
+    for (topic, partition), reached in sorted((before or {}).items()):
+        earlier.setdefault(topic, {})[str(partition)] = reached
     offset: dict[str, Any] = {"generation": generation}
     if group is not None:
         offset["group"] = group
@@ -52,6 +57,8 @@ def to_offset(
         offset["known"] = numbers
     if ids:
         offset["ids"] = dict(sorted(ids.items()))
+    if earlier:
+        offset["before"] = earlier
     return {**offset, "ranges": topics}
 
 
@@ -60,7 +67,7 @@ def end_of_stream(offset: Mapping[str, Any]) -> dict[str, Any]:
 
     An empty batch goes up to it, which tells those who listen; and it stays the query's last.
     """
-    here = {partition: (until, until) for partition, (_, until) in from_offset(offset).items()}
+    here = {partition: (until, until) for partition, until in reached_by(offset).items()}
     ended = to_offset(here, offset["generation"], known_by(offset), offset.get("group"), offset.get("ids"))
     return {"ended": True, **ended}
 
@@ -90,6 +97,16 @@ def from_offset(offset: Mapping[str, Any]) -> Ranges:
         for topic, partitions in offset["ranges"].items()
         for partition, (start, until) in partitions.items()
     }
+
+
+def reached_by(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Return where a query had come to, with the batch of this offset and those before it."""
+    earlier = {
+        TopicPartition(topic, int(partition)): int(reached)
+        for topic, partitions in offset.get("before", {}).items()
+        for partition, reached in partitions.items()
+    }
+    return {**earlier, **{partition: until for partition, (_, until) in from_offset(offset).items()}}
 
 
 @dataclass(frozen=True)
