@@ -389,14 +389,7 @@ def test_a_batch_read_waits_for_a_broker_that_is_frozen_while_it_is_planned(
         (False, False),
         (False, True),
         (True, False),
-        pytest.param(
-            True,
-            True,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="it has no partitions left before topics are looked at again, and ends as if all was read",
-            ),
-        ),
+        (True, True),
     ],
     ids=["go-on", "go-on-alone", "fail", "fail-alone"],
 )
@@ -429,12 +422,7 @@ def test_a_topic_that_vanishes_under_available_now_fails_it_or_is_left_out(
     assert stored(zk, group, kept) == ({} if alone else {0: "100"})
 
 
-#: Both of these now wait for unavailable.timeout.ms, and fail; as they do whenever they are started again.
-_NEVER_DONE = pytest.mark.xfail(strict=True, reason="tasks wait for records of a range that will never come")
-
-
 @pytest.mark.parametrize("anew", [False, True], ids=["deleted", "anew"])
-@_NEVER_DONE
 def test_a_topic_that_goes_before_the_tasks_of_a_batch_read_it_is_left_out_where_that_may_be(
     anew: bool, cluster: DevCluster, query: Queries, topic: Topics, zk: KazooClient
 ) -> None:
@@ -468,7 +456,6 @@ def test_a_topic_that_goes_before_the_tasks_of_a_batch_read_it_is_left_out_where
 
 @pytest.mark.parametrize("count", [None, 5, 50], ids=["deleted", "fewer", "more"])
 @pytest.mark.parametrize("fails", [False, True], ids=["go-on", "fail"])
-@pytest.mark.xfail(strict=True, reason="a batch is replayed without a look at the ids of its topics")
 def test_a_batch_whose_topic_is_gone_when_it_is_replayed_fails_at_once_or_goes_on_without_it(
     fails: bool, count: int | None, cluster: DevCluster, query: Queries, topic: Topics
 ) -> None:

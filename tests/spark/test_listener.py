@@ -42,7 +42,6 @@ def test_the_only_batch_of_a_query_that_runs_once_is_stored(
     wait_until_equal(lambda: stored(zk, group, name), {0: "100"})
 
 
-@pytest.mark.xfail(strict=True, reason="of several sources in one group, the listener stores the last one's offsets")
 def test_the_only_batch_of_two_sources_in_one_group_is_stored_of_both(
     zkconsumer_cluster: Cluster,
     spark: Any,

@@ -119,6 +119,7 @@ class Planner:
         self._in_flight: Ranges = {}  # planned, and not known to be done
         self._done: dict[TopicPartition, int] = {}  # done, and not in ZooKeeper yet
         self._closing = False
+        self._given_up_at = -1  # the number of the last rebalance before partitions were given up
         self._failure: BaseException | None = None
         # Spark's thread only.
         self._ends: dict[TopicPartition, int] = {}
@@ -130,7 +131,13 @@ class Planner:
         self._stored_at: float | None = None
         self._admission = Admission(options.limits, time.monotonic)
         self._alignment = _alignment(options, self._logs)
-        self._topics = TopicIds(self._member.cluster, self._logs, seen.get("ids", {}), lambda: int(self._member.looks))
+        self._topics = TopicIds(
+            self._member.cluster,
+            self._logs,
+            seen.get("ids", {}),
+            seen.get("gone", ()),
+            lambda: int(self._member.looks),
+        )
         self._found_nothing = False  # at the last look
         self._weighed_at, self._size = -_WEIGH_EVERY, 0.0
         self._target: dict[TopicPartition, int] | None = None
@@ -176,17 +183,20 @@ class Planner:
         """Take note of a batch that is about to run: a new one, or one that is run again after a restart.
 
         Returns:
-            its ranges, without those of topics that are others now.
+            its ranges, without those of topics that are gone, or others now.
 
         Raises:
             DataLossError: such records are not to be left out.
         """
         self.note(offset)
         ranges, ids = from_offset(offset), offset.get("ids", {})
-        if not self._topics.has_looked:  # as after a restart
+        is_replay = not self._topics.has_looked
+        while is_replay:
             patiently(self._patience)(self._look_at_topics)
+            if is_replay := self._topics.is_uncertain:
+                time.sleep(_IDLE_LOOK)
         now = self._topics.known
-        others = {topic for topic, known in ids.items() if now.get(topic, known) != known}
+        others = self._topics.gone | {topic for topic, known in ids.items() if now.get(topic, known) != known}
         ranges = {partition: span for partition, span in ranges.items() if partition.topic not in others}
         with self._lock:
             for partition, (start, until) in ranges.items():
@@ -289,9 +299,14 @@ class Planner:
         with self._lock:
             positions = {p: o for p, o in self._positions.items() if not self._is_out(p)}
         if not positions:
-            if ends_itself and self._target is None and self._member.unbalanced_since is not None:
+            # Given up, or about to be, and not balanced anew since.
+            is_moving = bool(self._leaving) or self._given_up_at == self._member.rebalances
+            unbalanced = self._target is None and self._member.unbalanced_since is not None
+            if ends_itself and (is_moving or unbalanced):
                 raise ZooKeeperUnavailableError("the member is not balanced (yet)")
-            return start
+            if ends_itself:
+                self._look_at_topics()  # they may have gone since the look above
+            return None if self._topics.is_uncertain else start
         ends = self._look(positions)
         if self._is_behind(positions, ends) and ends_itself:
             self._target = None
@@ -327,7 +342,15 @@ class Planner:
                     self._in_flight[partition] = (position, until)
             known = set(self._known)
             before = {partition: reached for partition, reached in self._reached.items() if partition not in ranges}
-        return to_offset(ranges, self._member.rebalances, known, self._config.group_id, self._topics.known, before)
+        return to_offset(
+            ranges,
+            self._member.rebalances,
+            known,
+            self._config.group_id,
+            self._topics.known,
+            self._topics.gone,
+            before,
+        )
 
     def _is_out(self, partition: TopicPartition) -> bool:
         """Whether a partition that is owned is not planned: it goes to another member, or its topic is gone."""
@@ -385,13 +408,15 @@ class Planner:
         with self._lock:
             met = {partition.topic for partition in self._reached.keys() | self._begins.keys()}
         topics = [topic for topic in met if self._subscription.wants(topic, self._no_internal)]
-        gone, anew = self._topics.look(topics)
+        gone, anew, back = self._topics.look(topics)
         losses = [topics_are_gone(gone)] if gone else []
-        losses += [topic_is_another(topic, *ids) for topic, ids in sorted(anew.items())]
+        losses += [topic_is_another(topic, *ids) for topic, ids in sorted(anew.items()) if topic not in back]
         for loss in losses:
             if self._options.fails_on_data_loss:
                 raise loss
             self._log.warning("records_lost", error=str(loss))
+        if anew:
+            self._target = None  # it is that of the first one's log
         with self._lock:
             self._known -= {partition for partition in self._known if partition.topic in anew}
             for partition in [p for p in self._reached if p.topic in anew]:
@@ -560,6 +585,7 @@ class Planner:
             done = {partition: self._done.pop(partition) for partition in partitions & self._done.keys()}
             given_up = {partition: self._in_flight.pop(partition) for partition in partitions & self._in_flight.keys()}
             self._leaving -= partitions
+            self._given_up_at = self._member.rebalances
             for partition in partitions:
                 self._owned.pop(partition, None)
                 self._begins.pop(partition, None)
@@ -577,6 +603,7 @@ class Planner:
     def lose(self) -> None:
         """Plan nothing more until the partitions are claimed again."""
         with self._lock:
+            self._given_up_at = self._member.rebalances
             self._owned.clear()
             self._begins.clear()
             self._positions.clear()

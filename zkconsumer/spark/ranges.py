@@ -34,6 +34,7 @@ def to_offset(
     known: Iterable[TopicPartition] = (),
     group: str | None = None,
     ids: Mapping[str, str] | None = None,
+    gone: Iterable[str] = (),
     before: Mapping[TopicPartition, int] | None = None,
 ) -> dict[str, Any]:
     """Return the ranges of a batch as an offset for Spark's log.
@@ -42,6 +43,7 @@ def to_offset(
         known: the partitions that existed when it was planned, whoever owns them.
         group: whose batch it is.
         ids: of topics, to tell those that are created anew.
+        gone: those of the topics that do not exist any more.
         before: where earlier batches ended in partitions that this one does not have.
     """
     topics: dict[str, dict[str, list[int]]] = {}
@@ -57,6 +59,8 @@ def to_offset(
         offset["known"] = numbers
     if ids:
         offset["ids"] = dict(sorted(ids.items()))
+    if names := sorted(gone):
+        offset["gone"] = names
     if earlier:
         offset["before"] = earlier
     return {**offset, "ranges": topics}

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zkconsumer.errors import BrokerUnavailableError, CorruptRecordError, OffsetOutOfRangeError
+from zkconsumer.broker import protocol
+from zkconsumer.cluster import LogOffsets
+from zkconsumer.errors import BrokerUnavailableError, CorruptRecordError, OffsetOutOfRangeError, ZkConsumerError
 from zkconsumer.fetcher.decode import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import PartitionTopicInfo
 from zkconsumer.log import get_logger
-from zkconsumer.spark.loss import range_is_gone
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.loss import DataLossError, end_went_back, range_is_gone, topics_are_gone
 from zkconsumer.spark.ranges import FetchTask
+
+#: Seconds without records after which it is asked whether there are any, and those after which that is certain.
+_SILENCE, _CERTAIN = 5.0, 30.0
 
 _frozen = threading.Event()
 
@@ -70,14 +77,31 @@ def _read_until_done(task: FetchTask, stream: StreamQueue, manager: ConsumerFetc
     rows = task.layout.rows(check_crcs=task.check_crcs, ends=task.end is not None)
     missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
     damaged: set[tuple[str, int, int]] = set()
+    lost_since: dict[TopicPartition, float] = {}
+    heard_at = time.monotonic()
     while missing:
-        taken = stream.take(task.patience)
+        taken = stream.take(max(0.1, min(task.patience / 8, _SILENCE)))
         if taken is None:
-            partition = min(missing)
-            raise BrokerUnavailableError(
-                f"no records came for {task.patience:g} s (option unavailable.timeout.ms); topic {partition.topic!r} "
-                f"partition {partition.partition} has to be read up to offset {missing[partition]}"
-            )
+            silence = time.monotonic() - heard_at
+            if silence > task.patience:
+                partition = min(missing)
+                raise BrokerUnavailableError(
+                    f"no records came for {task.patience:g} s (option unavailable.timeout.ms); topic "
+                    f"{partition.topic!r} partition {partition.partition} has to be read up to offset "
+                    f"{missing[partition]}"
+                )
+            losses = _losses(task, missing)
+            lost_since = {partition: lost_since.get(partition, silence) for partition in losses}
+            for partition, since in lost_since.items():
+                if silence - since < min(task.patience / 2, _CERTAIN):
+                    continue  # a broker that has just started, or a new leader, may know less for a moment
+                if task.fails_on_data_loss:
+                    raise losses[partition]
+                get_logger("zkconsumer.spark").warning("records_lost", error=str(losses[partition]))
+                del missing[partition]
+                manager.remove_partitions([partition])
+            continue
+        heard_at = time.monotonic()
         queue, chunk = taken
         if chunk.partition not in missing:
             continue  # fetched before the end of its stream was seen
@@ -101,6 +125,25 @@ def _read_until_done(task: FetchTask, stream: StreamQueue, manager: ConsumerFetc
             manager.remove_partitions([chunk.partition])
         elif goes_on:
             manager.refetch(queue, chunk.partition, reached)
+
+
+def _losses(task: FetchTask, missing: Mapping[TopicPartition, int]) -> dict[TopicPartition, DataLossError]:
+    """Return the partitions whose records will never come, since their topic is gone, or their log ends before."""
+    logs = LogOffsets(
+        lambda: task.brokers,
+        task.settings.client_id,
+        timeout=task.settings.socket_timeout,
+        security=task.settings.security,
+    )
+    try:
+        exist = logs.topic_ids(sorted({partition.topic for partition in missing}))
+        found = {p: topics_are_gone([p.topic]) for p in missing if p.topic not in exist}
+        ends = logs.offsets([p for p in missing if p not in found], protocol.LATEST)
+        return found | {p: end_went_back(p, missing[p], end) for p, end in ends.items() if end < missing[p]}
+    except ZkConsumerError:
+        return {}  # it is not known
+    finally:
+        logs.close()
 
 
 def _freeze_once() -> None:

@@ -20,10 +20,14 @@ _INTERVAL = 5.0
 
 
 class Changes(NamedTuple):
-    """The topics that are gone since the last look, and those that are others now, with the ids before and now."""
+    """The topics that are gone since the last look, and those that are others now, with the ids before and now.
+
+    ``back`` are those of the latter that had been told as gone before.
+    """
 
     gone: set[str]
     anew: dict[str, tuple[str, str]]
+    back: set[str]
 
 
 class TopicIds:
@@ -31,11 +35,17 @@ class TopicIds:
 
     Args:
         known: those of the checkpoint.
+        gone: topics that the checkpoint knows as gone.
         changes: a number that differs whenever the group has looked at its topics again.
     """
 
     def __init__(
-        self, cluster: Cluster, logs: LogOffsets, known: Mapping[str, str], changes: Callable[[], int]
+        self,
+        cluster: Cluster,
+        logs: LogOffsets,
+        known: Mapping[str, str],
+        gone: Iterable[str],
+        changes: Callable[[], int],
     ) -> None:
         self._in_zookeeper = cluster if isinstance(cluster, ZooKeeperCluster) else None
         self._logs = logs
@@ -44,7 +54,7 @@ class TopicIds:
         self._looked: tuple[int, float, frozenset[str]] | None = None
         self._missing_since: dict[str, float] = {}
         #: Topics that do not exist (any more), once that is certain.
-        self.gone: set[str] = set()
+        self.gone: set[str] = set(gone)
 
     @property
     def known(self) -> dict[str, str]:
@@ -69,18 +79,19 @@ class TopicIds:
         """
         wanted, now, changes = frozenset(topics), time.monotonic(), self._changes()
         if not self._is_due(wanted, changes, now):
-            return Changes(set(), {})
+            return Changes(set(), {}, set())
         names = sorted(wanted)
         found = self._in_zookeeper.topic_ids(names) if self._in_zookeeper else self._logs.topic_ids(names)
         self._looked = changes, now, wanted
         self._missing_since = {topic: self._missing_since.get(topic, now) for topic in wanted - found.keys()}
-        gone = {t for t, since in self._missing_since.items() if t in self._known and now - since > _GRACE}
-        told, self.gone = self.gone, gone
+        missing = {topic: since for topic, since in self._missing_since.items() if topic in self._known}
+        told = self.gone
+        self.gone = {topic for topic, since in missing.items() if topic in told or now - since > _GRACE}
         before = {topic: self._known[topic] for topic in found.keys() & self._known.keys()}
         # Some brokers tell no ids; and where a cluster has left ZooKeeper the two kinds say nothing of each other.
         anew = {t: (old, found[t]) for t, old in before.items() if old != found[t] and _kind(old) == _kind(found[t])}
         self._known.update({topic: known for topic, known in found.items() if known or topic not in self._known})
-        return Changes(gone - told, anew)
+        return Changes(self.gone - told, anew, told & anew.keys())
 
     def _is_due(self, wanted: frozenset[str], changes: int, now: float) -> bool:
         if not wanted:
