@@ -349,7 +349,7 @@ class Chaos:
         while len(driver.seen) == batches:
             yield from until(
                 lambda: len(driver.seen) > batches or not driver.is_running,
-                2 * START,
+                5 * START,  # two Sparks and all the servers on two cores, and others beside them
                 lambda: f"a batch of {driver.name}; {driver.output}",
             )
             if not driver.is_running:
