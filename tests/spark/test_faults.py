@@ -422,6 +422,28 @@ def test_a_topic_that_vanishes_under_available_now_fails_it_or_is_left_out(
     assert stored(zk, group, kept) == ({} if alone else {0: "100"})
 
 
+def test_a_topic_that_is_made_anew_under_available_now_is_read_to_its_new_end(
+    cluster: DevCluster, query: Queries, topic: Topics
+) -> None:
+    name, admin = topic(), cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+
+    def replace(batch: Batch) -> None:
+        if batch.number == 0:
+            make_anew(cluster, name, 5)
+
+    one = query(
+        name,
+        on_batch=replace,
+        trigger={"availableNow": True},
+        maxOffsetsPerTrigger=20,
+        failOnDataLoss=False,
+        unavailable_timeout_ms=12_000,
+    )
+    one.finish()
+    assert [value for batch in one.batches for value in batch.column("value")] == numbers(0, 20) + numbers(1000, 1005)
+
+
 @pytest.mark.parametrize("anew", [False, True], ids=["deleted", "anew"])
 def test_a_topic_that_goes_before_the_tasks_of_a_batch_read_it_is_left_out_where_that_may_be(
     anew: bool, cluster: DevCluster, query: Queries, topic: Topics, zk: KazooClient
