@@ -418,9 +418,6 @@ def test_a_bounded_plan_ends_where_the_logs_ended_at_its_first_look(
     assert one.plan(first) is first
 
 
-@pytest.mark.xfail(
-    strict=True, reason="without partitions it takes the last batch for its end, also during a rebalance"
-)
 def test_a_bounded_plan_goes_on_to_its_end_although_its_session_expires(
     zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from support import PATIENCE, Load, in_thread, members, numbers, owners, produce
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 from .neighbours import Plain, end_offsets
-from .queries import Gate, Query, repetitions, runners
+from .queries import Gate, Query, repetitions, runners, seen
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -206,6 +207,45 @@ def test_two_queries_of_one_group_share_its_topic(
         produce(admin, name, number, numbers(25, 50))
     one.wait_for_records(150)
     assert repetitions([one.offsets, two.offsets], dict.fromkeys(range(4), 50)) == 0
+
+
+def in_done_batches(query: Query) -> Counter[tuple[int, int]]:
+    """Count the offsets of batches that are in Spark's log of those that are done; the sink may have seen one more."""
+    done = {file.name for file in (query.checkpoint / "commits").iterdir()}
+    return seen(batch for batch in query.batches if str(batch.number) in done)
+
+
+@pytest.mark.slow
+def test_a_group_of_one_then_three_then_two_queries_loses_nothing_and_doubles_nothing(
+    zkconsumer_cluster: Cluster, query: Queries, load: Loads, topic: Topics, group: str, zk: KazooClient, folder: Path
+) -> None:
+    name = topic(partitions=6)
+    writer = load(name, 6, per_second=500)
+
+    def start(number: int) -> Query:
+        return query(name, checkpoint=folder / str(number), handover_timeout_ms=60_000, rebalance_max_retries=1000)
+
+    one = start(1)
+    one.wait_for_records(100)
+    two, three = start(2), start(3)
+    wait_for(lambda: sorted(map(len, shares(zk, group, name).values())) == [2, 2, 2], 60, what="shares of three")
+    for each in (one, two, three):
+        each.wait_for_more(100)
+    one.stop()
+    wait_for(lambda: sorted(map(len, shares(zk, group, name).values())) == [3, 3], 60, what="shares of two")
+    for each in (two, three):
+        each.wait_for_more(100)
+    writer.stop()
+    ends = end_offsets(zkconsumer_cluster, name, 6)
+
+    def read() -> int:
+        return len(set().union(*(in_done_batches(each) for each in (one, two, three))))
+
+    two.wait_for(lambda: read() >= sum(ends.values()), 60, what=f"all of {ends}")
+    three.wait_for(lambda: True)
+    assert repetitions([in_done_batches(each) for each in (one, two, three)], ends) == 0
+    wait_until_equal(lambda: stored(zk, group, name), {p: str(end) for p, end in ends.items()})
+    assert [each.state["rereadRecords"] for each in (two, three)] == [0, 0]
 
 
 def test_a_query_whose_session_expires_registers_anew_and_nothing_is_missing(
