@@ -33,7 +33,7 @@ def main(settings: dict[str, Any]) -> None:
             threading.Event().wait()
 
     writer = stream.writeStream.foreachBatch(on_batch).option("checkpointLocation", settings["checkpoint"])
-    writer.start().awaitTermination()
+    writer.options(**settings["writer"]).start().awaitTermination()
 
 
 if __name__ == "__main__":

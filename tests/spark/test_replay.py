@@ -7,18 +7,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 from kazoo.client import KazooClient
-from support import PATIENCE, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from support import PATIENCE, Load, members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
-from .neighbours import Plain
-from .queries import START, Batch, Query, Spans, check_union, planned, runners
+from .neighbours import Plain, end_offsets
+from .queries import START, Batch, Query, Spans, check_union, planned, repetitions, runners
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -31,7 +34,9 @@ Stores = Callable[..., None]
 class Driver:
     """A Spark of its own that runs one query, see ``driver.py``, and holds one of its batches for ever."""
 
-    def __init__(self, folder: Path, options: dict[str, str], checkpoint: Path, hold: int) -> None:
+    def __init__(
+        self, folder: Path, options: dict[str, str], checkpoint: Path, hold: int, writer: Mapping[str, object]
+    ) -> None:
         self._seen, self._holding = folder / "seen", folder / "holding"
         (folder / "spark").mkdir()
         settings = {
@@ -41,6 +46,7 @@ class Driver:
             "seen": str(self._seen),
             "holding": str(self._holding),
             "hold": hold,
+            "writer": dict(writer),
         }
         self._output = (folder / "driver.log").open("w+")
         self._process = subprocess.Popen(
@@ -121,9 +127,11 @@ def driver(folder: Path, checkpoint: Path, options: Callable[..., dict[str, str]
     """Start the driver of the test: ``driver("topic", hold=1)``."""
     started: list[Driver] = []
 
-    def start(topic: str, *, hold: int, **settings: object) -> Driver:
+    def start(
+        topic: str, *, hold: int, writer: Mapping[str, object] = MappingProxyType({}), **settings: object
+    ) -> Driver:
         own = options(topic, **{"zookeeper_session_timeout_ms": 2000, **settings})
-        started.append(Driver(folder, own, checkpoint, hold))
+        started.append(Driver(folder, own, checkpoint, hold, writer or {}))
         return started[-1]
 
     yield start
@@ -284,3 +292,96 @@ def test_partitions_that_are_added_after_a_batch_has_failed_are_read_after_it(
     ends = {0: 120, 1: 120, 2: 20, 3: 20}
     check_union(after.values(), {(name, number): (0, end) for number, end in ends.items()})
     assert stored(zk, group, name) == {number: str(end) for number, end in ends.items()}
+
+
+#: Spark writes its logs beside the batches, here of the first batch alone; so the group is ahead of the checkpoint.
+ASYNC = {"asyncProgressTrackingEnabled": True, "asyncProgressTrackingCheckpointIntervalMs": 3_600_000}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("restart", ["checkpoint", "furthest"])
+def test_nothing_is_missing_after_the_driver_of_a_query_with_asynchronous_progress_was_killed(
+    restart: str,
+    zkconsumer_cluster: Cluster,
+    driver: Callable[..., Driver],
+    query: Queries,
+    checkpoint: Path,
+    topic: Topics,
+    group: str,
+    zk: KazooClient,
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    overridden = ASYNC | {"_asyncProgressTrackingOverrideSinkSupportCheck": True}
+    killed = driver(name, hold=3, writer=overridden)
+    for number in range(4):
+        for partition in range(2):
+            produce(admin, name, partition, numbers(0, 10))
+        killed.wait_for(lambda count=number + 1: len(killed.batches()) == count, f"batch {number}")
+    killed.wait_until_it_holds()
+    wait_until_equal(lambda: stored(zk, group, name), {0: "30", 1: "30"})
+    killed.kill()
+    assert planned(checkpoint).keys() == {0}
+    again = query(name, trigger={"availableNow": True}, restart_from=restart)
+    again.finish()
+    starts = {"checkpoint": 10, "furthest": 30}
+    check_union([batch.spans for batch in again.batches], {(name, p): (starts[restart], 40) for p in range(2)})
+    assert stored(zk, group, name) == {0: "40", 1: "40"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("restart", ["checkpoint", "furthest"])
+def test_nothing_is_missing_after_a_query_with_asynchronous_progress_was_stopped(
+    restart: str,
+    zkconsumer_cluster: Cluster,
+    spark: Any,
+    options: Callable[..., dict[str, str]],
+    load: Callable[..., Load],
+    folder: Path,
+    checkpoint: Path,
+    topic: Topics,
+    group: str,
+    zk: KazooClient,
+) -> None:
+    name, notes = topic(partitions=2), folder / "notes"
+    notes.mkdir()
+
+    def note(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # in the workers
+        for batch in batches:
+            fields = zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
+            with (notes / os.urandom(8).hex()).open("w") as file:
+                file.write(json.dumps(list(fields)))
+            yield batch
+
+    def seen() -> Counter[tuple[int, int]]:
+        return Counter((p, offset) for file in notes.iterdir() for p, offset in json.loads(file.read_text() or "[]"))
+
+    def start() -> Any:
+        frame = spark.readStream.format("zkconsumer").options(**options(name, restart_from=restart)).load()
+        noted = frame.select("partition", "offset").mapInArrow(note, "partition int, offset bigint")
+        return noted.writeStream.format("noop").options(**ASYNC, checkpointLocation=str(checkpoint)).start()
+
+    def ahead() -> bool:
+        """Whether the group is ahead of the checkpoint by some batches."""
+        assert running.exception() is None
+        logged = planned(checkpoint) if (checkpoint / "offsets").exists() else {}
+        untils = {p: until for (_, p), (_, until) in logged.get(0, {}).items()}
+        group_is_at = stored(zk, group, name)
+        return untils.keys() == {0, 1} and all(int(group_is_at[p]) > until + 100 for p, until in untils.items())
+
+    writer = load(name, 2, per_second=500)
+    running = start()
+    try:
+        wait_for(ahead, START, what="the group is ahead")
+        running.stop()
+        assert max(planned(checkpoint)) == 0
+        running = start()
+        before = writer.written
+        wait_for(lambda: len(seen()) > before, START, what="it goes on")
+        writer.stop()
+        ends = end_offsets(zkconsumer_cluster, name, 2)
+        wait_for(lambda: len(seen()) >= sum(ends.values()), START, what=f"all of {ends}")
+    finally:
+        running.stop()
+    twice = repetitions([seen()], ends)
+    if restart == "checkpoint":
+        assert twice > 200, "all behind the checkpoint is read again"
