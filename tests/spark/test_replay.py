@@ -127,9 +127,7 @@ def driver(folder: Path, checkpoint: Path, options: Callable[..., dict[str, str]
     """Start the driver of the test: ``driver("topic", hold=1)``."""
     started: list[Driver] = []
 
-    def start(
-        topic: str, *, hold: int, writer: Mapping[str, object] = MappingProxyType({}), **settings: object
-    ) -> Driver:
+    def start(topic: str, *, hold: int, writer: Mapping[str, object] | None = None, **settings: object) -> Driver:
         own = options(topic, **{"zookeeper_session_timeout_ms": 2000, **settings})
         started.append(Driver(folder, own, checkpoint, hold, writer or {}))
         return started[-1]
