@@ -177,6 +177,7 @@ def test_batches_end_at_the_horizon_and_a_silent_partition_holds_them_up_no_long
     assert one.state["idlePartitions"]
 
 
+@pytest.mark.slow
 def test_what_comes_behind_a_horizon_that_had_nothing_behind_it_waits(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
@@ -193,6 +194,7 @@ def test_what_comes_behind_a_horizon_that_had_nothing_behind_it_waits(
     assert one.batches[-1].spans == {(name, 1): (1, 21, 20)}
 
 
+@pytest.mark.slow
 def test_a_record_from_the_future_in_a_log_in_disorder_does_not_stop_the_others(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
@@ -220,6 +222,7 @@ def test_event_times_come_from_a_decoder_where_it_has_them(
         assert max(row["minute"] for row in rows) - min(row["minute"] for row in rows) <= 2 + 1
 
 
+@pytest.mark.slow
 def test_records_without_a_time_switch_alignment_off(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_query_of_sparks_own_source_goes_on_as_a_member_of_a_group_and_back(
     assert sparks_own(spark, zkconsumer_cluster, name, back) == list(range(120, 150))
 
 
+@pytest.mark.slow
 def test_offsets_of_a_checkpoint_go_to_kafka(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, migrate: Migrate
 ) -> None:

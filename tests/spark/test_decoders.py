@@ -53,6 +53,7 @@ def test_a_record_becomes_none_or_many_rows_of_the_decoders_own_columns(
     assert stored(zk, group, name) == {0: "3"}
 
 
+@pytest.mark.slow
 def test_records_that_become_nothing_advance_the_offset_all_the_same(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
 ) -> None:

@@ -110,7 +110,7 @@ def flip(file: Path, position: int) -> None:
         opened.write(bytes([byte ^ 0x80]))
 
 
-@pytest.mark.parametrize("policy", ["skip", "quarantine"])
+@pytest.mark.parametrize("policy", [pytest.param("skip", marks=pytest.mark.slow), "quarantine"])
 def test_a_damaged_batch_is_left_out_or_told_in_a_column(
     policy: str, zkconsumer_cluster: DevCluster, query: Callable[..., Query], topic: Callable[..., str]
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_batch_is_stored_long_before_the_next_trigger(
     assert len(members(zk, group)) == 1
 
 
+@pytest.mark.slow
 def test_a_query_that_is_stopped_between_two_triggers_has_stored_its_last_batch(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
 ) -> None:
@@ -139,6 +140,7 @@ def test_offsets_of_other_sources_are_nothing_to_us() -> None:
     assert content('{"a": 1}') == content({"a": 1}) == {"a": 1}
 
 
+@pytest.mark.slow
 def test_one_batch_alone_waits_for_nothing_and_has_all(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:

@@ -335,6 +335,7 @@ def test_batches_take_no_more_bytes_than_the_limit_within_a_factor_of_two(
     assert all(50_000 <= size <= 200_000 for size in sizes[:-1]), sizes
 
 
+@pytest.mark.slow
 def test_bytes_per_second_are_kept(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     for _ in range(10):

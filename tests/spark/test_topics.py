@@ -174,8 +174,16 @@ def gone(cluster: Cluster, name: str) -> bool:
         zk.close()
 
 
-@pytest.mark.parametrize("fails", [True, False], ids=["fail", "go-on"])
-@pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
+@pytest.mark.parametrize(
+    ("running", "fails"),
+    [
+        (True, True),
+        pytest.param(True, False, marks=pytest.mark.slow),
+        pytest.param(False, True, marks=pytest.mark.slow),
+        (False, False),
+    ],
+    ids=["running-fail", "running-go-on", "down-fail", "down-go-on"],
+)
 def test_a_topic_that_is_created_anew_is_recognised_although_its_log_has_the_old_offsets(
     running: bool, fails: bool, zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
@@ -216,6 +224,7 @@ def test_a_topic_that_is_deleted_under_a_query_fails_it_with_what_to_do(
     again.finish()
 
 
+@pytest.mark.slow
 def test_a_batch_that_runs_again_has_nothing_of_another_topic_of_that_name(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
