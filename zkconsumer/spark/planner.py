@@ -190,7 +190,7 @@ class Planner:
         """
         self.note(offset)
         ranges, ids = from_offset(offset), offset.get("ids", {})
-        is_replay = not self._topics.has_looked
+        is_replay = bool(ids) and not self._topics.has_looked
         while is_replay:
             patiently(self._patience)(self._look_at_topics)
             if is_replay := self._topics.is_uncertain:
