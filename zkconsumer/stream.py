@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError, CorruptRecordError
-from zkconsumer.fetcher.decode import MAX_ROWS, ArrowReader, Chunk, read_messages
+from zkconsumer.fetcher.decode import MAX_ROWS, ArrowReader, Chunk, log_skipped, read_messages
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
@@ -285,14 +285,7 @@ class KafkaStream:
         self._damaged[partition] = error.offset
         if not again or error.after < 0:
             return False
-        self._log.error(
-            "corrupt_records_skipped",
-            topic=partition.topic,
-            partition=partition.partition,
-            offset=error.offset,
-            goes_on_at=error.after,
-            error=str(error),
-        )
+        log_skipped(self._log, partition, error)
         on_skipped(partition, error.after - error.offset)
         with self._lock:
             self._positions[partition] = error.after

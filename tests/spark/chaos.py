@@ -32,7 +32,7 @@ from zkconsumer.devcluster.process import ServerProcess, is_listening
 from zkconsumer.devcluster.servers import Broker, ZooKeeperServer
 from zkconsumer.errors import RetriableError
 
-from .queries import START, runners
+from .queries import START, kill, runners
 
 Doing = Iterator[float]
 
@@ -170,21 +170,13 @@ class Driver(ServerProcess):
             "JVM": [p for p in self.processes if _has(p, "org.apache.spark.deploy.SparkSubmit")],
             "planner": runners(self.pid or 0),
         }.get(how, [])
-        for process in victims or self.processes:
-            try:
-                process.kill()
-            except psutil.NoSuchProcess:
-                continue
+        kill(victims or self.processes)
         return how if victims else "all"
 
     def kill(self) -> None:
         """End all of its processes at once."""
         while processes := self.processes:
-            for process in processes:
-                try:
-                    process.kill()
-                except psutil.NoSuchProcess:
-                    continue
+            kill(processes)
             psutil.wait_procs(processes, PATIENCE)
         super().kill()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import Counter
@@ -213,6 +214,13 @@ def runners(parent: int) -> list[psutil.Process]:
         except psutil.NoSuchProcess:
             continue
     return found
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """End processes by SIGKILL, as far as they are there."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def delete_records(cluster: DevCluster | ExistingCluster, partition: TopicPartition, before: int) -> None:

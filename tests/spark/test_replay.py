@@ -21,7 +21,7 @@ from support import PATIENCE, Load, members, numbers, owners, produce, stored, w
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 from .neighbours import Plain, end_offsets
-from .queries import START, Batch, Query, Spans, check_union, planned, repetitions, runners
+from .queries import START, Batch, Query, Spans, check_union, kill, planned, repetitions, runners
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -104,11 +104,7 @@ class Driver:
     def kill(self) -> None:
         """End every one of its processes at once, by SIGKILL."""
         while processes := self.processes:
-            for process in processes:
-                try:
-                    process.kill()
-                except psutil.NoSuchProcess:
-                    continue
+            kill(processes)
             self._process.wait(PATIENCE)
             psutil.wait_procs(processes, PATIENCE)
 

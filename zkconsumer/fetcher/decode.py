@@ -79,6 +79,18 @@ class Chunk:
         return len(self.data)
 
 
+def log_skipped(log: Any, partition: TopicPartition, error: CorruptRecordError) -> None:
+    """Log that reading goes on behind a damaged batch."""
+    log.error(
+        "corrupt_records_skipped",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=error.offset,
+        goes_on_at=error.after,
+        error=str(error),
+    )
+
+
 @dataclass(slots=True)
 class Decoded:
     """Rows of one partition: filled column buffers, and where reading goes on.

@@ -6,6 +6,7 @@ Source: Spark 4.2 KafkaExceptions; the names of the conditions are Spark's, what
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from zkconsumer.errors import OffsetOutOfRangeError
 from zkconsumer.message import TopicPartition
@@ -18,6 +19,13 @@ class DataLossError(OffsetOutOfRangeError):
         super().__init__(
             f"[KAFKA_DATA_LOSS.{condition}] {text} To go on without them, set the option failOnDataLoss=false."
         )
+
+
+def lose(loss: DataLossError, fails: bool, log: Any) -> None:
+    """Log a loss, or raise it where ``fails``, that is ``failOnDataLoss``, says so."""
+    if fails:
+        raise loss
+    log.warning("records_lost", error=str(loss))
 
 
 def start_is_gone(partition: TopicPartition, wanted: int, first: int, remedy: str) -> DataLossError:

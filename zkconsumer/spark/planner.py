@@ -41,13 +41,14 @@ from zkconsumer.spark.decoders import RecordDecoder, opened
 from zkconsumer.spark.lone import LoneReader
 from zkconsumer.spark.loss import (
     end_went_back,
+    lose,
     new_partition_has_lost,
     start_is_gone,
     topic_is_another,
     topics_are_gone,
 )
 from zkconsumer.spark.options import SourceOptions
-from zkconsumer.spark.peek import Peeked, peek
+from zkconsumer.spark.peek import peek
 from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, known_by, reached_by, to_offset, total
 from zkconsumer.spark.starts import NEW, Begin, resolve
 from zkconsumer.spark.subscription import Subscription
@@ -190,11 +191,11 @@ class Planner:
         """
         self.note(offset)
         ranges, ids = from_offset(offset), offset.get("ids", {})
-        is_replay = bool(ids) and not self._topics.has_looked
-        while is_replay:
+        if ids and not self._topics.has_looked:  # a replay after a restart
             patiently(self._patience)(self._look_at_topics)
-            if is_replay := self._topics.is_uncertain:
+            while self._topics.is_uncertain:
                 time.sleep(_IDLE_LOOK)
+                patiently(self._patience)(self._look_at_topics)
         now = self._topics.known
         others = self._topics.gone | {topic for topic, known in ids.items() if now.get(topic, known) != known}
         ranges = {partition: span for partition, span in ranges.items() if partition.topic not in others}
@@ -321,7 +322,7 @@ class Planner:
             most=most,
             backlog=sum(max(0, ends.get(p, position) - position) for p, position in positions.items()),
             at_once=ends_itself,
-            sizes=lambda some: {p: peeked.bytes_per_offset for p, peeked in self._peek(positions, some).items()},
+            sizes=lambda some: self._sizes({partition: positions[partition] for partition in some}),
         )
         self._found_nothing = not shares
         self._weigh({partition: positions[partition] for partition in shares})
@@ -412,9 +413,7 @@ class Planner:
         losses = [topics_are_gone(gone)] if gone else []
         losses += [topic_is_another(topic, *ids) for topic, ids in sorted(anew.items()) if topic not in back]
         for loss in losses:
-            if self._options.fails_on_data_loss:
-                raise loss
-            self._log.warning("records_lost", error=str(loss))
+            lose(loss, self._options.fails_on_data_loss, self._log)
         if anew:
             self._target = None  # it is that of the first one's log
         with self._lock:
@@ -449,10 +448,7 @@ class Planner:
         firsts = self._logs.offsets(begins, protocol.EARLIEST)
         begun = {p: self._inside(p, offset, firsts[p]) for p, offset in found.items()}
         for partition in [p for p, begin in begins.items() if begin.source == NEW and begun[p] > 0]:
-            loss = new_partition_has_lost(partition, begun[partition])
-            if self._options.fails_on_data_loss:
-                raise loss
-            self._log.warning("records_lost", error=str(loss))
+            lose(new_partition_has_lost(partition, begun[partition]), self._options.fails_on_data_loss, self._log)
         if self._options.commits:
             new = {p for p, begin in begins.items() if begin.source not in ("checkpoint", "group")}
             new |= {p for p, offset in begun.items() if offset != found[p]}
@@ -479,9 +475,7 @@ class Planner:
             return offset
         path = GroupPaths(self._config.group_id).offset(partition)
         loss = start_is_gone(partition, offset, first, f"Or write {first} to {path} in ZooKeeper and start it again.")
-        if self._options.fails_on_data_loss:
-            raise loss
-        self._log.warning("records_lost", error=str(loss))
+        lose(loss, self._options.fails_on_data_loss, self._log)
         return first
 
     def _look(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -507,10 +501,8 @@ class Planner:
                 offsets = sum(one.until - one.start for one in peeked)
                 self._size = sum(one.bytes_per_offset * (one.until - one.start) for one in peeked) / max(1, offsets)
 
-    def _peek(
-        self, positions: Mapping[TopicPartition, int], some: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, Peeked]:
-        return peek(self._logs, {partition: positions[partition] for partition in some})
+    def _sizes(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+        return {partition: peeked.bytes_per_offset for partition, peeked in peek(self._logs, positions).items()}
 
     def _is_behind(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
         """Whether a log ends before the position in it; a new leader may tell less for a moment.

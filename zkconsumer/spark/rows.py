@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from zkconsumer.errors import CorruptRecordError
-from zkconsumer.fetcher.decode import ArrowReader, Chunk, read_messages
+from zkconsumer.fetcher.decode import ArrowReader, Chunk, log_skipped, read_messages
 from zkconsumer.log import get_logger
 from zkconsumer.message import ARROW_SCHEMA_WITH_HEADERS, MessageAndMetadata, TopicPartition
 from zkconsumer.spark import decoders
@@ -105,14 +105,7 @@ class Rows(ABC):
         """
         if self._policy == "raise" or error.after < 0:
             raise error
-        self._log.error(
-            "corrupt_records_skipped",
-            topic=partition.topic,
-            partition=partition.partition,
-            offset=error.offset,
-            goes_on_at=error.after,
-            error=str(error),
-        )
+        log_skipped(self._log, partition, error)
         if self._policy == "quarantine":
             yield self._quarantined([(*partition, error.offset, None, error.entry, str(error))])
 

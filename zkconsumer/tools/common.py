@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import queue
 import sys
@@ -15,7 +16,7 @@ from tenacity import Retrying
 from zkconsumer import retry
 from zkconsumer.broker.coordinator import GroupCoordinator
 from zkconsumer.broker.security import Security
-from zkconsumer.cluster import BootstrapCluster, Cluster, LogOffsets, ZooKeeperCluster, parse_bootstrap
+from zkconsumer.cluster import Cluster, LogOffsets, cluster_of
 from zkconsumer.config import ConsumerConfig, read_properties
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.zookeeper import ZooKeeperSession
@@ -81,12 +82,8 @@ class Access:
         self.session = ZooKeeperSession.of(config, queue.SimpleQueue())
         self.session.start()
         closing.callback(self.session.close)
-        self.cluster: Cluster = ZooKeeperCluster(self.session, config.security_protocol)
-        if config.bootstrap_servers:
-            brokers = parse_bootstrap(config.bootstrap_servers)
-            found = BootstrapCluster(brokers, CLIENT_ID, timeout=_PATIENCE, security=self._security)
-            closing.callback(found.close)
-            self.cluster = found
+        self.cluster = cluster_of(dataclasses.replace(config, client_id=CLIENT_ID), self.session, _PATIENCE)
+        closing.callback(self.cluster.close)
 
     def logs(self, timeout: float = _PATIENCE) -> LogOffsets:
         """Return what asks for offsets of logs."""
