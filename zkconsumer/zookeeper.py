@@ -246,27 +246,31 @@ class ZooKeeperSession:
             security=ZooKeeperSecurity.of(config),
         )
 
-    def start(self) -> None:
+    def start(self, patience: float = 0.0) -> None:
         """Connect.
 
+        Args:
+            patience: seconds that it may take where that is more than the connection timeout.
+
         Raises:
-            ZooKeeperUnavailableError: nothing answered within the connection timeout.
+            ZooKeeperUnavailableError: nothing answered in time.
             ConfigurationError: the chroot does not exist.
         """
+        timeout = max(self._timeout, patience)
         try:
             with warnings.catch_warnings():  # kazoo only warns of a missing chroot; below it is an error
                 warnings.filterwarnings("ignore", message="No chroot path exists")
                 with self._turn:
                     if self._closing:
                         raise ClosedError("the consumer was shut down")
-                    self._client.start(self._timeout)
+                    self._client.start(timeout)
         except kazoo_errors.AuthFailedError as error:
             self.close()
             raise self.refusal() from error
         except KazooTimeoutError as error:
             self.close()
             raise ZooKeeperUnavailableError(
-                f"no ZooKeeper answers at {self.hosts!r} within {self._timeout:g} s; check zookeeper.connect "
+                f"no ZooKeeper answers at {self.hosts!r} within {timeout:g} s; check zookeeper.connect "
                 "and that the ensemble runs and has a quorum (a server that is read-only takes no member), or raise "
                 "zookeeper.connection.timeout.ms"
             ) from error

@@ -192,7 +192,6 @@ def run(
         topic,
         zookeeper_session_timeout_ms=3000,
         zookeeper_connection_timeout_ms=60_000,
-        rebalance_max_retries=300,  # with the fixture's pause between them: a query that starts has a minute for it
     )
     load = StubbornLoad(cluster, topic, PARTITIONS, per_second=extent.per_second)
     chaos = Chaos(cluster, zk, group, load, own, folder, extent, seed)

@@ -326,6 +326,25 @@ def test_a_group_whose_owner_died_is_joined_once_its_session_has_ended(
     one.wait_for_records(10)
 
 
+def test_a_query_that_goes_on_waits_for_a_zookeeper_that_is_away(
+    cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic()
+    produce(cluster.admin, name, 0, numbers(0, 10))
+    settings = {"zookeeper_session_timeout_ms": SESSION, "zookeeper_connection_timeout_ms": 500}
+    first = query(name, **settings)
+    first.wait_for_records(10)
+    first.stop()
+    produce(cluster.admin, name, 0, numbers(10, 20))
+    cluster.zookeeper.kill()
+    second = query(name, **settings)
+    assert not second.handle.awaitTermination(10), "it waits"
+    cluster.zookeeper.start()
+    second.wait_for_records(10, 60)
+    assert second.count == 10
+    wait_until_equal(lambda: stored(zk, group, name), {0: "20"})
+
+
 def test_two_servers_at_once_and_a_plain_consumer_beside_the_query(
     cluster: DevCluster, query: Queries, plain: Plains, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:

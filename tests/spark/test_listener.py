@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
-from support import members, numbers, produce, stored, wait_for, wait_until_equal
+from support import PATIENCE, members, numbers, produce, stored, wait_for, wait_until_equal
 
 import zkconsumer.spark
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
 from zkconsumer.spark import listener
@@ -59,6 +60,37 @@ def test_the_only_batch_of_two_sources_in_one_group_is_stored_of_both(
     one.finish()
     assert one.count == 200
     wait_until_equal(lambda: [stored(zk, group, name) for name in names], [{0: "100"}, {0: "100"}], 5)
+
+
+def test_a_query_whose_zookeeper_has_gone_keeps_no_other_one_waiting(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str, tmp_path: Path
+) -> None:
+    name = topic()
+    produce(zkconsumer_cluster.admin, name, 0, numbers(0, 100))
+    elsewhere = ZooKeeperServer(tmp_path)
+    elsewhere.start()
+    try:
+        first = query(
+            name,
+            checkpoint=tmp_path / "first",
+            on_batch=lambda batch: elsewhere.kill(),
+            trigger={"processingTime": "1 hour"},
+            zookeeper_connect=elsewhere.connect,
+            bootstrap_servers=zkconsumer_cluster.bootstrap_servers,
+        )
+        first.wait_for(lambda: first.state, what="its batch is done")
+        first.stop()
+        second = query(name, trigger={"once": True})
+        second.finish()
+        wait_until_equal(lambda: stored(zk, group, name), {0: "100"}, 10)
+        elsewhere.start()
+        client = KazooClient(elsewhere.connect)
+        client.start(timeout=PATIENCE)
+        wait_until_equal(lambda: stored(client, group, name), {0: "100"})
+        client.stop()
+        client.close()
+    finally:
+        elsewhere.kill()
 
 
 def test_a_batch_is_stored_long_before_the_next_trigger(

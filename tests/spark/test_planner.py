@@ -17,6 +17,7 @@ from support import PATIENCE, in_thread, numbers, owners, produce, stored, wait_
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.errors import ConsumerRebalanceFailedError
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.options import SourceOptions
@@ -322,6 +323,30 @@ def test_a_partition_that_another_member_wants_waits_for_its_batch_and_goes_on_f
     assert stored(zk, group, name) == {0: "10", 1: "10"}
     assert next(stream).offset == 10
     assert one.reread_records == 0
+
+
+def test_a_planner_waits_at_its_start_for_longer_than_the_tries_of_a_jvm_member(
+    planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic()
+    path = f"/consumers/{group}/owners/{name}/0"
+    zk.create(path, b"someone-else-0", makepath=True)
+    tries = {"rebalance_max_retries": 1, "rebalance_backoff_ms": 100, "zookeeper_session_timeout_ms": 1000}
+    starting = in_thread(lambda: planner(name, **tries))
+    with pytest.raises(AssertionError, match="has not returned"):
+        starting.result(2.5)
+    zk.delete(path)
+    assert starting.result(5)._owned.keys() == {(name, 0)}
+
+
+def test_a_planner_whose_partition_stays_with_another_member_gives_up_in_the_end(
+    planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name = topic()
+    path = f"/consumers/{group}/owners/{name}/0"
+    zk.create(path, b"someone-else-0", makepath=True)
+    with pytest.raises(ConsumerRebalanceFailedError, match=path):
+        planner(name, handover=1, rebalance_max_retries=1, rebalance_backoff_ms=100, zookeeper_session_timeout_ms=1000)
 
 
 def test_a_batch_longer_than_the_handover_timeout_is_given_up_without_storing_it(

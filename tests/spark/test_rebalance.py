@@ -223,7 +223,7 @@ def test_a_group_of_one_then_three_then_two_queries_loses_nothing_and_doubles_no
     writer = load(name, 6, per_second=500)
 
     def start(number: int) -> Query:
-        return query(name, checkpoint=folder / str(number), handover_timeout_ms=60_000, rebalance_max_retries=1000)
+        return query(name, checkpoint=folder / str(number), handover_timeout_ms=60_000)
 
     one = start(1)
     one.wait_for_records(100)

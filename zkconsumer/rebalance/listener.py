@@ -99,6 +99,7 @@ class ZKRebalancerListener:
         commit_interval: seconds between periodic commits of ``handler.consumed()``; None for none.
         user_listener: told of each rebalance.
         on_rebalance: told the seconds that each try took.
+        patience: seconds that the first rebalance may take where that is more than a JVM member would try for.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class ZKRebalancerListener:
         commit_interval: float | None,
         user_listener: ConsumerRebalanceListener | None = None,
         on_rebalance: Callable[[float], object] = float,
+        patience: float = 0.0,
     ) -> None:
         self.assignment: Assignment = {}
         self.everyone: Assignment = {}  #: who shall own what in the group, as the last rebalance found
@@ -130,6 +132,7 @@ class ZKRebalancerListener:
         self._events = events
         self._commit_interval = commit_interval
         self._on_rebalance = on_rebalance
+        self._patience = patience
         self._paths = GroupPaths(config.group_id)
         self._ownership = Ownership(session, self._paths, consumer_id)
         self._context = AssignmentContext(config, consumer_id, registration, session, cluster)
@@ -160,7 +163,7 @@ class ZKRebalancerListener:
         self._renew_at = 0.0
         self._attempt = 0
         self._first: Future[None] = Future()
-        self._first_deadline = 0.0
+        self._started = 0.0
         self._thread = threading.Thread(
             target=self._run, name=f"zkconsumer-{config.group_id}-rebalance-{consumer_id}", daemon=True
         )
@@ -172,10 +175,10 @@ class ZKRebalancerListener:
 
         Raises:
             ConsumerRebalanceFailedError: ``rebalance.max.retries`` tries failed, and a session timeout has passed
-                in which znodes of crashed members vanish, and all the time that a JVM member would try for.
+                in which znodes of crashed members vanish, and all the time that a JVM member would try for, and
+                this member's patience, where trying again may help.
         """
-        retrying = self._config.rebalance_max_retries * self._config.rebalance_backoff
-        self._first_deadline = time.monotonic() + max(self._config.zookeeper_session_timeout_ms / 1000, retrying)
+        self._started = time.monotonic()
         if self._stopping:
             raise ClosedError("the consumer was shut down")
         self._attended = True
@@ -383,15 +386,16 @@ class ZKRebalancerListener:
         if contradiction is not None:
             self._log.error("assignments_contradict", path=path, reason=contradiction)
             return AssignmentError(f"{path} is held by another member: {contradiction}")
-        return ZkConsumerError(f"{path} is held by another member that has not released it (yet)")
+        return RetriableError(f"{path} is held by another member that has not released it (yet)")
 
     def _failed(self, error: ZkConsumerError) -> None:
         now = time.monotonic()
-        used_up = self._attempt >= self._config.rebalance_max_retries
-        (self._log.error if used_up else self._log.info)("rebalance_failed", attempt=self._attempt, error=str(error))
+        retries = self._config.rebalance_max_retries
+        is_round = self._attempt % retries == 0  # it may go on for minutes
+        (self._log.error if is_round else self._log.info)("rebalance_failed", attempt=self._attempt, error=str(error))
         if self.unbalanced_since is None:  # after the log: who sees this finds the reason there
             self.unbalanced_since = now
-        if used_up and not self._first.done() and now >= self._first_deadline:
+        if self._attempt >= retries and not self._first.done() and now - self._started >= self._patience_with(error):
             failure = ConsumerRebalanceFailedError(
                 f"{self._consumer_id} can't rebalance after {self._attempt} retries: {error}"
             )
@@ -399,6 +403,11 @@ class ZKRebalancerListener:
             self._first.set_exception(failure)
         # Members of a group that got into each other's way must not try again in step.
         self._rebalance_at = now + self._config.rebalance_backoff * random.uniform(0.5, 1.0)
+
+    def _patience_with(self, error: ZkConsumerError) -> float:
+        session, retries = self._config.zookeeper_session_timeout_ms / 1000, self._config.rebalance_max_retries
+        least = max(session, retries * self._config.rebalance_backoff)
+        return max(least, self._patience) if isinstance(error, RetriableError) else least
 
     def _rebalance(self) -> str | None:
         """Make what is owned what the group's members and the topics' partitions ask for.

@@ -36,6 +36,7 @@ class GroupMember:
         auto_commit: store ``handler.consumed()`` every ``auto.commit.interval.ms``.
         user_listener: told of each rebalance.
         metrics: where it is counted.
+        patience: seconds that the first rebalance may take where that is more than a JVM member would try for.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class GroupMember:
         auto_commit: bool,
         user_listener: ConsumerRebalanceListener | None = None,
         metrics: Metrics | None = None,
+        patience: float = 0.0,
     ) -> None:
         self.config = config
         self.metrics = metrics or Metrics()
@@ -70,6 +72,7 @@ class GroupMember:
             on_rebalance=self.metrics.timer(
                 "kafka.consumer", "ZookeeperConsumerConnector", "RebalanceRateAndTime", clientId=config.client_id
             ).update,
+            patience=patience,
         )
 
     def _patience(self, milliseconds: int) -> float:
@@ -92,15 +95,18 @@ class GroupMember:
         name, client = f"{where}CommitsPerSec", self.config.client_id
         return self.metrics.meter("kafka.consumer", "ZookeeperConsumerConnector", name, clientId=client).mark
 
-    def start(self) -> None:
+    def start(self, patience: float = 0.0) -> None:
         """Connect, register, and wait for the first rebalance; on an error nothing is left behind.
+
+        Args:
+            patience: for connecting, see ``ZooKeeperSession.start``.
 
         Raises:
             ZooKeeperUnavailableError: no ensemble answers.
             ConfigurationError: the chroot is missing.
             ConsumerRebalanceFailedError: see ``ZKRebalancerListener.start``.
         """
-        self.session.start()
+        self.session.start(patience)
         try:
             self._listener.start()
         except BaseException:

@@ -65,7 +65,9 @@ def register(spark: Any) -> QueryListener | None:
 def recommended_conf() -> dict[str, str]:
     """Return settings of a Spark session that are worth about 150 ms a batch together.
 
-    - Unix sockets to the Python workers: about 40 ms less for each task; they cost nothing.
+    - Unix sockets to the Python workers: about 40 ms less for each task; they cost nothing, but where Java's folder
+      for temporary files has a path of nearly 100 characters, name a shorter one as
+      ``spark.python.unix.domain.socket.dir``.
     - No checksum files beside the checkpoint's: half as many files; a damaged checkpoint is seen later.
     - Checkpoint files through the FileSystem interface: about 130 ms less; its rename checks and acts in two
       steps, which is fine for one driver on a local or POSIX file system, and not for object stores.

@@ -66,7 +66,8 @@ class QueryListener(StreamingQueryListener):
     """Follows the queries of a session that read with this source; ``zkconsumer.spark.register`` adds one.
 
     It is a ``MetricsSource``: ``zkconsumer.prometheus.ConsumerCollector(listener)`` shows lag, rates and commits.
-    Spark's threads only put events on a queue; one thread of its own does the work.
+    Spark's threads only put events on a queue; one thread of its own does the work. What a query that has ended left
+    gets a thread for itself, since its ZooKeeper may be away for as long as is waited for it.
     """
 
     def __init__(self, spark: Any) -> None:
@@ -77,6 +78,7 @@ class QueryListener(StreamingQueryListener):
         self._metrics.gauges(self._gauges)
         self._log = get_logger("zkconsumer.spark")
         self._thread = threading.Thread(target=self._run, name="zkconsumer-query-listener", daemon=True)
+        self._ended: list[threading.Thread] = []
 
     def start(self) -> None:
         """Begin to listen."""
@@ -89,6 +91,8 @@ class QueryListener(StreamingQueryListener):
             self._spark.streams.removeListener(self)
         self._events.put(_STOP)
         self._thread.join(_JOIN_TIMEOUT)
+        for thread in self._ended:
+            thread.join(_JOIN_TIMEOUT)
 
     @property
     def consumer_id(self) -> str | None:
@@ -144,7 +148,7 @@ class QueryListener(StreamingQueryListener):
             except Exception:  # of one query; the others go on
                 self._log.error("query_not_followed", exc_info=True)
         for query in self._queries.values():
-            self._store(query, _PATIENCE)
+            self._store_of_ended(query)
 
     def _take(self, run: str, told: _Query | Mapping[str, Any] | None) -> None:
         if isinstance(told, _Query):
@@ -156,7 +160,7 @@ class QueryListener(StreamingQueryListener):
             self._note(run, query, told)
         elif query is not None:
             del self._queries[run]
-            self._store(query, _PATIENCE)
+            self._store_of_ended(query)
 
     def _note(self, run: str, query: _Query, progress: Mapping[str, Any]) -> None:
         query.state = {"InputRowsPerSecond": float(progress.get("inputRowsPerSecond") or 0)}
@@ -199,6 +203,13 @@ class QueryListener(StreamingQueryListener):
             if query.due is not None and query.due <= now:
                 query.due = None
                 self._store(query, 0.0)
+
+    def _store_of_ended(self, query: _Query) -> None:
+        self._ended = [thread for thread in self._ended if thread.is_alive()]
+        if query.done:
+            name = f"zkconsumer-query-ended-{query.name}"
+            self._ended.append(threading.Thread(target=self._store, args=(query, _PATIENCE), name=name, daemon=True))
+            self._ended[-1].start()
 
     def _store(self, query: _Query, patience: float) -> None:
         """Store what is done; what fails is counted, and tried again after the next batch."""

@@ -75,14 +75,17 @@ class LoneReader:
         """All partitions that there are."""
         return self.assignment
 
-    def start(self) -> None:
+    def start(self, patience: float = 0.0) -> None:
         """Connect, and look for partitions.
+
+        Args:
+            patience: for connecting to ZooKeeper, see ``ZooKeeperSession.start``.
 
         Raises:
             ZkConsumerError: ZooKeeper or the brokers could not be asked.
         """
         if self._session is not None:
-            self._session.start()
+            self._session.start(patience)
         self._give_up_at = time.monotonic() + self._patience
         self._thread.start()
         try:

@@ -111,7 +111,8 @@ class SourceOptions:
         policy: ``corrupt.record.policy``: ``raise`` (default), ``skip``, or ``quarantine`` for a column ``corrupt``.
         handover_timeout: seconds, from ``handover.timeout.ms`` (5000): how long a partition that goes to another
             member waits for its batch. Keep it below what JVM members retry for (4 times 2 s by default).
-        unavailable_timeout: seconds, from ``unavailable.timeout.ms`` (120000): how long brokers may be away.
+        unavailable_timeout: seconds, from ``unavailable.timeout.ms`` (120000): how long brokers may be away, and the
+            first rebalance of a query, or the ZooKeeper of one that goes on, may take.
         has_zookeeper: False where neither membership nor offsets need it, and brokers are named.
         consumer: every other option, by the names of the old consumer.
     """

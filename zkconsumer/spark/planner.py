@@ -101,7 +101,9 @@ class Planner:
         self._member: GroupMember | LoneReader
         if options.is_member:
             registration = subscription.registration(options.streams)
-            self._member = GroupMember(config, registration, self, auto_commit=False)
+            self._member = GroupMember(
+                config, registration, self, auto_commit=False, patience=max(self._patience, options.handover_timeout)
+            )
         else:
             self._member = LoneReader(
                 config, subscription, self, offsets=options.has_zookeeper, patience=options.unavailable_timeout
@@ -146,8 +148,12 @@ class Planner:
         self.note(seen)
 
     def start(self) -> None:
-        """Join the group."""
-        self._member.start()
+        """Join the group.
+
+        A query that goes on has been in touch with this ZooKeeper before, and waits where it is away; a new one may
+        have been told a wrong address, and says so soon.
+        """
+        self._member.start(self._patience if self._reached else 0.0)
         self._log.info("query_joined", member=self._options.is_member, owned=len(self._member.assignment))
         others = {thread.rpartition("-")[0] for thread in self._member.everyone.values()} - {self._member.consumer_id}
         if self._siblings is not None and (siblings := sorted(filter(self._siblings.fullmatch, others))):
