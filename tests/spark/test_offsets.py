@@ -13,7 +13,7 @@ from support import members, numbers, owners, produce, stored, wait_until_equal
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.message import TopicPartition
 
-from .queries import Query, delete_records, planned
+from .queries import Batch, Query, delete_records, planned
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -72,6 +72,28 @@ def test_a_query_on_a_quiet_topic_has_stored_its_last_batch_and_is_gone_at_once_
     one.stop()
     wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
     assert stored(zk, group, name) == {0: "60", 1: "20"}
+
+
+@pytest.mark.parametrize("fault", ["sink", "source"])
+def test_a_query_that_fails_leaves_its_group_at_once(
+    fault: str, zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, other, admin = topic(), topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+
+    def refuse(_batch: Batch) -> None:
+        assert len(members(zk, group)) == 1
+        raise OSError("the sink is full")
+
+    settings = {"zookeeper_session_timeout_ms": LONG, "unavailable_timeout_ms": 1000}
+    one = query(f"{name},{other}", on_batch=refuse if fault == "sink" else None, **settings)
+    if fault == "source":
+        one.wait_for_records(10)
+        assert len(members(zk, group)) == 1
+        admin.delete_topic(other)
+    with pytest.raises(Exception, match="the sink is full" if fault == "sink" else "PARTITIONS_DELETED"):
+        one.finish()
+    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 5)
 
 
 def test_each_stream_of_the_query_is_a_thread_id_of_the_group(

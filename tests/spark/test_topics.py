@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -354,6 +357,62 @@ def test_a_pattern_that_loses_a_topic_and_gains_another_goes_on_where_that_may_b
     again = query("", **settings, failOnDataLoss=False, trigger=NOW)
     again.finish()
     assert [batch.spans for batch in again.batches] == [{(gained, 0): (0, 1, 1)}]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_topics_come_grow_and_go_at_random_under_a_query(
+    zkconsumer_cluster: Cluster, query: Queries, unique: Callable[[str], str]
+) -> None:
+    stem, admin, seed = unique("t"), zkconsumer_cluster.admin, random.randrange(1 << 20)
+    print(f"seed {seed}")
+    chance, count = random.Random(seed), itertools.count()
+    there: dict[str, list[list[bytes]]] = {}  # by topic, the values in each partition
+    lost: set[bytes] = set()
+
+    def write(name: str, number: int) -> None:
+        values = [b"%d" % next(count) for _ in range(chance.randint(1, 50))]
+        there[name][number] += values
+        produce(admin, name, number, values)
+
+    def create() -> None:
+        name = f"{stem}-{chance.randrange(6)}"
+        if name not in there and gone(zkconsumer_cluster, name):
+            there[name] = [[] for _ in range(chance.randint(1, 3))]
+            admin.create_topic(name, len(there[name]))
+
+    def widen(name: str) -> None:
+        there[name].append([])
+        admin.create_partitions(name, len(there[name]))
+
+    def delete(name: str) -> None:
+        lost.update(value for values in there.pop(name) for value in values)
+        admin.delete_topic(name)
+
+    create()
+    settings = {"subscribe": None, "subscribePattern": f"{stem}-.", "unavailable_timeout_ms": 60_000}
+    one = query("", **settings, failOnDataLoss=False)
+    for _ in range(60):
+        action = chance.choice([create, create, widen, delete, *[write] * 6])
+        if action is create or not there:
+            create()
+            continue
+        name = chance.choice(sorted(there))
+        if action is write:
+            write(name, chance.randrange(len(there[name])))
+        else:
+            action(name)
+    wanted = {value for topic in there.values() for values in topic for value in values}
+    seen: Counter[bytes] = Counter()
+
+    def all_seen() -> bool:
+        seen.clear()
+        seen.update(value for batch in one.batches for value in batch.column("value"))
+        return wanted <= seen.keys()
+
+    one.wait_for(all_seen, 120, what=f"all of {len(wanted)} numbers")
+    assert seen.keys() <= wanted | lost
+    assert set(seen.values()) == {1}
 
 
 @pytest.mark.slow

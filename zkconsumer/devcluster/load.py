@@ -20,7 +20,7 @@ from zkconsumer.fetcher.codecs import header_checksum
 from zkconsumer.fetcher.decode import native
 from zkconsumer.message import TopicPartition
 
-CODECS = {"none": 0, "gzip": 1, "lz4": 3, "zstd": 4}
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 def _varint(value: int) -> bytes:
@@ -77,6 +77,8 @@ def _with_header(records: bytes, count: int, timestamp_ms: int | None, codec: st
     number = CODECS[codec]
     if codec == "lz4":
         records = _lz4_frame(records)
+    elif codec == "snappy":
+        records = _snappy_stream(records)
     elif number:
         sink = pa.BufferOutputStream()
         with pa.CompressedOutputStream(sink, codec) as stream:
@@ -85,6 +87,16 @@ def _with_header(records: bytes, count: int, timestamp_ms: int | None, codec: st
     after_crc = struct.pack(">hiqqqhii", number, count - 1, now, now, -1, -1, -1, count) + records
     header = struct.pack(">qiibI", 0, 9 + len(after_crc), -1, 2, native.crc32c(after_crc))
     return header + after_crc
+
+
+def _snappy_stream(data: bytes) -> bytes:
+    """Return what Java's SnappyOutputStream writes: a header, and blocks of 32 KiB, each with its length."""
+    raw = pa.Codec("snappy")
+    parts = [b"\x82SNAPPY\x00", struct.pack(">ii", 1, 1)]
+    for start in range(0, len(data), 1 << 15):
+        packed = raw.compress(data[start : start + (1 << 15)], asbytes=True)
+        parts += [struct.pack(">i", len(packed)), packed]
+    return b"".join(parts)
 
 
 def _lz4_frame(data: bytes) -> bytes:
