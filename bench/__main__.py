@@ -1,7 +1,7 @@
 """``make bench``: every figure beside its peers, in one run, in turn; medians go to ``bench/results/``.
 
-``python -m bench [PART ...]`` runs some of the parts: decoder, plain, memory, spark, cases. Leave the machine alone
-meanwhile: any other load changes the figures.
+``python -m bench [PART ...]`` runs some of the parts: decoder, plain, memory, spark, cases, batches. Leave the machine
+alone meanwhile: any other load changes the figures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROUNDS = 5
 
 #: Runs of each Spark query before those that count.
 WARM_UP = 3
-PARTS = ("decoder", "plain", "memory", "spark", "cases")
+PARTS = ("decoder", "plain", "memory", "spark", "cases", "batches")
 
 #: Whole topics that Spark reads besides: name, and what differs from 100 bytes in 8 partitions into noop.
 CASES: dict[str, dict[str, Any]] = {
@@ -45,8 +45,8 @@ CASES: dict[str, dict[str, Any]] = {
 }
 CASE_RECORDS = 2_000_000
 
-#: Records in a batch whose time is measured, and how many such batches.
-BATCH_SIZES, BATCHES = (8, 1000), 30
+#: Records in a batch of a query that runs, whose time is measured, and how many such batches.
+BATCH_SIZES = {8: 30, 1000: 30, 100_000: 20}
 
 #: Records per second, and seconds, for the latency from the producer to the sink.
 LATENCY_RATE, LATENCY_SECONDS = 10_000, 40
@@ -99,12 +99,7 @@ def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
     for codec, topic in topics.items():
         for conf in ("recommended", "defaults"):
             sessions = {who: Session(who, conf, cluster) for who in SPARK}
-            runs: dict[str, list[dict[str, float]]] = {who: [] for who in SPARK}
-            for number in range(WARM_UP + rounds):
-                for who in SPARK if number % 2 else reversed(SPARK):
-                    run = sessions[who].run({"kind": "whole", "topic": topic, "records": RECORDS})
-                    if number >= WARM_UP:
-                        runs[who].append(run)
+            runs = in_turn(sessions, {"kind": "whole", "topic": topic, "records": RECORDS}, rounds, WARM_UP)
             for who, measured in runs.items():
                 sessions[who].close()
                 row: dict[str, Any] = {"who": who, "codec": codec, "conf": conf}
@@ -117,19 +112,9 @@ def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
 
 
 def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
-    """Run what else a Spark stream may be: other records, other sinks, small batches, and how late records are."""
+    """Let Spark streams read whole topics of other kinds, or into another sink."""
     sessions = {who: Session(who, "recommended", cluster) for who in SPARK}
-
-    def both(case: dict[str, Any], runs: int, warm_up: int = 0) -> dict[str, list[dict[str, float]]]:
-        found: dict[str, list[dict[str, float]]] = {who: [] for who in SPARK}
-        for number in range(warm_up + runs):
-            for who in SPARK if number % 2 else reversed(SPARK):
-                run = sessions[who].run(case)
-                if number >= warm_up:
-                    found[who].append(run)
-        return found
-
-    results: dict[str, Any] = {"whole": {}, "batches": {}, "latency": {}}
+    results: dict[str, Any] = {}
     made: dict[tuple[Any, ...], str] = {}
     for number, (name, differs) in enumerate(CASES.items()):
         records, codec = differs.get("records", CASE_RECORDS), differs.get("codec", "none")
@@ -139,25 +124,47 @@ def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
             made[key] = fill(cluster, codec, records, **shape)
         case = {"kind": "whole", "topic": made[key], "records": records}
         case |= {key: differs[key] for key in ("columns", "windowed") if key in differs}
-        runs = both(case, rounds, WARM_UP if not number else 1)
+        runs = in_turn(sessions, case, rounds, WARM_UP if not number else 1)
         rates = {who: statistics.median(r["records"] / r["triggerExecution"] for r in runs[who]) for who in SPARK}
-        results["whole"][name] = {"records": records, "records/s": rates, "runs": runs}
+        results[name] = {"records": records, "records/s": rates, "runs": runs}
         print(f"  {name}: {rates}", file=sys.stderr, flush=True)
-    topic = made["none", CASE_RECORDS]
-    for size in BATCH_SIZES:
-        runs = both({"kind": "batches", "topic": topic, "size": size, "count": BATCHES}, 3)
+    for session in sessions.values():
+        session.close()
+    return results
+
+
+def batches(cluster: DevCluster) -> dict[str, Any]:
+    """Measure batches of queries that run, and how late records are."""
+    sessions = {who: Session(who, "recommended", cluster) for who in SPARK}
+    results: dict[str, Any] = {"batches": {}, "latency": {}}
+    topic = fill(cluster, "none", CASE_RECORDS)
+    for size, count in BATCH_SIZES.items():
+        runs = in_turn(sessions, {"kind": "batches", "topic": topic, "size": size, "count": count}, 3)
         results["batches"][str(size)] = {who: statistics.median(r["milliseconds"] for r in runs[who]) for who in SPARK}
     written = cluster.create_topic("bench-latency", PARTITIONS)
     partitions = [TopicPartition(written, number) for number in range(PARTITIONS)]
     load = SteadyLoad(cluster.new_admin(), partitions, per_second=LATENCY_RATE, batch=50, width=VALUE_SIZE)
     try:
-        runs = both({"kind": "latency", "topic": written, "seconds": LATENCY_SECONDS}, 2)
+        runs = in_turn(sessions, {"kind": "latency", "topic": written, "seconds": LATENCY_SECONDS}, 2)
     finally:
         load.stop()
     for who in SPARK:
         results["latency"][who] = {key: statistics.median(r[key] for r in runs[who]) for key in ("p50", "p99")}
         sessions[who].close()
     return results
+
+
+def in_turn(
+    sessions: dict[str, Session], case: dict[str, Any], runs: int, warm_up: int = 0
+) -> dict[str, list[dict[str, float]]]:
+    """Run a case in each session, as often as is said, and return the figures by session."""
+    found: dict[str, list[dict[str, float]]] = {who: [] for who in sessions}
+    for number in range(warm_up + runs):
+        for who in sessions if number % 2 else reversed(sessions):
+            run = sessions[who].run(case)
+            if number >= warm_up:
+                found[who].append(run)
+    return found
 
 
 class Session:
@@ -257,7 +264,7 @@ def main() -> None:
     parts = options.parts or list(PARTS)
     if "decoder" in parts:
         keep(results, "decoder", decoder.run())
-    if set(parts) & {"plain", "memory", "spark", "cases"}:
+    if set(parts) - {"decoder"}:
         with DevCluster(brokers=2) as cluster:
             needed = CODECS if set(parts) & {"plain", "memory", "spark"} else ()
             topics = {codec: fill(cluster, codec) for codec in needed}
@@ -267,6 +274,8 @@ def main() -> None:
                 keep(results, "spark", spark(cluster, topics, options.rounds))
             if "cases" in parts:
                 keep(results, "cases", cases(cluster, options.rounds))
+            if "batches" in parts:
+                keep(results, "batches", batches(cluster))
             if "memory" in parts:  # the last one: it adds records
                 keep(results, "memory", memory(cluster, topics["none"], options.seconds, options.rounds))
     print(report.table(results))
