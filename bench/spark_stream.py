@@ -5,8 +5,9 @@ its input, a case as JSON, runs the query once and prints its figures as JSON. S
 own as in real use, can take turns: in one JVM, what the compiler learns from one source slows the other.
 
 A case has ``kind`` and ``topic``. ``whole``: all ``records`` in one batch, into ``noop`` or, with ``windowed``, a count
-by minute; ``columns`` narrows them. ``batches``: ``count`` batches of ``size`` records. ``latency``: ``seconds`` of a
-topic that is written to, from a record's timestamp until its batch was seen.
+by minute; ``columns`` narrows them, and ``peer`` are options of Spark's own source. ``batches``: ``count`` batches of
+``size`` records. ``latency``: ``seconds`` of a topic that is written to, from a record's timestamp until its batch was
+seen.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ def sparks_own(spark: Any, where: Place, case: Case) -> Any:
         .option("subscribe", case["topic"])
         .option("startingOffsets", "latest" if case["kind"] == "latency" else "earliest")
         .option("kafka.max.partition.fetch.bytes", str(FETCH_BYTES))
+        .options(**case.get("peer", {}))
     )
     frame = _limited(reader, case).load()
     return frame.select(*case["columns"].split(",")) if "columns" in case else frame
