@@ -310,7 +310,7 @@ def test_a_partition_that_another_member_wants_waits_for_its_batch_and_goes_on_f
     first = one.plan(INITIAL)
     other = consumer(consumer_id="b", rebalance_max_retries=1000)
     streams = in_thread(lambda: other.create_message_streams({name: 1})[name])
-    wait_for(lambda: one._leaving == {(name, 1)}, what="the member is asked for it")
+    wait_for(lambda: one._holdings.leaving == {(name, 1)}, what="the member is asked for it")
     for number in range(2):
         produce(admin, name, number, numbers(10, 20))
     # What is on its way to another member is not planned any more; the rest goes on.
@@ -336,7 +336,7 @@ def test_a_planner_waits_at_its_start_for_longer_than_the_tries_of_a_jvm_member(
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(2.5)
     zk.delete(path)
-    assert starting.result(5)._owned.keys() == {(name, 0)}
+    assert starting.result(5)._holdings.owned == {(name, 0)}
 
 
 def test_a_planner_whose_partition_stays_with_another_member_gives_up_in_the_end(
@@ -453,7 +453,7 @@ def test_a_bounded_plan_goes_on_to_its_end_although_its_session_expires(
     first = one.plan(INITIAL, 10)
     one.acknowledge(first)
     expire(one, zkconsumer_cluster)
-    wait_for(lambda: not one._positions, what="the partition is given up")
+    wait_for(lambda: not one._holdings.positions(()), what="the partition is given up")
     second = one.plan(first, 10)
     assert from_offset(second) == {(name, 0): (10, 20)}
 

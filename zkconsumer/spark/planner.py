@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import re
 import socket
-import threading
 import time
 from collections.abc import Mapping, Set
 from typing import Any
@@ -38,6 +37,7 @@ from zkconsumer.retry import patiently
 from zkconsumer.spark.admission import Admission
 from zkconsumer.spark.alignment import Alignment, EventTimes
 from zkconsumer.spark.decoders import RecordDecoder, opened
+from zkconsumer.spark.holdings import Holdings
 from zkconsumer.spark.lone import LoneReader
 from zkconsumer.spark.loss import (
     end_went_back,
@@ -49,8 +49,8 @@ from zkconsumer.spark.loss import (
 )
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.peek import peek
-from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, known_by, reached_by, to_offset, total
-from zkconsumer.spark.starts import NEW, Begin, resolve
+from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, known_by, to_offset, total
+from zkconsumer.spark.starts import NEW, resolve
 from zkconsumer.spark.subscription import Subscription
 from zkconsumer.spark.topics import TopicIds
 
@@ -61,15 +61,12 @@ _IDLE_LOOK = 0.05
 #: Seconds between two looks at how large records are, and the partitions that are looked at.
 _WEIGH_EVERY, _WEIGHED = 10.0, 4
 
-#: The source of a beginning that is looked for because records are gone.
-_LOST = "records lost"
-
 
 class Planner:
     """Plans batches, and is the member's ``PartitionHandler``.
 
-    Spark's thread calls the first group of methods, the member's thread those of the handler.
-    The lock guards the fields between the two; it is not held while ZooKeeper or brokers are asked.
+    Spark's thread calls the first group of methods, the member's thread those of the handler; what both have to know
+    of the partitions is in ``Holdings``.
 
     Args:
         seen: an offset from Spark's log, to begin with. What the checkpoint says must be known before partitions are
@@ -110,17 +107,7 @@ class Planner:
             )
         self._log = get_logger("zkconsumer.spark", group=config.group_id, consumer=self._member.consumer_id)
         self._logs = LogOffsets.of(self._member.cluster.brokers, config)
-        self._lock = threading.Lock()
-        self._owned: dict[TopicPartition, int] = {}  # the group's offset, as far as it is known here
-        self._begins: dict[TopicPartition, Begin] = {}  # claimed, and where to begin is not looked up and checked yet
-        self._positions: dict[TopicPartition, int] = {}  # where the next batch begins
-        self._leaving: set[TopicPartition] = set()
-        self._reached: dict[TopicPartition, int] = {}  # where this query's batches ended so far
-        self._met: set[TopicPartition] = set()  # claimed once since the start
-        self._fresh = True  # no checkpoint, and nothing was claimed yet
-        self._known: set[TopicPartition] = set()  # partitions that existed when it was looked last
-        self._in_flight: Ranges = {}  # planned, and not known to be done
-        self._done: dict[TopicPartition, int] = {}  # done, and not in ZooKeeper yet
+        self._holdings = Holdings(options.starts, commits=options.commits)
         self._closing = False
         self._given_up_at = -1  # the number of the last rebalance before partitions were given up
         self._failure: BaseException | None = None
@@ -153,7 +140,7 @@ class Planner:
         A query that goes on has been in touch with this ZooKeeper before, and waits where it is away; a new one may
         have been told a wrong address, and says so soon.
         """
-        self._member.start(self._patience if self._reached else 0.0)
+        self._member.start(self._patience if self._holdings.has_gone_on else 0.0)
         self._log.info("query_joined", member=self._options.is_member, owned=len(self._member.assignment))
         others = {thread.rpartition("-")[0] for thread in self._member.everyone.values()} - {self._member.consumer_id}
         if self._siblings is not None and (siblings := sorted(filter(self._siblings.fullmatch, others))):
@@ -179,12 +166,7 @@ class Planner:
 
     def note(self, offset: Mapping[str, Any]) -> None:
         """Take note of an offset from Spark's log: its ranges are this query's, done or not."""
-        with self._lock:
-            known = known_by(offset)
-            self._known |= known
-            self._fresh = self._fresh and not known
-            for partition, until in reached_by(offset).items():
-                self._reached[partition] = max(until, self._reached.get(partition, -1))
+        self._holdings.note(offset)
 
     def begin(self, offset: Mapping[str, Any]) -> Ranges:
         """Take note of a batch that is about to run: a new one, or one that is run again after a restart.
@@ -205,10 +187,7 @@ class Planner:
         now = self._topics.known
         others = self._topics.gone | {topic for topic, known in ids.items() if now.get(topic, known) != known}
         ranges = {partition: span for partition, span in ranges.items() if partition.topic not in others}
-        with self._lock:
-            for partition, (start, until) in ranges.items():
-                if start < until and self._owned.get(partition, until) < until:
-                    self._in_flight[partition] = (start, until)
+        self._holdings.run(ranges)
         return ranges
 
     def acknowledge(self, offset: Mapping[str, Any]) -> None:
@@ -222,53 +201,26 @@ class Planner:
             time.sleep(_IDLE_LOOK)
             self._acknowledge(offset)
 
-    def _was_set_back(self, partition: TopicPartition, start: int, until: int) -> bool:
-        """Whether a partition went on before the end of a batch that is done, so that this must not be stored again."""
-        begin = self._begins.get(partition)
-        if begin is None:
-            flying = self._in_flight.get(partition)
-            if flying is not None:  # this very batch, one before it, or one behind it
-                return not ((start, until) == flying or until <= flying[0] or flying[1] <= start)
-            return self._positions.get(partition, until) < until
-        return begin.source == _LOST or (begin.source == "group" and self._options.starts.restart == "group")
-
     def _is_unsettled(self) -> bool:
-        with self._lock:
-            return self._failure is None and (bool(self._done) or self._member.unbalanced_since is not None)
+        is_settled = self._holdings.is_settled and self._member.unbalanced_since is None
+        return self._failure is None and not is_settled
 
     def _acknowledge(self, offset: Mapping[str, Any]) -> None:
-        with self._lock:
-            for partition, (start, until) in from_offset(offset).items():
-                if self._was_set_back(partition, start, until):
-                    continue
-                flying = self._in_flight.get(partition)
-                if flying is not None and flying[1] <= until:
-                    del self._in_flight[partition]
-                self._reached[partition] = max(until, self._reached.get(partition, -1))
-                if self._options.commits and partition in self._owned and until > self._owned[partition]:
-                    self._done[partition] = max(until, self._done.get(partition, -1))
-            done = dict(self._done)
-        if not done:
+        partitions = self._holdings.acknowledge(offset)
+        if not partitions:
             return
         try:
-            stored = self._member.commit(self._done_and_owned, timeout=self._config.connection_timeout)
+            stored = self._member.commit(self._holdings.to_store, timeout=self._config.connection_timeout)
         except ZkConsumerError as error:
             self._commits_failed += 1
             if not self._commit_postponed:  # once for each time of trouble: Spark asks about ninety times a second
                 self._commit_postponed = True
-                self._log.warning("commit_postponed", error=str(error), partitions=len(done))
+                self._log.warning("commit_postponed", error=str(error), partitions=partitions)
             return
         self._commit_postponed = False
         self._commits += 1
         self._stored_at = time.monotonic()
-        with self._lock:
-            for partition, offset_stored in stored.items():
-                if partition in self._owned:
-                    self._owned[partition] = max(offset_stored, self._owned[partition])
-                if self._done.get(partition, -1) <= offset_stored:
-                    self._done.pop(partition, None)
-            leaving = bool(self._leaving)
-        if leaving:
+        if self._holdings.stored(stored):
             self._member.wake()
 
     def plan(self, start: dict[str, Any], most: int | None = None, *, is_last: bool = False) -> dict[str, Any]:
@@ -303,11 +255,10 @@ class Planner:
             time.sleep(_IDLE_LOOK)
             return None
         self._begin()
-        with self._lock:
-            positions = {p: o for p, o in self._positions.items() if not self._is_out(p)}
+        positions = self._holdings.positions(self._topics.gone)
         if not positions:
             # Given up, or about to be, and not balanced anew since.
-            is_moving = bool(self._leaving) or self._given_up_at == self._member.rebalances
+            is_moving = bool(self._holdings.leaving) or self._given_up_at == self._member.rebalances
             unbalanced = self._target is None and self._member.unbalanced_since is not None
             if ends_itself and (is_moving or unbalanced):
                 raise ZooKeeperUnavailableError("the member is not balanced (yet)")
@@ -338,17 +289,9 @@ class Planner:
                 return None
             return start
         ranges = {p: (position, position + shares.get(p, 0)) for p, position in positions.items()}
-        with self._lock:
-            # What has been taken away meanwhile is not ours to plan.
-            ranges = {p: span for p, span in ranges.items() if p in self._positions and not self._is_out(p)}
-            if not total(ranges):
-                return start
-            for partition, (position, until) in ranges.items():
-                self._reached[partition] = self._positions[partition] = until
-                if position < until:
-                    self._in_flight[partition] = (position, until)
-            known = set(self._known)
-            before = {partition: reached for partition, reached in self._reached.items() if partition not in ranges}
+        ranges, known, before = self._holdings.plan(ranges, self._topics.gone)
+        if not ranges:
+            return start
         return to_offset(
             ranges,
             self._member.rebalances,
@@ -358,10 +301,6 @@ class Planner:
             self._topics.gone,
             before,
         )
-
-    def _is_out(self, partition: TopicPartition) -> bool:
-        """Whether a partition that is owned is not planned: it goes to another member, or its topic is gone."""
-        return partition in self._leaving or partition.topic in self._topics.gone
 
     def find_leaders(self, ranges: Ranges) -> dict[TopicPartition, tuple[int, Any]]:
         """Return the leaders of the partitions, as far as they are known; tasks look for the others."""
@@ -384,7 +323,7 @@ class Planner:
         """Return the ends of the logs as they were last seen, for Spark's progress reports."""
         ends = {partition: (end, end) for partition, end in self._ends.items()}
         offset = to_offset(ends, self._member.rebalances)
-        behind = [max(0, end - self._reached.get(partition, end)) for partition, end in self._ends.items()] or [0]
+        behind = self._holdings.behind(self._ends) or [0]
         return {
             "latest": {t: {p: span[1] for p, span in ps.items()} for t, ps in offset["ranges"].items()},
             "lag": sum(behind),
@@ -392,7 +331,7 @@ class Planner:
             "minOffsetsBehindLatest": min(behind),
             "avgOffsetsBehindLatest": sum(behind) / len(behind),
             "consumer": self._member.consumer_id,
-            "owned": len(self._owned),
+            "owned": len(self._holdings.owned),
             "bytesPerRecord": round(self._size, 1),
             "rebalances": self._member.rebalances,
             "rereadRecords": self.reread_records,
@@ -402,19 +341,13 @@ class Planner:
             **({} if self._alignment is None else self._alignment.state()),
         }
 
-    def _done_and_owned(self) -> dict[TopicPartition, int]:  # in the member's thread
-        with self._lock:
-            return {partition: until for partition, until in self._done.items() if partition in self._owned}
-
     def _look_at_topics(self) -> None:
         """Find out which topics are gone, or others now, and begin in those from their beginning.
 
         Raises:
             DataLossError: that is not to happen.
         """
-        with self._lock:
-            met = {partition.topic for partition in self._reached.keys() | self._begins.keys()}
-        topics = [topic for topic in met if self._subscription.wants(topic, self._no_internal)]
+        topics = [t for t in self._holdings.topics() if self._subscription.wants(t, self._no_internal)]
         gone, anew, back = self._topics.look(topics)
         losses = [topics_are_gone(gone)] if gone else []
         losses += [topic_is_another(topic, *ids) for topic, ids in sorted(anew.items()) if topic not in back]
@@ -422,19 +355,7 @@ class Planner:
             lose(loss, self._options.fails_on_data_loss, self._log)
         if anew:
             self._target = None  # it is that of the first one's log
-        with self._lock:
-            self._known -= {partition for partition in self._known if partition.topic in anew}
-            for partition in [p for p in self._reached if p.topic in anew]:
-                del self._reached[partition]
-                self._met.discard(partition)
-            for partition in [p for p in self._owned if p.topic in anew]:
-                self._begin_anew(partition)
-
-    def _begin_anew(self, partition: TopicPartition) -> None:
-        """Begin where the log begins, whatever was read before; the lock is held."""
-        self._positions.pop(partition, None)
-        self._done.pop(partition, None)
-        self._begins[partition] = Begin(_LOST, timestamp=protocol.EARLIEST)
+            self._holdings.begin_anew(anew)
 
     def _begin(self) -> None:
         """Find out where partitions begin that were gained, and check that the log has that.
@@ -446,8 +367,7 @@ class Planner:
             DataLossError: a log begins behind the offset to read next. It is told before such a range is in Spark's
                 log, which would repeat it for ever.
         """
-        with self._lock:
-            begins = {p: begin for p, begin in self._begins.items() if not self._is_out(p)}
+        begins = self._holdings.begins(self._topics.gone)
         if not begins:
             return
         found = resolve(begins, self._logs, RESET[self._config.auto_offset_reset])
@@ -460,17 +380,11 @@ class Planner:
             new |= {p for p, offset in begun.items() if offset != found[p]}
             if new:
                 self._member.commit(
-                    lambda: {p: begun[p] for p in new if self._begins.get(p) is begins[p]},  # not gained anew since
+                    lambda: {p: begun[p] for p in new & self._holdings.still(begins)},
                     may_go_back=True,
                     timeout=self._config.connection_timeout,
                 )
-        with self._lock:
-            for partition, offset in begun.items():
-                if self._begins.get(partition) is begins[partition]:
-                    del self._begins[partition]
-                    self._positions[partition] = offset
-                    if begins[partition].source != "checkpoint":
-                        self._owned[partition] = offset
+        self._holdings.begun(begins, begun)
         self._log.info(
             "start_offsets", begin={str(p): f"{offset} ({begins[p].source})" for p, offset in sorted(begun.items())}
         )
@@ -528,11 +442,7 @@ class Planner:
         if now - self._behind_since > self._patience:
             if self._options.fails_on_data_loss:
                 raise loss
-            with self._lock:  # it is looked up again, and so checked
-                for gone in behind:
-                    if gone in self._positions and gone not in self._leaving:
-                        self._begin_anew(gone)
-                        self._reached.pop(gone, None)
+            self._holdings.begin_again(behind)  # it is looked up, and so checked
             self._behind_since = None
         if self._behind_since == now:
             self._log.warning("position_behind_the_end", error=str(loss))
@@ -553,41 +463,17 @@ class Planner:
 
     def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
         """Plan from where ``Starts`` says, with the group's offset and the checkpoint in mind."""
-        with self._lock:
-            for partition, claim in claims.items():
-                reached = self._reached.get(partition)
-                if partition in self._met and reached is not None:  # another member may have had it since
-                    self._begins[partition] = Begin("checkpoint", max(reached, claim.offset))
-                else:
-                    self._begins[partition] = self._options.starts.begin(
-                        partition,
-                        claim.offset,
-                        reached=reached,
-                        fresh=self._fresh,
-                        new=partition not in self._known,
-                    )
-                self._owned[partition] = claim.offset
-            self._met |= claims.keys()
-            # With roundrobin the group's assignment has topics of others, too.
-            self._known |= {p for p in self._member.everyone if self._subscription.wants(p.topic, self._no_internal)}
-            self._known |= claims.keys()
-            self._fresh = False
+        # With roundrobin the group's assignment has topics of others, too.
+        known = {p for p in self._member.everyone if self._subscription.wants(p.topic, self._no_internal)}
+        self._holdings.acquire(claims, known)
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
         """Wait until what was planned of the partitions is done and stored; ``final`` gives that up."""
-        with self._lock:
-            self._leaving |= partitions
-            busy = {p for p in partitions if p in self._in_flight or p in self._done}
-            if busy and not final and not self._closing:
-                return None
-            done = {partition: self._done.pop(partition) for partition in partitions & self._done.keys()}
-            given_up = {partition: self._in_flight.pop(partition) for partition in partitions & self._in_flight.keys()}
-            self._leaving -= partitions
-            self._given_up_at = self._member.rebalances
-            for partition in partitions:
-                self._owned.pop(partition, None)
-                self._begins.pop(partition, None)
-                self._positions.pop(partition, None)
+        self._given_up_at = self._member.rebalances
+        released = self._holdings.release(partitions, final=final or self._closing)
+        if released is None:
+            return None
+        done, given_up = released
         if given_up and not self._closing:  # at the end of a query its checkpoint has the batch
             self.reread_records += total(given_up)
             self._log.warning(
@@ -600,14 +486,8 @@ class Planner:
 
     def lose(self) -> None:
         """Plan nothing more until the partitions are claimed again."""
-        with self._lock:
-            self._given_up_at = self._member.rebalances
-            self._owned.clear()
-            self._begins.clear()
-            self._positions.clear()
-            self._leaving.clear()
-            # What is in flight stays so: should the partition come back meanwhile, its release waits for the batch.
-            self._done.clear()
+        self._given_up_at = self._member.rebalances
+        self._holdings.lose()
 
     def consumed(self) -> Mapping[TopicPartition, int]:
         """Nothing: offsets are stored when a batch is done, not by the clock."""
