@@ -325,14 +325,24 @@ def test_a_partition_that_another_member_wants_waits_for_its_batch_and_goes_on_f
     assert one.reread_records == 0
 
 
-def test_a_planner_waits_at_its_start_for_longer_than_the_tries_of_a_jvm_member(
-    planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
-) -> None:
+@pytest.fixture
+def held(topic: Topics, group: str, zk: KazooClient) -> tuple[str, str]:
+    """A topic whose partition is another member's, and the znode that says so."""
     name = topic()
     path = f"/consumers/{group}/owners/{name}/0"
     zk.create(path, b"someone-else-0", makepath=True)
-    tries = {"rebalance_max_retries": 1, "rebalance_backoff_ms": 100, "zookeeper_session_timeout_ms": 1000}
-    starting = in_thread(lambda: planner(name, **tries))
+    return name, path
+
+
+#: Settings by which a JVM member would soon give up.
+IMPATIENT = {"rebalance_max_retries": 1, "rebalance_backoff_ms": 100, "zookeeper_session_timeout_ms": 1000}
+
+
+def test_a_planner_waits_at_its_start_for_longer_than_the_tries_of_a_jvm_member(
+    planner: Callable[..., Planner], held: tuple[str, str], zk: KazooClient
+) -> None:
+    name, path = held
+    starting = in_thread(lambda: planner(name, **IMPATIENT))
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(2.5)
     zk.delete(path)
@@ -340,13 +350,11 @@ def test_a_planner_waits_at_its_start_for_longer_than_the_tries_of_a_jvm_member(
 
 
 def test_a_planner_whose_partition_stays_with_another_member_gives_up_in_the_end(
-    planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
+    planner: Callable[..., Planner], held: tuple[str, str]
 ) -> None:
-    name = topic()
-    path = f"/consumers/{group}/owners/{name}/0"
-    zk.create(path, b"someone-else-0", makepath=True)
+    name, path = held
     with pytest.raises(ConsumerRebalanceFailedError, match=path):
-        planner(name, handover=1, rebalance_max_retries=1, rebalance_backoff_ms=100, zookeeper_session_timeout_ms=1000)
+        planner(name, handover=1, **IMPATIENT)
 
 
 def test_a_batch_longer_than_the_handover_timeout_is_given_up_without_storing_it(
