@@ -144,7 +144,7 @@ def batches(cluster: DevCluster) -> dict[str, Any]:
     results: dict[str, Any] = {"batches": {}, "latency": {}}
     topic = fill(cluster, "none", CASE_RECORDS)
     for size, count in BATCH_SIZES.items():
-        runs = in_turn(sessions, {"kind": "batches", "topic": topic, "size": size, "count": count}, 3)
+        runs = in_turn(sessions, {"kind": "batches", "topic": topic, "size": size, "count": count}, 3, 1)
         results["batches"][str(size)] = {who: statistics.median(r["milliseconds"] for r in runs[who]) for who in SPARK}
     written = cluster.create_topic("bench-latency", PARTITIONS)
     partitions = [TopicPartition(written, number) for number in range(PARTITIONS)]

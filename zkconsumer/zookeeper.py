@@ -13,7 +13,6 @@ import queue
 import socket
 import threading
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -33,11 +32,15 @@ from zkconsumer.errors import (
     RetriableError,
     ZooKeeperUnavailableError,
 )
+from zkconsumer.retry import patiently
 
 #: Operations in one transaction: the request must fit into ZooKeeper's ``jute.maxbuffer`` of 1 MB.
 TRANSACTION_LIMIT = 1000
 
 _T = TypeVar("_T")
+
+#: Seconds between two looks at whether a session that connects was closed or refused meanwhile.
+_STEP = 0.1
 
 #: Seconds that the server may take to end a session.
 _CLOSE_TIMEOUT = 2.0
@@ -246,37 +249,45 @@ class ZooKeeperSession:
             security=ZooKeeperSecurity.of(config),
         )
 
-    def start(self, patience: float = 0.0) -> None:
-        """Connect.
+    def start(self, connect_within: float = 0.0) -> None:
+        """Connect; on an error nothing is left behind.
 
         Args:
-            patience: seconds that it may take where that is more than the connection timeout.
+            connect_within: seconds that it may take where that is more than the connection timeout.
 
         Raises:
             ZooKeeperUnavailableError: nothing answered in time.
             ConfigurationError: the chroot does not exist.
+            AuthenticationError: the login was refused.
         """
-        timeout = max(self._timeout, patience)
+        timeout = max(self._timeout, connect_within)
+        deadline = time.monotonic() + timeout
         try:
-            with warnings.catch_warnings():  # kazoo only warns of a missing chroot; below it is an error
-                warnings.filterwarnings("ignore", message="No chroot path exists")
-                with self._turn:
-                    if self._closing:
-                        raise ClosedError("the consumer was shut down")
-                    self._client.start(timeout)
-        except kazoo_errors.AuthFailedError as error:
+            with self._turn:
+                if self._closing:
+                    raise ClosedError("the consumer was shut down")
+                connected = self._client.start_async()
+            # The connection may go again before the chroot is looked at.
+            patiently(timeout)(self._check, connected, deadline, timeout)
+        except BaseException:
             self.close()
-            raise self.refusal() from error
-        except KazooTimeoutError as error:
-            self.close()
-            raise ZooKeeperUnavailableError(
-                f"no ZooKeeper answers at {self.hosts!r} within {timeout:g} s; check zookeeper.connect "
-                "and that the ensemble runs and has a quorum (a server that is read-only takes no member), or raise "
-                "zookeeper.connection.timeout.ms"
-            ) from error
+            raise
+
+    def _check(self, connected: threading.Event, deadline: float, timeout: float) -> None:
+        while not connected.wait(_STEP):
+            if self._closing:
+                raise ClosedError("the consumer was shut down")
+            if self.is_refused:
+                raise self.refusal()
+            if time.monotonic() >= deadline:
+                raise ZooKeeperUnavailableError(
+                    f"no ZooKeeper answers at {self.hosts!r} within {timeout:g} s; check zookeeper.connect "
+                    "and that the ensemble runs and has a quorum (a server that is read-only takes no member), or have "
+                    "it wait longer (zookeeper.connection.timeout.ms, of a query that goes on unavailable.timeout.ms)"
+                )
         chroot = self._client.chroot
-        if chroot and not self._chroot_exists():
-            self.close()
+        # Under a chroot kazoo cannot name the chroot itself but as the root, whose stat it does give.
+        if chroot and self._call(self._client.exists_async("/")) is None:
             raise ConfigurationError(
                 f"zookeeper.connect = {self.hosts!r}: the chroot {chroot!r} does not exist; create it, or correct it "
                 "to the one that brokers or the other members of the group use"
@@ -374,10 +385,6 @@ class ZooKeeperSession:
 
     def _on_change(self, event: Any) -> None:  # in kazoo's callback thread
         self._events.put(Event("changed", event.path or ""))
-
-    def _chroot_exists(self) -> bool:
-        # Under a chroot kazoo cannot name the chroot itself but as the root, whose stat it does give.
-        return self._call(self._client.exists_async("/")) is not None
 
     def _call(self, result: Any, path: str = "") -> Any:
         """Wait for the result of an asynchronous kazoo call about ``path``, in our errors."""

@@ -63,8 +63,15 @@ def test_the_only_batch_of_two_sources_in_one_group_is_stored_of_both(
 
 
 def test_a_query_whose_zookeeper_has_gone_keeps_no_other_one_waiting(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str, tmp_path: Path
+    zkconsumer_cluster: Cluster,
+    query: Queries,
+    topic: Topics,
+    zk: KazooClient,
+    group: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(listener, "_PATIENCE", 100.0)
     name = topic()
     produce(zkconsumer_cluster.admin, name, 0, numbers(0, 100))
     elsewhere = ZooKeeperServer(tmp_path)

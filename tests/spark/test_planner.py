@@ -6,6 +6,7 @@ Where a member is needed, it is a real one on the cluster; the calls are those t
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,8 +19,10 @@ from support import PATIENCE, in_thread, numbers, owners, produce, stored, wait_
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConsumerRebalanceFailedError
+from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.registry import Registration
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, from_offset, to_offset
@@ -310,7 +313,7 @@ def test_a_partition_that_another_member_wants_waits_for_its_batch_and_goes_on_f
     first = one.plan(INITIAL)
     other = consumer(consumer_id="b", rebalance_max_retries=1000)
     streams = in_thread(lambda: other.create_message_streams({name: 1})[name])
-    wait_for(lambda: one._holdings.leaving == {(name, 1)}, what="the member is asked for it")
+    wait_for(lambda: one._holdings.is_moving(()), what="the member is asked for it")
     for number in range(2):
         produce(admin, name, number, numbers(10, 20))
     # What is on its way to another member is not planned any more; the rest goes on.
@@ -346,15 +349,36 @@ def test_a_planner_waits_at_its_start_for_longer_than_the_tries_of_a_jvm_member(
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(2.5)
     zk.delete(path)
-    assert starting.result(5)._holdings.owned == {(name, 0)}
+    assert starting.result(5)._holdings.owned() == {(name, 0)}
 
 
 def test_a_planner_whose_partition_stays_with_another_member_gives_up_in_the_end(
     planner: Callable[..., Planner], held: tuple[str, str]
 ) -> None:
     name, path = held
+    begun = time.monotonic()
     with pytest.raises(ConsumerRebalanceFailedError, match=path):
         planner(name, handover=1, **IMPATIENT)
+    assert time.monotonic() - begun >= 6, "the time that brokers may be away, and a handover on top"
+
+
+def test_a_planner_waits_for_an_owner_that_another_strategy_would_have_made_one(
+    planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    newcomer, owner = f"{group}_a-0", f"{group}_b-0"
+
+    def flink_gives_it_to_the_owner(name: str) -> bool:
+        return assign_flink({name: [0]}, {name: [newcomer, owner]})[TopicPartition(name, 0)] == owner
+
+    name = next(name for name in iter(topic, None) if flink_gives_it_to_the_owner(name))
+    zk.create(f"/consumers/{group}/ids/{group}_b", Registration.static({name: 1}).to_json(), makepath=True)
+    zk.create(f"/consumers/{group}/owners/{name}/0", owner.encode(), makepath=True)
+    starting = in_thread(lambda: planner(name, consumer_id="a", **IMPATIENT))
+    with pytest.raises(AssertionError, match="has not returned"):
+        starting.result(2.5)
+    assert "assignments_contradict" in caplog.text
+    zk.delete(f"/consumers/{group}/owners/{name}/0")
+    assert starting.result(5)._holdings.owned() == {(name, 0)}
 
 
 def test_a_batch_longer_than_the_handover_timeout_is_given_up_without_storing_it(

@@ -22,7 +22,6 @@ from typing import Any, Protocol
 from zkconsumer.cluster import Cluster
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
-    AssignmentError,
     ClosedError,
     ConsumerRebalanceFailedError,
     OwnershipLostError,
@@ -385,7 +384,7 @@ class ZKRebalancerListener:
             contradiction = None  # the next try says what is wrong
         if contradiction is not None:
             self._log.error("assignments_contradict", path=path, reason=contradiction)
-            return AssignmentError(f"{path} is held by another member: {contradiction}")
+            return RetriableError(f"{path} is held by another member: {contradiction}")  # it may only look so
         return RetriableError(f"{path} is held by another member that has not released it (yet)")
 
     def _failed(self, error: ZkConsumerError) -> None:
@@ -397,7 +396,8 @@ class ZKRebalancerListener:
             self.unbalanced_since = now
         if self._attempt >= retries and not self._first.done() and now - self._started >= self._patience_with(error):
             failure = ConsumerRebalanceFailedError(
-                f"{self._consumer_id} can't rebalance after {self._attempt} retries: {error}"
+                f"{self._consumer_id} can't rebalance after {self._attempt} retries in {now - self._started:.0f} s: "
+                f"{error}. Have it try for longer (rebalance.max.retries, of a query unavailable.timeout.ms)"
             )
             failure.__cause__ = error
             self._first.set_exception(failure)
@@ -407,7 +407,7 @@ class ZKRebalancerListener:
     def _patience_with(self, error: ZkConsumerError) -> float:
         session, retries = self._config.zookeeper_session_timeout_ms / 1000, self._config.rebalance_max_retries
         least = max(session, retries * self._config.rebalance_backoff)
-        return max(least, self._patience) if isinstance(error, RetriableError) else least
+        return max(least, self._patience) if isinstance(error, (RetriableError, OwnershipLostError)) else least
 
     def _rebalance(self) -> str | None:
         """Make what is owned what the group's members and the topics' partitions ask for.

@@ -55,7 +55,7 @@ class GroupMember:
         self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.session = ZooKeeperSession.of(config, events)
-        self.cluster = cluster_of(config, self.session, self._patience(config.socket_timeout_ms))
+        self.cluster = cluster_of(config, self.session, self._broker_timeout(config.socket_timeout_ms))
         self._handler = handler
         self._offsets = self._new_offsets(config.offsets_storage, bool(config.dual_commit_enabled))
         self._listener = ZKRebalancerListener(
@@ -75,12 +75,12 @@ class GroupMember:
             patience=patience,
         )
 
-    def _patience(self, milliseconds: int) -> float:
+    def _broker_timeout(self, milliseconds: int) -> float:
         """Seconds that a broker may take: the member's thread waits for it, which has a session to watch."""
         return min(milliseconds, self.config.zookeeper_session_timeout_ms / 2) / 1000
 
     def _new_offsets(self, storage: str, dual_commit: bool) -> Offsets:
-        timeout = self._patience(self.config.offsets_channel_socket_timeout_ms)
+        timeout = self._broker_timeout(self.config.offsets_channel_socket_timeout_ms)
         return offsets_of(
             self.config,
             self.session,
@@ -95,18 +95,18 @@ class GroupMember:
         name, client = f"{where}CommitsPerSec", self.config.client_id
         return self.metrics.meter("kafka.consumer", "ZookeeperConsumerConnector", name, clientId=client).mark
 
-    def start(self, patience: float = 0.0) -> None:
+    def start(self, connect_within: float = 0.0) -> None:
         """Connect, register, and wait for the first rebalance; on an error nothing is left behind.
 
         Args:
-            patience: for connecting, see ``ZooKeeperSession.start``.
+            connect_within: see ``ZooKeeperSession.start``.
 
         Raises:
             ZooKeeperUnavailableError: no ensemble answers.
             ConfigurationError: the chroot is missing.
             ConsumerRebalanceFailedError: see ``ZKRebalancerListener.start``.
         """
-        self.session.start(patience)
+        self.session.start(connect_within)
         try:
             self._listener.start()
         except BaseException:

@@ -21,7 +21,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets import ZooKeeperOffsets
 from zkconsumer.retry import patiently
-from zkconsumer.spark.loss import lose, range_is_gone, start_is_gone
+from zkconsumer.spark.loss import raise_or_log, range_is_gone, start_is_gone
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.ranges import FetchTask, Ranges
 from zkconsumer.spark.reader import read
@@ -103,6 +103,6 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
             loss = start_is_gone(partition, start, first, "Or begin later.")
             if until > end:
                 loss = range_is_gone(partition, start, until, first, end)
-            lose(loss, options.fails_on_data_loss, get_logger("zkconsumer.spark"))
+            raise_or_log(loss, options.fails_on_data_loss, get_logger("zkconsumer.spark"))
         ranges[partition] = (max(start, first), min(until, end))
     return ranges

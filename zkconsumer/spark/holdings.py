@@ -47,25 +47,29 @@ class Holdings:
 
     # ---- what there is ----
 
-    @property
-    def owned(self) -> Set[TopicPartition]:
-        """The partitions that are owned."""
-        return self._owned.keys()
+    def owned(self) -> set[TopicPartition]:
+        """Return the partitions that are owned."""
+        with self._lock:
+            return set(self._owned)
 
-    @property
-    def leaving(self) -> Set[TopicPartition]:
-        """The partitions that another member waits for."""
-        return self._leaving
+    def is_moving(self, gone: Collection[str]) -> bool:
+        """Whether another member waits for a partition, or one that was gained has not begun yet.
 
-    @property
+        Args:
+            gone: topics that are not there.
+        """
+        with self._lock:
+            return bool(self._leaving) or any(partition.topic not in gone for partition in self._begins)
+
     def is_settled(self) -> bool:
         """Whether all that is done is stored."""
-        return not self._done
+        with self._lock:
+            return not self._done
 
-    @property
     def has_gone_on(self) -> bool:
         """Whether the query has had batches, in this run or before."""
-        return bool(self._reached)
+        with self._lock:
+            return bool(self._reached)
 
     def topics(self) -> set[str]:
         """Return the topics that the query has read of, or is about to."""
@@ -117,7 +121,7 @@ class Holdings:
             before = {partition: reached for partition, reached in self._reached.items() if partition not in ranges}
             return ranges, set(self._known), before
 
-    def run(self, ranges: Ranges) -> None:
+    def put_in_flight(self, ranges: Ranges) -> None:
         """Take note of a batch that is about to run: a new one, or one that is run again after a restart."""
         with self._lock:
             for partition, (start, until) in ranges.items():
@@ -174,7 +178,7 @@ class Holdings:
                 if begins[partition].source != "checkpoint":
                     self._owned[partition] = offsets[partition]
 
-    def begin_anew(self, topics: Collection[str]) -> None:
+    def begin_topics_anew(self, topics: Collection[str]) -> None:
         """Begin where the logs begin, and forget what was read before: the topics are others now."""
         with self._lock:
             self._known -= {partition for partition in self._known if partition.topic in topics}
@@ -184,7 +188,7 @@ class Holdings:
             for partition in [p for p in self._owned if p.topic in topics]:
                 self._begin_anew(partition)
 
-    def begin_again(self, partitions: Iterable[TopicPartition]) -> None:
+    def begin_partitions_anew(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin where the logs of partitions begin: they end before the positions."""
         with self._lock:
             for partition in partitions:

@@ -41,6 +41,9 @@ _JOIN_TIMEOUT = 40.0
 
 _STOP, _IDLE = object(), {"idle": True}
 
+#: A source's number among those of its query, and the batch of it that is done.
+_Batches = dict[int, "_Done"]
+
 
 class _Done(NamedTuple):
     """The end of a batch that is done, and when (seconds since the epoch) that was known."""
@@ -50,13 +53,20 @@ class _Done(NamedTuple):
     at: float
 
 
+class _Postponed(NamedTuple):
+    """Batches that could not be stored at the first try."""
+
+    query: _Query
+    done: _Batches
+
+
 @dataclass
 class _Query:
     """What is known of a query: its sources here, their offsets that are done and not looked after, and its numbers."""
 
     name: str
     sources: list[SourceOptions]
-    done: dict[int, _Done] = field(default_factory=dict)  # by the source's number
+    done: _Batches = field(default_factory=dict)
     consumers: set[str] = field(default_factory=set)
     due: float | None = None
     state: dict[str, float] = field(default_factory=dict)
@@ -66,8 +76,8 @@ class QueryListener(StreamingQueryListener):
     """Follows the queries of a session that read with this source; ``zkconsumer.spark.register`` adds one.
 
     It is a ``MetricsSource``: ``zkconsumer.prometheus.ConsumerCollector(listener)`` shows lag, rates and commits.
-    Spark's threads only put events on a queue; one thread of its own does the work. What a query that has ended left
-    gets a thread for itself, since its ZooKeeper may be away for as long as is waited for it.
+    Spark's threads only put events on a queue, and one thread of its own takes them. Offsets are stored by threads that
+    live as long as that takes, one after another for a group: its ZooKeeper may be away.
     """
 
     def __init__(self, spark: Any) -> None:
@@ -78,7 +88,7 @@ class QueryListener(StreamingQueryListener):
         self._metrics.gauges(self._gauges)
         self._log = get_logger("zkconsumer.spark")
         self._thread = threading.Thread(target=self._run, name="zkconsumer-query-listener", daemon=True)
-        self._ended: list[threading.Thread] = []
+        self._storing: dict[threading.Thread, set[tuple[str, str]]] = {}  # and the groups of which
 
     def start(self) -> None:
         """Begin to listen."""
@@ -91,7 +101,7 @@ class QueryListener(StreamingQueryListener):
             self._spark.streams.removeListener(self)
         self._events.put(_STOP)
         self._thread.join(_JOIN_TIMEOUT)
-        for thread in self._ended:
+        for thread in self._storing:
             thread.join(_JOIN_TIMEOUT)
 
     @property
@@ -147,12 +157,17 @@ class QueryListener(StreamingQueryListener):
                     self._take(*item)
             except Exception:  # of one query; the others go on
                 self._log.error("query_not_followed", exc_info=True)
-        for query in self._queries.values():
-            self._store_of_ended(query)
+        for run, query in self._queries.items():
+            self._store(run, query, query.done, _PATIENCE)
 
-    def _take(self, run: str, told: _Query | Mapping[str, Any] | None) -> None:
+    def _take(self, run: str, told: _Query | _Postponed | Mapping[str, Any] | None) -> None:
         if isinstance(told, _Query):
             self._queries[run] = told
+        elif isinstance(told, _Postponed):
+            if run in self._queries:
+                told.query.done = told.done | told.query.done
+            else:  # it has ended meanwhile
+                self._store(run, told.query, told.done, _PATIENCE)
         elif told is _IDLE:
             if run in self._queries and self._has_ended(run):
                 self._stop_query(run)
@@ -160,7 +175,7 @@ class QueryListener(StreamingQueryListener):
             self._note(run, query, told)
         elif query is not None:
             del self._queries[run]
-            self._store_of_ended(query)
+            self._store(run, query, query.done, _PATIENCE)
 
     def _note(self, run: str, query: _Query, progress: Mapping[str, Any]) -> None:
         query.state = {"InputRowsPerSecond": float(progress.get("inputRowsPerSecond") or 0)}
@@ -199,36 +214,53 @@ class QueryListener(StreamingQueryListener):
 
     def _store_what_is_due(self) -> None:
         now = time.monotonic()
-        for query in self._queries.values():
+        for run, query in self._queries.items():
             if query.due is not None and query.due <= now:
-                query.due = None
-                self._store(query, 0.0)
+                done, query.due, query.done = query.done, None, {}
+                self._store(run, query, done, 0.0)
 
-    def _store_of_ended(self, query: _Query) -> None:
-        self._ended = [thread for thread in self._ended if thread.is_alive()]
-        if query.done:
-            name = f"zkconsumer-query-ended-{query.name}"
-            self._ended.append(threading.Thread(target=self._store, args=(query, _PATIENCE), name=name, daemon=True))
-            self._ended[-1].start()
+    def _store(self, run: str, query: _Query, done: _Batches, patience: float) -> None:
+        """Store what is done in a thread, once what is being stored of the same groups is through."""
+        done = {number: batch for number, batch in done.items() if batch.options.commits}
+        if not done:
+            return
+        properties = [batch.options.consumer for batch in done.values()]
+        groups = {(one.zookeeper_connect, one.group_id) for one in properties}
+        self._storing = {thread: of for thread, of in self._storing.items() if thread.is_alive()}
+        earlier = [thread for thread, of in self._storing.items() if of & groups]
 
-    def _store(self, query: _Query, patience: float) -> None:
-        """Store what is done; what fails is counted, and tried again after the next batch."""
-        for number, done in list(query.done.items()):
-            if not done.options.commits:
-                del query.done[number]
-                continue
-            group = done.options.consumer.group_id
+        def work() -> None:
+            for thread in earlier:
+                thread.join()
+            try:
+                left = self._store_now(query, done, patience)
+            except Exception:
+                self._log.error("query_not_followed", query=query.name, exc_info=True)
+                return
+            if left and not patience:
+                self._events.put((run, _Postponed(query, left)))
+
+        thread = threading.Thread(target=work, name=f"zkconsumer-{properties[0].group_id}-store", daemon=True)
+        self._storing[thread] = groups
+        thread.start()
+
+    def _store_now(self, query: _Query, done: _Batches, patience: float) -> _Batches:
+        """Store what is done, and return what failed, which is counted."""
+        left = dict(done)
+        for number, batch in done.items():
+            group = batch.options.consumer.group_id
             where = {"query": query.name, "groupId": group}
             try:
-                stored = patiently(patience)(_store, done, query.consumers)
+                stored = patiently(patience)(_store, batch, query.consumers)
             except ZkConsumerError as error:
                 self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsFailed", **where).mark()
                 self._log.warning("commit_postponed", query=query.name, group=group, error=str(error))
                 continue
-            del query.done[number]
+            del left[number]
             if stored:
                 self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsSucceeded", **where).mark()
                 self._log.info("offsets_stored_for_query", query=query.name, group=group, offsets=stored)
+        return left
 
     def _gauges(self) -> Iterator[tuple[MetricName, float]]:
         for query in list(self._queries.values()):

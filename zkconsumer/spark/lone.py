@@ -75,17 +75,17 @@ class LoneReader:
         """All partitions that there are."""
         return self.assignment
 
-    def start(self, patience: float = 0.0) -> None:
+    def start(self, connect_within: float = 0.0) -> None:
         """Connect, and look for partitions.
 
         Args:
-            patience: for connecting to ZooKeeper, see ``ZooKeeperSession.start``.
+            connect_within: see ``ZooKeeperSession.start``.
 
         Raises:
             ZkConsumerError: ZooKeeper or the brokers could not be asked.
         """
         if self._session is not None:
-            self._session.start(patience)
+            self._session.start(connect_within)
         self._give_up_at = time.monotonic() + self._patience
         self._thread.start()
         try:

@@ -21,7 +21,7 @@ class DataLossError(OffsetOutOfRangeError):
         )
 
 
-def lose(loss: DataLossError, fails: bool, log: Any) -> None:
+def raise_or_log(loss: DataLossError, fails: bool, log: Any) -> None:
     """Log a loss, or raise it where ``fails``, that is ``failOnDataLoss``, says so."""
     if fails:
         raise loss

@@ -41,8 +41,8 @@ from zkconsumer.spark.holdings import Holdings
 from zkconsumer.spark.lone import LoneReader
 from zkconsumer.spark.loss import (
     end_went_back,
-    lose,
     new_partition_has_lost,
+    raise_or_log,
     start_is_gone,
     topic_is_another,
     topics_are_gone,
@@ -66,7 +66,8 @@ class Planner:
     """Plans batches, and is the member's ``PartitionHandler``.
 
     Spark's thread calls the first group of methods, the member's thread those of the handler; what both have to know
-    of the partitions is in ``Holdings``.
+    of the partitions is in ``Holdings``. Beside it the other one reads ``_closing``, which Spark's thread writes, and
+    ``_given_up_at``, ``_failure`` and ``reread_records``, which the member's does.
 
     Args:
         seen: an offset from Spark's log, to begin with. What the checkpoint says must be known before partitions are
@@ -99,7 +100,7 @@ class Planner:
         if options.is_member:
             registration = subscription.registration(options.streams)
             self._member = GroupMember(
-                config, registration, self, auto_commit=False, patience=max(self._patience, options.handover_timeout)
+                config, registration, self, auto_commit=False, patience=self._patience + options.handover_timeout
             )
         else:
             self._member = LoneReader(
@@ -140,7 +141,7 @@ class Planner:
         A query that goes on has been in touch with this ZooKeeper before, and waits where it is away; a new one may
         have been told a wrong address, and says so soon.
         """
-        self._member.start(self._patience if self._holdings.has_gone_on else 0.0)
+        self._member.start(self._patience if self._holdings.has_gone_on() else 0.0)
         self._log.info("query_joined", member=self._options.is_member, owned=len(self._member.assignment))
         others = {thread.rpartition("-")[0] for thread in self._member.everyone.values()} - {self._member.consumer_id}
         if self._siblings is not None and (siblings := sorted(filter(self._siblings.fullmatch, others))):
@@ -187,7 +188,7 @@ class Planner:
         now = self._topics.known
         others = self._topics.gone | {topic for topic, known in ids.items() if now.get(topic, known) != known}
         ranges = {partition: span for partition, span in ranges.items() if partition.topic not in others}
-        self._holdings.run(ranges)
+        self._holdings.put_in_flight(ranges)
         return ranges
 
     def acknowledge(self, offset: Mapping[str, Any]) -> None:
@@ -202,7 +203,7 @@ class Planner:
             self._acknowledge(offset)
 
     def _is_unsettled(self) -> bool:
-        is_settled = self._holdings.is_settled and self._member.unbalanced_since is None
+        is_settled = self._holdings.is_settled() and self._member.unbalanced_since is None
         return self._failure is None and not is_settled
 
     def _acknowledge(self, offset: Mapping[str, Any]) -> None:
@@ -258,7 +259,7 @@ class Planner:
         positions = self._holdings.positions(self._topics.gone)
         if not positions:
             # Given up, or about to be, and not balanced anew since.
-            is_moving = bool(self._holdings.leaving) or self._given_up_at == self._member.rebalances
+            is_moving = self._holdings.is_moving(self._topics.gone) or self._given_up_at == self._member.rebalances
             unbalanced = self._target is None and self._member.unbalanced_since is not None
             if ends_itself and (is_moving or unbalanced):
                 raise ZooKeeperUnavailableError("the member is not balanced (yet)")
@@ -331,7 +332,7 @@ class Planner:
             "minOffsetsBehindLatest": min(behind),
             "avgOffsetsBehindLatest": sum(behind) / len(behind),
             "consumer": self._member.consumer_id,
-            "owned": len(self._holdings.owned),
+            "owned": len(self._holdings.owned()),
             "bytesPerRecord": round(self._size, 1),
             "rebalances": self._member.rebalances,
             "rereadRecords": self.reread_records,
@@ -352,10 +353,10 @@ class Planner:
         losses = [topics_are_gone(gone)] if gone else []
         losses += [topic_is_another(topic, *ids) for topic, ids in sorted(anew.items()) if topic not in back]
         for loss in losses:
-            lose(loss, self._options.fails_on_data_loss, self._log)
+            raise_or_log(loss, self._options.fails_on_data_loss, self._log)
         if anew:
             self._target = None  # it is that of the first one's log
-            self._holdings.begin_anew(anew)
+            self._holdings.begin_topics_anew(anew)
 
     def _begin(self) -> None:
         """Find out where partitions begin that were gained, and check that the log has that.
@@ -374,7 +375,9 @@ class Planner:
         firsts = self._logs.offsets(begins, protocol.EARLIEST)
         begun = {p: self._inside(p, offset, firsts[p]) for p, offset in found.items()}
         for partition in [p for p, begin in begins.items() if begin.source == NEW and begun[p] > 0]:
-            lose(new_partition_has_lost(partition, begun[partition]), self._options.fails_on_data_loss, self._log)
+            raise_or_log(
+                new_partition_has_lost(partition, begun[partition]), self._options.fails_on_data_loss, self._log
+            )
         if self._options.commits:
             new = {p for p, begin in begins.items() if begin.source not in ("checkpoint", "group")}
             new |= {p for p, offset in begun.items() if offset != found[p]}
@@ -395,7 +398,7 @@ class Planner:
             return offset
         path = GroupPaths(self._config.group_id).offset(partition)
         loss = start_is_gone(partition, offset, first, f"Or write {first} to {path} in ZooKeeper and start it again.")
-        lose(loss, self._options.fails_on_data_loss, self._log)
+        raise_or_log(loss, self._options.fails_on_data_loss, self._log)
         return first
 
     def _look(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -442,7 +445,7 @@ class Planner:
         if now - self._behind_since > self._patience:
             if self._options.fails_on_data_loss:
                 raise loss
-            self._holdings.begin_again(behind)  # it is looked up, and so checked
+            self._holdings.begin_partitions_anew(behind)  # it is looked up, and so checked
             self._behind_since = None
         if self._behind_since == now:
             self._log.warning("position_behind_the_end", error=str(loss))

@@ -17,7 +17,7 @@ from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import PartitionTopicInfo
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.loss import DataLossError, end_went_back, lose, range_is_gone, topics_are_gone
+from zkconsumer.spark.loss import DataLossError, end_went_back, raise_or_log, range_is_gone, topics_are_gone
 from zkconsumer.spark.ranges import FetchTask
 
 #: Seconds without records after which it is asked whether there are any, and those after which that is certain.
@@ -95,7 +95,7 @@ def _read_until_done(task: FetchTask, stream: StreamQueue, manager: ConsumerFetc
             for partition, since in lost_since.items():
                 if silence - since < min(task.patience / 2, _CERTAIN):
                     continue  # a broker that has just started, or a new leader, may know less for a moment
-                lose(losses[partition], task.fails_on_data_loss, get_logger("zkconsumer.spark"))
+                raise_or_log(losses[partition], task.fails_on_data_loss, get_logger("zkconsumer.spark"))
                 del missing[partition]
                 manager.remove_partitions([partition])
             continue
