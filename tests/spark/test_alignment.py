@@ -45,7 +45,7 @@ class Clock:
 
 
 def test_the_horizon_is_the_earliest_next_record_and_the_lag() -> None:
-    times = EventTimes(100, None, Clock())
+    times = EventTimes(100, 10, Clock())
     assert times.horizon({P[0]: 3, P[1]: 12, P[2]: 102}) == Horizon(103, P[0])
     assert times.horizon({P[0]: 30, P[1]: 12, P[2]: 1005}) == Horizon(112, P[1])
 
@@ -88,7 +88,7 @@ def test_where_all_are_idle_there_is_no_horizon() -> None:
 
 
 def test_where_nothing_more_comes_nobody_waits_for_an_empty_partition() -> None:
-    assert EventTimes(100, None, Clock()).horizon({P[0]: 3, P[1]: None}, closed=True) == Horizon(103, P[0])
+    assert EventTimes(100, 10, Clock()).horizon({P[0]: 3, P[1]: None}, closed=True) == Horizon(103, P[0])
 
 
 # ---- on real brokers -----------------------------------------------------------------------------------

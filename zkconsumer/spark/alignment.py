@@ -36,11 +36,11 @@ class EventTimes:
 
     Args:
         lag: milliseconds.
-        idle_after: seconds without anything to read; None for never.
+        idle_after: seconds without anything to read.
         clock: seconds.
     """
 
-    def __init__(self, lag: int, idle_after: float | None, clock: Callable[[], float]) -> None:
+    def __init__(self, lag: int, idle_after: float, clock: Callable[[], float]) -> None:
         self._lag, self._idle_after, self._clock = lag, idle_after, clock
         self._reached: dict[TopicPartition, int] = {}  # the time of the last record that was next
         self._empty_since: dict[TopicPartition, float] = {}
@@ -63,7 +63,7 @@ class EventTimes:
                 self._reached[partition] = time
                 continue
             since = self._empty_since.setdefault(partition, now)
-            if closed or (self._idle_after is not None and now - since > self._idle_after):
+            if closed or now - since > self._idle_after:
                 self.idle.add(partition)
         active = heads.keys() - self.idle
         if not active or active - self._reached.keys():
@@ -115,6 +115,9 @@ class Alignment:
         Raises:
             RetriableError: a leader is missing or does not answer.
         """
+        for known in (self._heads, self._found):
+            for partition in known.keys() - positions.keys():
+                del known[partition]
         waiting = {p: position for p, position in positions.items() if position < ends.get(p, position)}
         if self._is_off or not (heads := self._next(waiting)).keys() >= waiting.keys():
             return ends
