@@ -224,6 +224,7 @@ class ZooKeeperSession:
         self._suspended = False
         self._heard_at = time.monotonic()
         self._over = False
+        self._login_refused = False
         self._closing = False
         self._turn = threading.RLock()  # kazoo is not to be started and stopped at once
         try:
@@ -280,14 +281,14 @@ class ZooKeeperSession:
             if self.is_refused:
                 raise self.refusal()
             if time.monotonic() >= deadline:
+                limit = "zookeeper.connection.timeout.ms" if timeout == self._timeout else "unavailable.timeout.ms"
                 raise ZooKeeperUnavailableError(
-                    f"no ZooKeeper answers at {self.hosts!r} within {timeout:g} s; check zookeeper.connect "
-                    "and that the ensemble runs and has a quorum (a server that is read-only takes no member), or have "
-                    "it wait longer (zookeeper.connection.timeout.ms, of a query that goes on unavailable.timeout.ms)"
+                    f"no ZooKeeper answers at {self.hosts!r} within {timeout:g} s; check zookeeper.connect and that the "
+                    f"ensemble runs and has a quorum (a server that is read-only takes no member), or raise {limit}"
                 )
         chroot = self._client.chroot
         # Under a chroot kazoo cannot name the chroot itself but as the root, whose stat it does give.
-        if chroot and self._call(self._client.exists_async("/")) is None:
+        if self._call(self._ready().exists_async("/")) is None:
             raise ConfigurationError(
                 f"zookeeper.connect = {self.hosts!r}: the chroot {chroot!r} does not exist; create it, or correct it "
                 "to the one that brokers or the other members of the group use"
@@ -334,7 +335,7 @@ class ZooKeeperSession:
     @property
     def is_refused(self) -> bool:
         """Whether ZooKeeper has refused the login, after which nothing is tried any more."""
-        return bool(self._client.client_state == KeeperState.AUTH_FAILED) and not self._closing
+        return self._login_refused and not self._closing
 
     def refusal(self) -> AuthenticationError:
         """Return the error for a login that was refused."""
@@ -379,6 +380,8 @@ class ZooKeeperSession:
                 self._suspended = True
             elif state == KazooState.LOST:
                 self._over = True
+                # Known here alone: kazoo goes on to call it closed at once.
+                self._login_refused |= self._client.client_state == KeeperState.AUTH_FAILED
             else:
                 self._suspended, self._over, self._heard_at = False, False, time.monotonic()
         self._events.put(Event(state.lower()))
@@ -398,12 +401,14 @@ class ZooKeeperSession:
             raise BadVersion(str(error) or "a znode was written meanwhile") from error
         except kazoo_errors.NoAuthError as error:
             raise self._refused(path) from error
-        except kazoo_errors.SessionExpiredError as error:
-            raise OwnershipLostError("the ZooKeeper session has ended; the member registers anew") from error
-        except _CONNECTION_ERRORS as error:
+        except kazoo_errors.AuthFailedError as error:
+            raise self.refusal() from error
+        except _CONNECTION_ERRORS as error:  # one of them is a SessionExpiredError for kazoo
             raise ZooKeeperUnavailableError(
                 f"ZooKeeper at {self.hosts!r} is not reachable or did not answer within {self._timeout:g} s"
             ) from error
+        except kazoo_errors.SessionExpiredError as error:
+            raise OwnershipLostError("the ZooKeeper session has ended; the member registers anew") from error
         except kazoo_errors.KazooException as error:
             raise ZooKeeperUnavailableError(
                 f"ZooKeeper at {self.hosts!r} refused a request: {type(error).__name__} {error}"

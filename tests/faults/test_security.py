@@ -345,7 +345,7 @@ def test_a_digest_login_to_zookeeper_by_sasl(tmp_path: Path, unique: Callable[[s
             zk.stop()
             zk.close()
         refused = create_consumer(ConsumerConfig.from_dict({**properties, "zookeeper.sasl.password": "wrong"}))
-        with pytest.raises(ZkConsumerError) as raised:
+        with pytest.raises(AuthenticationError, match="refuses the login") as raised:
             refused.create_message_streams({name: 1})
         assert "wrong" not in str(raised.value)
         refused.shutdown()

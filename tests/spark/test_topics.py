@@ -361,7 +361,7 @@ def test_a_pattern_that_loses_a_topic_and_gains_another_goes_on_where_that_may_b
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_topics_come_grow_and_go_at_random_under_a_query(
     zkconsumer_cluster: Cluster, query: Queries, unique: Callable[[str], str]
 ) -> None:
@@ -410,16 +410,17 @@ def test_topics_come_grow_and_go_at_random_under_a_query(
         else:
             action(name)
         if not number % 5:  # not all of it in one batch
+            before = one.count
             write(f"{stem}-y", 0)
-            one.wait_for_more()
+            one.wait_for_records(before + 1)
     wanted = {value for topic in there.values() for values in topic for value in values}
 
     def seen() -> Counter[bytes]:
         return Counter(value for batch in one.batches for value in batch.column("value"))
 
     one.wait_for(lambda: wanted <= seen().keys(), 120, what=f"all of {len(wanted)} numbers")
-    write(f"{stem}-y", 0)
-    one.wait_for_more()  # a batch after the one that had the last
+    write(f"{stem}-y", 0)  # so that there is a batch after the one that had the last
+    one.wait_for(lambda: there[f"{stem}-y"][0][-1] in seen())
     assert seen().keys() <= wanted.union(*deleted.values(), *there[f"{stem}-y"])
     assert {value for value, times in seen().items() if times > 1} <= taken_over
 

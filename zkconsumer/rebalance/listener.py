@@ -396,8 +396,8 @@ class ZKRebalancerListener:
             self.unbalanced_since = now
         if self._attempt >= retries and not self._first.done() and now - self._started >= self._patience_with(error):
             failure = ConsumerRebalanceFailedError(
-                f"{self._consumer_id} can't rebalance after {self._attempt} retries in {now - self._started:.0f} s: "
-                f"{error}. Have it try for longer (rebalance.max.retries, of a query unavailable.timeout.ms)"
+                f"{self._consumer_id} can't rebalance after {self._attempt} retries: {error}; it has tried for "
+                f"{now - self._started:.0f} s (rebalance.max.retries; of a query, unavailable.timeout.ms)"
             )
             failure.__cause__ = error
             self._first.set_exception(failure)

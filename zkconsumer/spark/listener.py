@@ -22,6 +22,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from zkconsumer.cluster import cluster_of
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.log import get_logger
+from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import MetricName, Metrics
 from zkconsumer.offsets import offsets_of
 from zkconsumer.registry import GroupPaths
@@ -34,15 +35,15 @@ from zkconsumer.zookeeper import ZooKeeperSession
 #: Seconds that a batch's own process has for storing it.
 _DELAY = 1.0
 
+#: Seconds until it is looked again whether that worked.
+_RETRY = 10.0
+
 #: Seconds for storing the last batch of a query that has ended, while ZooKeeper is out of reach.
 _PATIENCE = 30.0
 
 _JOIN_TIMEOUT = 40.0
 
 _STOP, _IDLE = object(), {"idle": True}
-
-#: A source's number among those of its query, and the batch of it that is done.
-_Batches = dict[int, "_Done"]
 
 
 class _Done(NamedTuple):
@@ -53,23 +54,22 @@ class _Done(NamedTuple):
     at: float
 
 
-class _Postponed(NamedTuple):
-    """Batches that could not be stored at the first try."""
-
-    query: _Query
-    done: _Batches
-
-
 @dataclass
 class _Query:
     """What is known of a query: its sources here, their offsets that are done and not looked after, and its numbers."""
 
     name: str
     sources: list[SourceOptions]
-    done: _Batches = field(default_factory=dict)
-    consumers: set[str] = field(default_factory=set)
+    done: dict[int, _Done] = field(default_factory=dict)  # by the source's number
+    written: dict[TopicPartition, int] = field(default_factory=dict)  # what was stored from here
+    consumers: set[str] = field(default_factory=set)  # ids that its member has had
     due: float | None = None
     state: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> set[tuple[str, str]]:
+        """The groups that its sources are of, each with its ZooKeeper."""
+        return {(source.consumer.zookeeper_connect, source.consumer.group_id) for source in self.sources}
 
 
 class QueryListener(StreamingQueryListener):
@@ -89,6 +89,7 @@ class QueryListener(StreamingQueryListener):
         self._log = get_logger("zkconsumer.spark")
         self._thread = threading.Thread(target=self._run, name="zkconsumer-query-listener", daemon=True)
         self._storing: dict[threading.Thread, set[tuple[str, str]]] = {}  # and the groups of which
+        self._lock = threading.Lock()  # of what is done, which the threads that store take and give back
 
     def start(self) -> None:
         """Begin to listen."""
@@ -157,17 +158,12 @@ class QueryListener(StreamingQueryListener):
                     self._take(*item)
             except Exception:  # of one query; the others go on
                 self._log.error("query_not_followed", exc_info=True)
-        for run, query in self._queries.items():
-            self._store(run, query, query.done, _PATIENCE)
+        for query in self._queries.values():
+            self._store(query, _PATIENCE)
 
-    def _take(self, run: str, told: _Query | _Postponed | Mapping[str, Any] | None) -> None:
+    def _take(self, run: str, told: _Query | Mapping[str, Any] | None) -> None:
         if isinstance(told, _Query):
             self._queries[run] = told
-        elif isinstance(told, _Postponed):
-            if run in self._queries:
-                told.query.done = told.done | told.query.done
-            else:  # it has ended meanwhile
-                self._store(run, told.query, told.done, _PATIENCE)
         elif told is _IDLE:
             if run in self._queries and self._has_ended(run):
                 self._stop_query(run)
@@ -175,7 +171,7 @@ class QueryListener(StreamingQueryListener):
             self._note(run, query, told)
         elif query is not None:
             del self._queries[run]
-            self._store(run, query, query.done, _PATIENCE)
+            self._store(query, _PATIENCE)
 
     def _note(self, run: str, query: _Query, progress: Mapping[str, Any]) -> None:
         query.state = {"InputRowsPerSecond": float(progress.get("inputRowsPerSecond") or 0)}
@@ -184,8 +180,10 @@ class QueryListener(StreamingQueryListener):
             end, latest = content(source.get("endOffset")), content(source.get("latestOffset"))
             if not end.get("group"):
                 continue
-            if (options := _options_of(query.sources, end)) is not None:
-                query.done[number] = _Done(options, end, time.time())
+            options = _options_of(query.sources, end)
+            if options is not None and options.commits:
+                with self._lock:
+                    query.done[number] = _Done(options, end, time.time())
             if consumer := latest.get("consumer"):
                 query.consumers.add(consumer)
             rate = float(source.get("processedRowsPerSecond") or 0)
@@ -214,53 +212,61 @@ class QueryListener(StreamingQueryListener):
 
     def _store_what_is_due(self) -> None:
         now = time.monotonic()
-        for run, query in self._queries.items():
-            if query.due is not None and query.due <= now:
-                done, query.due, query.done = query.done, None, {}
-                self._store(run, query, done, 0.0)
+        for query in self._queries.values():
+            if query.due is None or query.due > now:
+                continue
+            if self._storing_for(query):
+                query.due = now + _DELAY
+            elif query.done:
+                query.due = now + _RETRY
+                self._store(query, 0.0)
+            else:
+                query.due = None
 
-    def _store(self, run: str, query: _Query, done: _Batches, patience: float) -> None:
+    def _storing_for(self, query: _Query) -> list[threading.Thread]:
+        """Return the threads that are storing offsets of the query's groups."""
+        self._storing = {thread: groups for thread, groups in self._storing.items() if thread.is_alive()}
+        return [thread for thread, groups in self._storing.items() if groups & query.groups]
+
+    def _store(self, query: _Query, patience: float) -> None:
         """Store what is done in a thread, once what is being stored of the same groups is through."""
-        done = {number: batch for number, batch in done.items() if batch.options.commits}
-        if not done:
+        earlier = self._storing_for(query)
+        if not (query.done or earlier):
             return
-        properties = [batch.options.consumer for batch in done.values()]
-        groups = {(one.zookeeper_connect, one.group_id) for one in properties}
-        self._storing = {thread: of for thread, of in self._storing.items() if thread.is_alive()}
-        earlier = [thread for thread, of in self._storing.items() if of & groups]
 
         def work() -> None:
             for thread in earlier:
                 thread.join()
+            with self._lock:
+                done, query.done = query.done, {}
             try:
-                left = self._store_now(query, done, patience)
-            except Exception:
+                self._store_now(query, done, patience)
+            except Exception:  # of one query; the others go on
                 self._log.error("query_not_followed", query=query.name, exc_info=True)
-                return
-            if left and not patience:
-                self._events.put((run, _Postponed(query, left)))
+            with self._lock:
+                query.done = done | query.done  # what is left, unless there is a later batch already
 
-        thread = threading.Thread(target=work, name=f"zkconsumer-{properties[0].group_id}-store", daemon=True)
-        self._storing[thread] = groups
+        thread = threading.Thread(target=work, name=f"zkconsumer-store-{query.name}", daemon=True)
+        self._storing[thread] = query.groups
         thread.start()
 
-    def _store_now(self, query: _Query, done: _Batches, patience: float) -> _Batches:
-        """Store what is done, and return what failed, which is counted."""
-        left = dict(done)
-        for number, batch in done.items():
+    def _store_now(self, query: _Query, done: dict[int, _Done], patience: float) -> None:
+        """Store what is done, and leave what failed, which is counted."""
+        for number, batch in list(done.items()):
             group = batch.options.consumer.group_id
             where = {"query": query.name, "groupId": group}
             try:
-                stored = patiently(patience)(_store, batch, query.consumers)
+                stored = patiently(patience)(_store, batch, query.consumers, query.written)
             except ZkConsumerError as error:
                 self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsFailed", **where).mark()
                 self._log.warning("commit_postponed", query=query.name, group=group, error=str(error))
                 continue
-            del left[number]
+            del done[number]
+            query.written.update(stored)
             if stored:
                 self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsSucceeded", **where).mark()
-                self._log.info("offsets_stored_for_query", query=query.name, group=group, offsets=stored)
-        return left
+                offsets = {str(partition): offset for partition, offset in sorted(stored.items())}
+                self._log.info("offsets_stored_for_query", query=query.name, group=group, offsets=offsets)
 
     def _gauges(self) -> Iterator[tuple[MetricName, float]]:
         for query in list(self._queries.values()):
@@ -306,11 +312,12 @@ def _options_of(sources: list[SourceOptions], end: Mapping[str, Any]) -> SourceO
     return None
 
 
-def _store(done: _Done, ours: set[str]) -> dict[str, int]:
-    """Store the offsets of a batch that is done where they are higher than the group's; returns those by partition.
+def _store(done: _Done, ours: set[str], written: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Store the offsets of a batch that is done where they are higher than the group's, and return those.
 
     Args:
         ours: the consumer ids of the query.
+        written: what was stored for it before.
     """
     config = done.options.consumer
     session = ZooKeeperSession.of(config, queue.SimpleQueue())
@@ -332,11 +339,16 @@ def _store(done: _Done, ours: set[str]) -> dict[str, int]:
         free = [p for p in untils if p not in owners or owners[p].rpartition("-")[0] in ours]
         # Who has written an offset after the batch was done has set the group there.
         nodes = session.get_many([paths.offset(partition) for partition in free])
-        free = [p for p, node in zip(free, nodes, strict=True) if node is None or node.modified <= done.at]
+        ours_still = {p: b"%d" % offset for p, offset in written.items()}
+        free = [
+            p
+            for p, node in zip(free, nodes, strict=True)
+            if node is None or node.modified <= done.at or node.data == ours_still.get(p)
+        ]
         known = offsets.fetch(free)
         higher = {partition: untils[partition] for partition in free if known[partition] < untils[partition]}
         offsets.commit(higher)
-        return {str(partition): offset for partition, offset in sorted(higher.items())}
+        return higher
     finally:
         offsets.close()
         cluster.close()

@@ -259,7 +259,8 @@ class Planner:
         positions = self._holdings.positions(self._topics.gone)
         if not positions:
             # Given up, or about to be, and not balanced anew since.
-            is_moving = self._holdings.is_moving(self._topics.gone) or self._given_up_at == self._member.rebalances
+            # In this order: what is gained meanwhile is seen by the second.
+            is_moving = self._given_up_at == self._member.rebalances or self._holdings.is_moving(self._topics.gone)
             unbalanced = self._target is None and self._member.unbalanced_since is not None
             if ends_itself and (is_moving or unbalanced):
                 raise ZooKeeperUnavailableError("the member is not balanced (yet)")
