@@ -283,8 +283,8 @@ class ZooKeeperSession:
             if time.monotonic() >= deadline:
                 limit = "zookeeper.connection.timeout.ms" if timeout == self._timeout else "unavailable.timeout.ms"
                 raise ZooKeeperUnavailableError(
-                    f"no ZooKeeper answers at {self.hosts!r} within {timeout:g} s; check zookeeper.connect and that the "
-                    f"ensemble runs and has a quorum (a server that is read-only takes no member), or raise {limit}"
+                    f"no ZooKeeper answers at {self.hosts!r} within {timeout:g} s; check zookeeper.connect and that "
+                    f"the ensemble runs and has a quorum (a server that is read-only takes no member), or raise {limit}"
                 )
         chroot = self._client.chroot
         # Under a chroot kazoo cannot name the chroot itself but as the root, whose stat it does give.
