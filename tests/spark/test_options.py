@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkconsumer.config import property_names
@@ -182,10 +182,15 @@ def test_any_text_is_a_known_option_or_refused_by_its_name(name: str) -> None:
 
 
 @given(st.sampled_from(["streams", "minPartitions", "handover.timeout.ms", "unavailable.timeout.ms"]), st.text())
+@example("handover.timeout.ms", "00")
+@example("streams", "\x1f7")
+@example("streams", "9223372036854775808")
 def test_any_text_is_a_number_or_refused_with_its_option(name: str, value: str) -> None:
-    if re.fullmatch(r"\s*\d+\s*", value) and int(value) > 0:
+    least = 0 if name == "handover.timeout.ms" else 1
+    digits = re.fullmatch(r"\s*([0-9]+)\s*", value)
+    if digits is not None and least <= int(digits[1]) < 1 << 63 and len(digits[1]) < 20:
         SourceOptions.parse(REQUIRED | {name: value})
-    elif value.strip() != "0" or name != "handover.timeout.ms":
+    else:
         with pytest.raises(ConfigurationError) as refusal:
             SourceOptions.parse(REQUIRED | {name: value})
         assert name in str(refusal.value)

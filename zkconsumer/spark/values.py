@@ -25,9 +25,10 @@ def number(take: Take, name: str, default: int | None, least: int = 1) -> int | 
     text = take(name)
     if text is None:
         return default
-    if not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or not least <= int(text) <= LARGEST:
+    digits = re.fullmatch(r"\s*([0-9]{1,19})\s*", text)
+    if digits is None or not least <= int(digits[1]) <= LARGEST:
         raise ConfigurationError(f"option {name} = {text!r}: a whole number from {least} on is expected")
-    return int(text)
+    return int(digits[1])
 
 
 def duration(take: Take, name: str, default: str | None) -> float | None:
