@@ -168,6 +168,11 @@ def test_a_group_that_was_set_back_after_the_batch_stays_there(
     assert listener._store(done, set(), {TopicPartition(name, 0): 10}) == {TopicPartition(name, 0): 50}
 
 
+def test_a_batch_was_done_when_spark_says_so_however_late_that_is_told() -> None:
+    progress = {"timestamp": "2026-01-01T00:00:00.500Z", "durationMs": {"triggerExecution": 250}}
+    assert listener._end_of(progress) == 1_767_225_600.75
+
+
 def test_two_sources_of_one_group_are_told_apart_by_their_topics(options: Callable[..., dict[str, str]]) -> None:
     a, b = (SourceOptions.parse(options(name)) for name in ("a", "b"))
     for number, name in enumerate("ab"):

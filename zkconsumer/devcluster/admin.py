@@ -25,6 +25,7 @@ from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.retry import patiently
 
 _NOT_CONTROLLER = 41
+_UNKNOWN = -1
 _NO_LEADER = (3, 5, 6, 7)
 _TIMEOUT_MS = 30_000
 
@@ -236,7 +237,7 @@ class Admin:
             [result] = results(reply)
             if result.error_code == 0:
                 return
-            if result.error_code != _NOT_CONTROLLER:
+            if result.error_code not in (_NOT_CONTROLLER, _UNKNOWN):  # after a pause it may have lost its session
                 text = getattr(result, "error_message", None) or f"error {result.error_code}"
                 raise ZkConsumerError(f"topic {result.name!r}: {text}")
         raise BrokerUnavailableError("no broker is the controller")

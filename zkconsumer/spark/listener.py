@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -47,7 +48,7 @@ _STOP, _IDLE = object(), {"idle": True}
 
 
 class _Done(NamedTuple):
-    """The end of a batch that is done, and when (seconds since the epoch) that was known."""
+    """The end of a batch, and when (seconds since the epoch) it was done."""
 
     options: SourceOptions
     end: Mapping[str, Any]
@@ -183,7 +184,7 @@ class QueryListener(StreamingQueryListener):
             options = _options_of(query.sources, end)
             if options is not None and options.commits:
                 with self._lock:
-                    query.done[number] = _Done(options, end, time.time())
+                    query.done[number] = _Done(options, end, _end_of(progress))
             if consumer := latest.get("consumer"):
                 query.consumers.add(consumer)
             rate = float(source.get("processedRowsPerSecond") or 0)
@@ -298,6 +299,12 @@ def _sources(query: Any) -> Iterator[SourceOptions]:
             continue
         with contextlib.suppress(ConfigurationError):  # its own process tells that
             yield SourceOptions.parse(dict(leaf.extraOptions().asCaseSensitiveMap()))
+
+
+def _end_of(progress: Mapping[str, Any]) -> float:
+    """Return when a batch was done, in seconds since the epoch; the report of it may come a while later."""
+    begun = datetime.fromisoformat(progress["timestamp"])
+    return begun.timestamp() + float(progress["durationMs"].get("triggerExecution", 0)) / 1000
 
 
 def _options_of(sources: list[SourceOptions], end: Mapping[str, Any]) -> SourceOptions | None:
