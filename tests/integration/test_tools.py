@@ -94,6 +94,9 @@ def test_offset_checker_prints_the_old_columns(
         "lag": 6,
         "owner": owner,
     }
+    connector.shutdown()
+    _, out, _ = run("offset-checker", "--group", group, "--zookeeper", at, "--retry.backoff.ms", 200)
+    assert out.splitlines()[1] == row % (group, name, 0, 4, 10, 6, "none"), "of a group that has stopped, too"
 
 
 def test_offset_checker_takes_the_offset_in_kafka_first(

@@ -25,7 +25,7 @@ def add_to(tools: Any) -> None:
     parser = common.add_tool(tools, "offset-checker", run, __doc__)
     parser.add_argument("--group", required=True, help="the group")
     parser.add_argument("--zookeeper", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
-    parser.add_argument("--topic", metavar="TOPICS", help="names with commas; default: those that have owners")
+    parser.add_argument("--topic", metavar="TOPICS", help="names with commas; default: those that have, or had, owners")
     parser.add_argument("--socket.timeout.ms", dest="socket_timeout_ms", type=common.positive, default=6000)
     parser.add_argument("--retry.backoff.ms", dest="retry_backoff_ms", type=common.positive, default=3000)
     parser.add_argument("--broker-info", action="store_true", help="also print the brokers")
@@ -48,8 +48,8 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     if not group_state.exists(access.session, options.group):
         raise ConfigurationError(f"there is no {GroupPaths(options.group).root} in ZooKeeper at {options.zookeeper!r}")
     state = group_state.read(access.session, options.group)
-    owned = sorted({partition.topic for partition in state.owners})
-    topics = options.topic.split(",") if options.topic else owned
+    owned = access.session.children(f"{GroupPaths(options.group).root}/owners")  # also of a group that has stopped
+    topics = options.topic.split(",") if options.topic else owned or []
     partitions = group_state.partitions_of(access.cluster, topics)
     timeout = options.socket_timeout_ms / 1000
     logs, coordinator = access.logs(timeout), access.coordinator(options.group, timeout)
