@@ -120,14 +120,10 @@ def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
     """Let Spark streams read whole topics of other kinds, or into another sink."""
     sessions = {who: Session(who, "recommended", cluster) for who in SPARK}
     results: dict[str, Any] = {}
-    made: dict[tuple[Any, ...], str] = {}
     for number, (name, differs) in enumerate(CASES.items()):
         records, codec = differs.get("records", CASE_RECORDS), differs.get("codec", "none")
         shape = {key: differs[key] for key in ("size", "partitions") if key in differs}
-        key = codec, records, *shape.items()
-        if key not in made:
-            made[key] = fill(cluster, codec, records, **shape)
-        case = {"kind": "whole", "topic": made[key], "records": records}
+        case = {"kind": "whole", "topic": fill(cluster, codec, records, **shape), "records": records}
         case |= {key: differs[key] for key in ("columns", "windowed", "peer") if key in differs}
         runs = in_turn(sessions, case, rounds, WARM_UP if not number else 1)
         rates = {who: statistics.median(r["records"] / r["triggerExecution"] for r in runs[who]) for who in SPARK}

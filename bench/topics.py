@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 from zkconsumer.devcluster import DevCluster
@@ -24,7 +25,12 @@ CODECS = ("none", "lz4")
 def fill(
     cluster: DevCluster, codec: str, records: int = RECORDS, *, size: int = VALUE_SIZE, partitions: int = PARTITIONS
 ) -> str:
-    """Create and fill a topic with records of a codec; returns its name."""
+    """Return the name of a topic with records of a codec, which is created and filled when it is first asked for."""
+    return _fill(cluster, codec, records, size, partitions)
+
+
+@functools.cache
+def _fill(cluster: DevCluster, codec: str, records: int, size: int, partitions: int) -> str:
     topic = cluster.create_topic(f"bench-{codec}-{size}-{partitions}-{records}", partitions)
     print(f"filling {topic} with {records:,} records", file=sys.stderr, flush=True)
     per_batch = max(1, PER_BATCH * VALUE_SIZE // size)

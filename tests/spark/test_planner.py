@@ -313,7 +313,7 @@ def test_a_partition_that_another_member_wants_waits_for_its_batch_and_goes_on_f
     first = one.plan(INITIAL)
     other = consumer(consumer_id="b", rebalance_max_retries=1000)
     streams = in_thread(lambda: other.create_message_streams({name: 1})[name])
-    wait_for(lambda: one._holdings.is_moving(()), what="the member is asked for it")
+    wait_for(lambda: one._holdings._leaving == {(name, 1)}, what="the member is asked for it")
     for number in range(2):
         produce(admin, name, number, numbers(10, 20))
     # What is on its way to another member is not planned any more; the rest goes on.
