@@ -107,7 +107,7 @@ def test_a_malformed_zookeeper_connect_is_told_before_anything_is_started(connec
 
 
 @pytest.mark.parametrize("servers", ["localhost", "localhost:x", "localhost:65536", ":9092"])
-def test_malformed_bootstrap_servers_are_told(cluster: DevCluster, config: Configs, servers: str) -> None:
+def test_malformed_bootstrap_servers_are_told(config: Configs, servers: str) -> None:
     with pytest.raises(ConfigurationError, match=r"bootstrap\.servers"):
         create_consumer(config(bootstrap_servers=servers)).create_message_streams({})
 

@@ -170,11 +170,7 @@ def test_other_partitions_of_the_stream_flow_on_beside_a_damaged_one(
 
 
 def test_members_that_join_and_leave_beside_a_damaged_batch_lose_nothing_else(
-    damaged: Callable[..., str],
-    cluster: DevCluster,
-    member: Callable[..., Member],
-    group: str,
-    zk: KazooClient,
+    damaged: Callable[..., str], cluster: DevCluster, member: Callable[..., Member], group: str
 ) -> None:
     # Each error has the partition fetched anew, also in the moment in which it goes to another member.
     name = damaged(partitions=3)

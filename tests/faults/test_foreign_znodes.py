@@ -69,7 +69,7 @@ def test_a_member_keeps_what_it_owns_while_a_registration_cannot_be_read(
 
 
 def test_a_registration_that_becomes_readable_takes_its_share_at_once(
-    cluster: DevCluster, member: Members, topic: Topics, peer: Peer
+    member: Members, topic: Topics, peer: Peer
 ) -> None:
     name = topic(partitions=4)
     one = member({name: 1}, consumer_id="b", zookeeper_sync_time_ms=30_000)

@@ -102,7 +102,7 @@ def test_a_registration_of_an_older_session_of_the_same_member_is_waited_for(
 
 
 def test_a_second_member_with_the_same_id_fails_and_the_first_does_not_notice(
-    cluster: DevCluster, member: Members, topic: Topics, config: Configs, load: Loads, group: str
+    member: Members, topic: Topics, config: Configs, load: Loads, group: str
 ) -> None:
     name = topic(partitions=2)
     load(name, 2)

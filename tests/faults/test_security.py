@@ -312,7 +312,7 @@ def test_a_member_that_may_not_write_says_which_znode_and_what_to_do(
 
 
 @pytest.mark.slow
-def test_a_digest_login_to_zookeeper_by_sasl(tmp_path: Path, unique: Callable[[str], str]) -> None:
+def test_a_digest_login_to_zookeeper_by_sasl(tmp_path: Path) -> None:
     jaas = tmp_path / "jaas.conf"
     jaas.write_text(
         f'Server {{\n org.apache.zookeeper.server.auth.DigestLoginModule required user_alice="{PASSWORD}";\n}};\n'

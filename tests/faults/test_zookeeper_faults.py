@@ -60,7 +60,7 @@ def test_an_expired_session_is_replaced_and_nothing_is_lost(
 
 
 def test_without_zookeeper_for_longer_than_a_session_nothing_is_delivered_or_stored(
-    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, zk: KazooClient
+    cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     name = topic(partitions=4)
     writer = load(name, 4)

@@ -300,7 +300,7 @@ def test_an_empty_map_of_own_offsets_stores_nothing(
 
 
 def test_offsets_of_partitions_of_others_are_refused(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
     connector = consumer(consumer_id="c")

@@ -271,7 +271,7 @@ def test_ctrl_c_stores_what_was_consumed_and_nothing_else(
 
 
 def test_a_killed_member_leaves_no_offset_beyond_what_it_has_consumed(
-    admin: Any, topic: Topic, group: str, child: Callable[..., subprocess.Popen[str]], consumer: Consumer
+    admin: Any, topic: Topic, child: Callable[..., subprocess.Popen[str]], consumer: Consumer
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 5))

@@ -67,7 +67,7 @@ def test_a_deleted_topic_is_let_go(
 
 
 def test_threads_share_each_topic_and_a_static_member_joins_them(
-    admin: Any, topic: Topic, consumer: Consumer, unique: Callable[[str], str], zk: KazooClient, group: str
+    topic: Topic, consumer: Consumer, unique: Callable[[str], str], zk: KazooClient, group: str
 ) -> None:
     prefix = unique("w")
     a, b = topic(4, name=f"{prefix}-a"), topic(2, name=f"{prefix}-b")
@@ -109,7 +109,7 @@ def test_a_stream_of_a_filter_reads_several_topics(
 
 
 def test_a_blacklist_leaves_out_what_matches_and_what_is_kafkas(
-    topic: Topic, consumer: Consumer, unique: Callable[[str], str], zk: KazooClient
+    topic: Topic, consumer: Consumer, zk: KazooClient
 ) -> None:
     wanted = topic()
     others = [name for name in zk.get_children("/brokers/topics") if name != wanted]
@@ -120,9 +120,7 @@ def test_a_blacklist_leaves_out_what_matches_and_what_is_kafkas(
     assert set(connector.assignment) == {TopicPartition(wanted, 0)}
 
 
-def test_the_registration_is_what_the_jvm_writes(
-    topic: Topic, consumer: Consumer, unique: Callable[[str], str], zk: KazooClient, group: str
-) -> None:
+def test_the_registration_is_what_the_jvm_writes(topic: Topic, consumer: Consumer, zk: KazooClient, group: str) -> None:
     name = topic()
     consumer(consumer_id="w").create_message_streams_by_filter(Whitelist(f" {name} , none"), 3)
 

@@ -93,7 +93,7 @@ def test_two_consumers_of_one_client_id_count_for_themselves(admin: Any, topic: 
     assert (by_mbean(one)[commits]["Count"], by_mbean(two)[commits]["Count"]) == (1, 0)
 
 
-def test_prometheus_reads_them(admin: Any, topic: Topic, consumer: Consumer, group: str) -> None:
+def test_prometheus_reads_them(topic: Topic, consumer: Consumer, group: str) -> None:
     name = topic()
     connector = consumer(client_id="c")
     connector.create_message_streams({name: 1})

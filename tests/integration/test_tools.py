@@ -16,7 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 from support import numbers, produce, stored, take, wait_for
 
-from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
+from zkconsumer import ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.rebalance.assignors import assign_roundrobin
 from zkconsumer.tools.cli import main
@@ -203,7 +203,7 @@ def test_update_offsets_sets_an_end_of_the_log(
 
 
 def test_update_offsets_writes_where_the_group_keeps_them(
-    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+    admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, properties = topic(), tmp_path / "consumer.properties"
     produce(admin, name, 0, numbers(0, 10))
@@ -224,7 +224,7 @@ def test_update_offsets_writes_where_the_group_keeps_them(
 
 
 def test_offsets_are_shown_then_copied_to_kafka_and_back(
-    admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str, config: Callable[..., ConsumerConfig]
+    topic: Topic, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic(2)
     set_offsets(zk, group, name, {0: 4, 1: 6})
@@ -570,7 +570,7 @@ def test_consumer_perf_prints_dates_as_java_would(admin: Any, topic: Topic, grou
 
 
 def test_files_of_offsets_are_told_of_in_json(
-    admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+    topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, file, properties = topic(2), tmp_path / "offsets", tmp_path / "consumer.properties"
     set_offsets(zk, group, name, {0: 3, 1: 4})

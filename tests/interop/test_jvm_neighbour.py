@@ -277,6 +277,7 @@ def test_a_group_goes_from_ours_to_the_jvm_and_back_without_a_record_lost_or_rea
         wait_until_equal(lambda: (znodes.registrations(), znodes.owners()), ({}, {}))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_members_that_are_stopped_in_order_under_load_lose_nothing_and_repeat_what_was_in_hand(
     neighbours: Callable[..., Neighbours],

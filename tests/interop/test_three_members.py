@@ -16,7 +16,7 @@ from .neighbours import Neighbours
 @pytest.mark.parametrize(
     "seconds",
     [
-        pytest.param(20, marks=pytest.mark.timeout(150)),
+        pytest.param(8, marks=pytest.mark.timeout(150)),
         pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(200)]),
     ],
 )

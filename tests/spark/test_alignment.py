@@ -126,6 +126,7 @@ def windowed_count(stream: Any, checkpoint: Path) -> int:
     return sum(counts.values())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)  # three queries with state
 def test_a_slow_partition_loses_no_rows_to_the_watermark_where_sparks_own_source_drops_them(
     zkconsumer_cluster: Cluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]], folder: Path

@@ -30,7 +30,7 @@ from .queries import START, planned
 PARTITIONS = 6
 
 #: What ``make test`` has of it.
-SAMPLE = Extent(driver_kills=2, worker_kills=2, bounces=2, neighbours=1, queries=0, pace=0.3, slow=0.5, per_second=600)
+SAMPLE = Extent(driver_kills=1, worker_kills=1, bounces=2, neighbours=1, queries=0, pace=0.3, slow=0.5, per_second=600)
 #: All of it, about a quarter of an hour.
 LONG = Extent(
     driver_kills=30, worker_kills=30, bounces=1000, neighbours=1000, queries=1000, pace=1.0, slow=4.0, per_second=600

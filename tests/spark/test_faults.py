@@ -237,7 +237,7 @@ def test_a_broker_that_is_killed_and_restarted_in_the_middle_of_a_task_costs_not
 
 
 def test_a_task_whose_broker_stays_away_fails_the_query_with_the_place(
-    cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
+    cluster: DevCluster, query: Queries, topic: Topics
 ) -> None:
     name, admin = topic(partitions=1), cluster.admin
     for number in range(1500):
@@ -266,7 +266,7 @@ def test_brokers_that_stay_away_fail_an_idle_query_with_the_option_that_says_whe
 
 
 def test_available_now_waits_for_brokers_that_are_away_for_a_moment(
-    cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Topics, group: str, zk: KazooClient
+    cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Topics
 ) -> None:
     # Were it to say that nothing is new, the query would end, and nobody would know that it had read nothing.
     name, admin = topic(partitions=2), cluster.admin
@@ -346,7 +346,7 @@ def test_a_query_that_goes_on_waits_for_a_zookeeper_that_is_away(
 
 
 def test_two_servers_at_once_and_a_plain_consumer_beside_the_query(
-    cluster: DevCluster, query: Queries, plain: Plains, load: Loads, topic: Topics, group: str, zk: KazooClient
+    cluster: DevCluster, query: Queries, plain: Plains, load: Loads, topic: Topics, zk: KazooClient
 ) -> None:
     name = topic(partitions=4)
     writer = load(name, 4)

@@ -198,9 +198,7 @@ def test_one_batch_alone_waits_for_nothing_and_has_all(
     assert one.count == 100
 
 
-def test_numbers_of_a_query_are_metrics(
-    spark: Any, zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
-) -> None:
+def test_numbers_of_a_query_are_metrics(spark: Any, zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     one = query(name, maxOffsetsPerTrigger=10)
     produce(admin, name, 0, numbers(0, 100))

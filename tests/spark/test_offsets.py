@@ -123,7 +123,7 @@ def test_a_query_starts_from_the_offsets_that_its_group_has_stored(
 
 
 def test_a_group_that_went_on_while_the_query_was_down_is_not_read_again(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient, store: Callable[..., None]
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, store: Callable[..., None]
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for number in range(2):

@@ -413,8 +413,6 @@ def test_a_replayed_batch_is_waited_for_when_another_member_joins(
     planner: Callable[..., Planner],
     consumer: Callable[..., ZookeeperConsumerConnector],
     topic: Topics,
-    group: str,
-    zk: KazooClient,
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for number in range(2):
@@ -481,7 +479,7 @@ def test_a_bounded_plan_ends_where_the_logs_ended_at_its_first_look(
 
 
 def test_a_bounded_plan_goes_on_to_its_end_although_its_session_expires(
-    zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
+    zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 100))

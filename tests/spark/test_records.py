@@ -11,7 +11,6 @@ import pytest
 from batches import Record
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition as KafkaPartition
-from kazoo.client import KazooClient
 from pyspark.sql.types import StructType
 from support import produce
 
@@ -145,7 +144,6 @@ def test_sql_sees_the_columns_with_their_types(
     options: Options,
     topic: Callable[..., str],
     folder: Any,
-    zk: KazooClient,
 ) -> None:
     name = topic(config={"retention.ms": -1})
     records = [Record(n, 1_600_000_000_000 + n, b"k%d" % (n % 3), b"%d" % n) for n in range(30)]

@@ -220,6 +220,7 @@ def test_batch_0_is_the_same_again_although_the_offsets_of_its_group_were_moved(
     wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(4), "110"))
 
 
+@pytest.mark.slow
 def test_when_the_drivers_python_alone_is_killed_the_rest_leaves_the_group_in_order(
     zkconsumer_cluster: Cluster, driver: Callable[..., Driver], topic: Topics, group: str, zk: KazooClient
 ) -> None:

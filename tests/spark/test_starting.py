@@ -265,7 +265,7 @@ def test_a_batch_waits_for_the_least_number_of_records_until_the_delay_is_over(
 
 
 def test_large_ranges_are_read_by_several_tasks(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, spark: Any, options: Callable[..., dict[str, str]]
+    zkconsumer_cluster: Cluster, topic: Topics, spark: Any, options: Callable[..., dict[str, str]]
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 100))
@@ -390,9 +390,7 @@ def test_a_batch_read_has_what_is_between_two_offsets(
     assert (members(zk, group), stored(zk, group, name)) == ([], {0: "42"})
 
 
-def test_a_stream_has_no_end_and_the_source_does_not_write(
-    spark: Any, query: Queries, topic: Topics, folder: Any
-) -> None:
+def test_a_stream_has_no_end_and_the_source_does_not_write(spark: Any, query: Queries, topic: Topics) -> None:
     with pytest.raises(Exception, match="option 'endingoffsets' is for batch reads"):
         query(topic(), endingOffsets="latest").finish()
     frame = spark.createDataFrame([(b"v",)], "value binary")

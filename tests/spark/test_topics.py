@@ -120,13 +120,7 @@ def in_transaction(producer: KafkaProducer, topic: str, values: list[bytes], *, 
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 def test_transactions_are_seen_as_the_isolation_level_says_and_their_markers_never(
-    zkconsumer_cluster: Cluster,
-    query: Queries,
-    topic: Topics,
-    transactional: KafkaProducer,
-    group: str,
-    zk: KazooClient,
-    level: str,
+    query: Queries, topic: Topics, transactional: KafkaProducer, group: str, zk: KazooClient, level: str
 ) -> None:
     name = topic()
     in_transaction(transactional, name, numbers(0, 10), commit=True)  # offsets 0 to 9, and a marker

@@ -410,7 +410,7 @@ def test_strict_holds_for_files_too(tmp_path: Path) -> None:
         ConsumerConfig.from_properties(path, strict=True)
 
 
-def test_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
+def test_a_file_that_does_not_exist_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"'/nowhere/consumer\.properties': No such file"):
         ConsumerConfig.from_properties("/nowhere/consumer.properties")
 
