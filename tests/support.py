@@ -206,6 +206,24 @@ def properties(settings: Mapping[str, object]) -> dict[str, object]:
     return {name.replace("_", "."): value for name, value in settings.items()}
 
 
+def start_zookeeper(cluster: DevCluster) -> None:
+    """Start ZooKeeper after its end, while the brokers are frozen.
+
+    It takes connections a moment before it serves, and whoever comes then may get no answer until the own session
+    timeout is over. Brokers would take that for the end of their session, and most of a minute to recover.
+    """
+    if cluster.zookeeper.is_running:
+        return
+    alive = [broker for broker in cluster.brokers if broker.is_running]
+    for broker in alive:
+        broker.pause()
+    try:
+        cluster.zookeeper.start()
+    finally:
+        for broker in alive:
+            broker.resume()
+
+
 @contextlib.contextmanager
 def zookeeper_that_only_reads(folder: Path) -> Iterator[str]:
     """Run one server of an ensemble whose other one is not there; gives where it listens."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from kazoo.client import KazooClient
-from support import PATIENCE, Load, wait_for
+from support import PATIENCE, Load, start_zookeeper, wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.broker import protocol
@@ -17,7 +17,7 @@ from zkconsumer.devcluster import Admin, DevCluster
 from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import RetriableError, ZkConsumerError
 
-from .faults import Member, start_zookeeper
+from .faults import Member
 
 #: Milliseconds after which ZooKeeper takes a silent member for dead; short, since tests wait for it.
 SESSION_TIMEOUT_MS = 2000

@@ -270,24 +270,6 @@ def kill(broker: Broker, zk: KazooClient) -> None:
     zk.delete(f"/brokers/ids/{broker.node}")
 
 
-def start_zookeeper(cluster: DevCluster) -> None:
-    """Start ZooKeeper after its end, while the brokers are frozen.
-
-    It takes connections a moment before it serves, and whoever comes then may get no answer until the own session
-    timeout is over. Brokers would take that for the end of their session, and most of a minute to recover.
-    """
-    if cluster.zookeeper.is_running:
-        return
-    alive = [broker for broker in cluster.brokers if broker.is_running]
-    for broker in alive:
-        broker.pause()
-    try:
-        cluster.zookeeper.start()
-    finally:
-        for broker in alive:
-            broker.resume()
-
-
 def end_offsets(cluster: DevCluster, topic: str, partitions: int) -> dict[int, int]:
     """Return the end of each partition's log, from whoever leads it now."""
 

@@ -12,14 +12,25 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from kazoo.client import KazooClient
-from support import Load, in_thread, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from support import (
+    Load,
+    in_thread,
+    members,
+    numbers,
+    owners,
+    produce,
+    start_zookeeper,
+    stored,
+    wait_for,
+    wait_until_equal,
+)
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ClosedError, ConsumerRebalanceFailedError, OwnershipLostError, ZooKeeperUnavailableError
 
 from .conftest import SESSION_TIMEOUT_MS
-from .faults import Cable, ChildMember, Member, Peer, expire, start_zookeeper, wait_until_all_is_read
+from .faults import Cable, ChildMember, Member, Peer, expire, wait_until_all_is_read
 from .transaction_log import group_history
 
 Configs = Callable[..., ConsumerConfig]

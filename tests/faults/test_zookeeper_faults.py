@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
-from support import Load, in_thread, numbers, produce, stored, take, wait_for
+from support import Load, in_thread, numbers, produce, start_zookeeper, stored, take, wait_for
 
 from zkconsumer import TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import OwnershipLostError, ZooKeeperUnavailableError
 
-from .faults import Cable, Member, expire, seconds, start_zookeeper, wait_until_all_is_read
+from .faults import Cable, Member, expire, seconds, wait_until_all_is_read
 from .transaction_log import group_history
 
 Members = Callable[..., Member]

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from kazoo.client import KazooClient
-from support import PATIENCE, Reader, wait_for
+from support import Reader, wait_for
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import ZkConsumerError
 
 Cluster = DevCluster | ExistingCluster
@@ -66,9 +64,3 @@ def end_offsets(cluster: Cluster, topic: str, partitions: int) -> dict[int, int]
                 return {}
 
     return wait_for(ask, what="all partitions tell their end")
-
-
-def start_again(broker: Broker, zk: KazooClient) -> None:
-    """Start a broker that was killed, once ZooKeeper has taken note of its end; before, it would not start."""
-    wait_for(lambda: zk.exists(f"/brokers/ids/{broker.node}") is None, PATIENCE, what=f"{broker.name} is forgotten")
-    broker.start()

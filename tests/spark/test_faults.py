@@ -19,6 +19,7 @@ from support import (
     numbers,
     owners,
     produce,
+    start_zookeeper,
     stored,
     wait_for,
     wait_until_equal,
@@ -33,7 +34,7 @@ from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, from_offset
 
-from .neighbours import Plain, end_offsets, start_again
+from .neighbours import Plain, end_offsets
 from .queries import Batch, Gate, Query, check_union, repetitions
 from .test_topics import make_anew
 
@@ -60,13 +61,13 @@ def cluster(zkconsumer_cluster: DevCluster) -> Iterator[DevCluster]:
     yield zkconsumer_cluster
     for server in (zkconsumer_cluster.zookeeper, *zkconsumer_cluster.brokers):
         server.resume()
-    zkconsumer_cluster.zookeeper.start()
+    start_zookeeper(zkconsumer_cluster)
     client = KazooClient(zkconsumer_cluster.zookeeper_connect)
     client.start(timeout=PATIENCE)
     try:
         for broker in zkconsumer_cluster.brokers:
             if not broker.is_running:
-                start_again(broker, client)
+                broker.start()
         wait_until_equal(lambda: sorted(client.get_children("/brokers/ids")), ["0", "1"])
     finally:
         client.stop()
@@ -82,7 +83,7 @@ def zk(cluster: DevCluster) -> Iterator[KazooClient]:
     client.start(timeout=PATIENCE)
     yield client
     cluster.zookeeper.resume()
-    cluster.zookeeper.start()
+    start_zookeeper(cluster)
     client.stop()
     client.close()
 
@@ -118,7 +119,8 @@ def test_a_query_does_not_notice_a_restart_of_zookeeper(
     one = query(name, zookeeper_session_timeout_ms=10_000)
     one.wait_for_records(200)
     before = members(zk, group)
-    cluster.zookeeper.restart()
+    cluster.zookeeper.stop()
+    start_zookeeper(cluster)
     one.wait_for_more(500)
     writer.stop()
     check_the_end(cluster, one, name, 4, zk, group)
@@ -177,7 +179,7 @@ def test_a_query_survives_zookeeper_killed_for_longer_than_its_session_in_the_mi
     one.wait_for(lambda: one.state.get("owned") == 0, what="it gives up its partitions")
     produce(admin, name, 0, numbers(100, 200))
     produce(admin, name, 1, numbers(0, 10))
-    cluster.zookeeper.start()
+    start_zookeeper(cluster)
     one.wait_for_records(210)
     check_the_end(cluster, one, name, 2, zk, group)
 
@@ -191,7 +193,7 @@ def test_a_broker_that_is_killed_and_restarted_under_load_costs_nothing(
     one.wait_for_records(200)
     before = members(zk, group)
     cluster.brokers[0].kill()
-    start_again(cluster.brokers[0], zk)
+    cluster.brokers[0].start()
     one.wait_for_more(500)
     writer.stop()
     check_the_end(cluster, one, name, 4, zk, group)
@@ -210,7 +212,7 @@ def test_a_new_leader_is_found_by_planner_and_tasks(
     cluster.brokers[0].kill()
     writer = load(name, 4)
     one.wait_for_more(500)
-    start_again(cluster.brokers[0], zk)
+    cluster.brokers[0].start()
     one.wait_for_more(500)
     writer.stop()
     check_the_end(cluster, one, name, 4, zk, group)
@@ -228,7 +230,7 @@ def test_a_broker_that_is_killed_and_restarted_in_the_middle_of_a_task_costs_not
     one.wait_for(lambda: a_task_reads_from(victim), 60)
     victim.kill()
     assert one.begun == []
-    start_again(victim, zk)
+    victim.start()
     one.finish()
     check_the_end(cluster, one, name, 2, zk, group)
     for partition in range(2):
@@ -304,7 +306,7 @@ def test_available_now_stores_its_last_batch_although_zookeeper_was_away_when_it
     cluster.zookeeper.kill()
     gate.open()
     one.wait_for(lambda: one.count == 20)
-    cluster.zookeeper.start()
+    start_zookeeper(cluster)
     one.finish()
     wait_until_equal(lambda: stored(zk, group, name), {0: "10", 1: "10"})
 
@@ -339,14 +341,14 @@ def test_a_query_that_goes_on_waits_for_a_zookeeper_that_is_away(
     cluster.zookeeper.kill()
     second = query(name, **settings)
     assert not second.handle.awaitTermination(10), "it waits"
-    cluster.zookeeper.start()
+    start_zookeeper(cluster)
     second.wait_for_records(10, 60)
     assert second.count == 10
     wait_until_equal(lambda: stored(zk, group, name), {0: "20"})
 
 
 def test_two_servers_at_once_and_a_plain_consumer_beside_the_query(
-    cluster: DevCluster, query: Queries, plain: Plains, load: Loads, topic: Topics, zk: KazooClient
+    cluster: DevCluster, query: Queries, plain: Plains, load: Loads, topic: Topics
 ) -> None:
     name = topic(partitions=4)
     writer = load(name, 4)
@@ -355,8 +357,9 @@ def test_two_servers_at_once_and_a_plain_consumer_beside_the_query(
     one.wait_for_records(200)
     other.wait_for_more(200)
     cluster.brokers[1].kill()
-    cluster.zookeeper.restart()
-    start_again(cluster.brokers[1], zk)
+    cluster.zookeeper.stop()
+    start_zookeeper(cluster)
+    cluster.brokers[1].start()
     one.wait_for_more(200)
     other.wait_for_more(200)
     writer.stop()
