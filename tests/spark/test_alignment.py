@@ -29,7 +29,7 @@ P = [TopicPartition("t", number) for number in range(4)]
 MINUTE = 60_000
 
 #: Milliseconds that times are counted from: late enough that no broker deletes the records for their age.
-START = int(time.time() // 3600 - 24) * 3600_000
+START = int(time.time() // 3600 - 12) * 3600_000
 
 
 class Clock:
