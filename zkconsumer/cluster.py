@@ -111,9 +111,18 @@ class ZooKeeperCluster:
         return found
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return what tells each topic that exists from an earlier one of its name: its creation in ZooKeeper."""
+        """Return an id of each existing topic that a later topic of the same name does not have.
+
+        Its parts are the transaction that created the topic's znode, and the topic id, which brokers from 2.8 on store
+        there: the id that ``LogOffsets.topic_ids`` gets from the brokers.
+        """
         nodes = self._session.get_many([registry.topic_path(topic) for topic in topics])
-        return {topic: f"zk-{node.created}" for topic, node in zip(topics, nodes, strict=True) if node is not None}
+        ids = {}
+        for topic, node in zip(topics, nodes, strict=True):
+            if node is not None:
+                topic_id = registry.parse_topic_id(topic, node.data)
+                ids[topic] = f"zk-{node.created}" + (f",id-{topic_id}" if topic_id else "")
+        return ids
 
     def close(self) -> None:
         """Nothing to close: the session is its owner's."""

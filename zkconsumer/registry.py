@@ -5,6 +5,7 @@ Source: Kafka 1.1 kafka.utils.ZkUtils, ZKGroupDirs, kafka.consumer.TopicCount, k
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import socket
@@ -173,6 +174,21 @@ def parse_partitions(topic: str, data: bytes) -> list[int]:
         return sorted(int(partition) for partition in json.loads(data)["partitions"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ZkConsumerError(f"{topic_path(topic)} does not list partitions: {data[:200]!r}") from error
+
+
+def parse_topic_id(topic: str, data: bytes) -> uuid.UUID | None:
+    """Return the topic id from a topic's znode, or None if the brokers are older than 2.8.
+
+    Raises:
+        ZkConsumerError: the znode is not a topic's.
+
+    Source: Kafka 2.8 TopicZNode.TopicIdReplicaAssignment; 16 bytes in URL-safe Base64 without padding.
+    """
+    try:
+        text = json.loads(data).get("topic_id")
+        return None if text is None else uuid.UUID(bytes=base64.urlsafe_b64decode(f"{text}=="))
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise ZkConsumerError(f"{topic_path(topic)} has no valid topic id: {data[:200]!r}") from error
 
 
 def parse_broker(node: str, data: bytes, protocol: str = "PLAINTEXT") -> Endpoint:

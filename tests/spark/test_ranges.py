@@ -11,14 +11,18 @@ from hypothesis import strategies as st
 
 from zkconsumer import TopicPartition
 from zkconsumer.broker.channel import Endpoint
+from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.spark.ranges import (
+    FORMAT_VERSION,
     INITIAL,
     Ranges,
+    check_format,
     end_of_stream,
     from_offset,
     group_ranges,
     known_by,
+    next_sequence,
     reached_by,
     split_ranges,
     to_offset,
@@ -39,7 +43,8 @@ brokers = st.integers(0, 5).map(lambda node: (node, Endpoint("localhost", 9092 +
 def test_an_offset_is_written_with_topics_and_partitions_in_numeric_order() -> None:
     ranges = {TopicPartition("b", 10): (0, 1), TopicPartition("b", 9): (5, 7), TopicPartition("a", 0): (3, 3)}
     text = json.dumps(to_offset(ranges, 4))
-    assert text == '{"generation": 4, "ranges": {"a": {"0": [3, 3]}, "b": {"9": [5, 7], "10": [0, 1]}}}'
+    start = f'{{"version": {FORMAT_VERSION}, "sequence": 0, "generation": 4, "ranges": '
+    assert text == start + '{"a": {"0": [3, 3]}, "b": {"9": [5, 7], "10": [0, 1]}}}'
 
 
 def test_the_initial_offset_says_nothing() -> None:
@@ -182,3 +187,29 @@ def test_where_earlier_batches_ended_travels_with_each_offset() -> None:
     assert from_offset(offset) == {a: (3, 7)}
     assert reached_by(offset) == {a: 7, b: 9}
     assert from_offset(end_of_stream(offset)) == {a: (7, 7), b: (9, 9)}
+
+
+def test_offset_of_a_repeated_range_differs_from_its_predecessor() -> None:
+    ranges = {TopicPartition("t", 0): (0, 5)}
+    before = to_offset(ranges, 1, sequence=3)
+    assert json.dumps(to_offset(ranges, 1, sequence=next_sequence(before))) != json.dumps(before)
+    assert next_sequence({"generation": 1, "ranges": {}}) == 1
+    assert end_of_stream(before)["sequence"] == 4
+
+
+def test_offsets_of_known_versions_are_accepted() -> None:
+    check_format({"generation": 1, "ranges": {}})
+    check_format(INITIAL)
+
+
+@pytest.mark.parametrize(
+    ("offset", "message"),
+    [
+        ({"t": {"0": 5}}, r"not written by format\('zkconsumer'\).*migrate-offsets"),
+        ({"version": FORMAT_VERSION + 1, "generation": 1, "ranges": {}}, "format version 3.*upgrade zkconsumer"),
+        ({"version": "x", "generation": 1, "ranges": {}}, "format version 'x'"),
+    ],
+)
+def test_offset_of_unknown_format_is_refused(offset: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        check_format(offset)

@@ -122,9 +122,17 @@ class Holdings:
             return ranges, set(self._known), before
 
     def put_in_flight(self, ranges: Ranges) -> None:
-        """Take note of a batch that is about to run: a new one, or one that is run again after a restart."""
+        """Record a batch that is about to run: a new one, or one that is replayed after a restart.
+
+        After a replayed batch, planning continues at its end. A partition whose group offset is outside the batch was
+        moved by another member or by a tool; there ``restart.from`` decides.
+        """
         with self._lock:
             for partition, (start, until) in ranges.items():
+                begin = self._begins.get(partition)
+                if begin is not None and begin.source == "group" and start <= begin.offset <= until:
+                    self._begins[partition] = Begin("checkpoint", until)
+                self._met.add(partition)
                 if start < until and self._owned.get(partition, until) < until:
                     self._in_flight[partition] = (start, until)
 

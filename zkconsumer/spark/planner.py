@@ -49,10 +49,19 @@ from zkconsumer.spark.loss import (
 )
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.peek import peek
-from zkconsumer.spark.ranges import INITIAL, Ranges, from_offset, known_by, to_offset, total
+from zkconsumer.spark.ranges import (
+    INITIAL,
+    Ranges,
+    check_format,
+    from_offset,
+    known_by,
+    next_sequence,
+    to_offset,
+    total,
+)
 from zkconsumer.spark.starts import NEW, resolve
 from zkconsumer.spark.subscription import Subscription
-from zkconsumer.spark.topics import TopicIds
+from zkconsumer.spark.topics import TopicIds, is_same_topic
 
 #: Seconds that a look at the ends of the logs is good for, when the last one found nothing new: Spark asks
 #: about ninety times a second.
@@ -186,7 +195,7 @@ class Planner:
                 time.sleep(_IDLE_LOOK)
                 patiently(self._patience)(self._look_at_topics)
         now = self._topics.known
-        others = self._topics.gone | {topic for topic, known in ids.items() if now.get(topic, known) != known}
+        others = self._topics.gone | {t for t, known in ids.items() if not is_same_topic(known, now.get(t, known))}
         ranges = {partition: span for partition, span in ranges.items() if partition.topic not in others}
         self._holdings.put_in_flight(ranges)
         return ranges
@@ -302,6 +311,7 @@ class Planner:
             self._topics.known,
             self._topics.gone,
             before,
+            next_sequence(start),
         )
 
     def find_leaders(self, ranges: Ranges) -> dict[TopicPartition, tuple[int, Any]]:
@@ -518,8 +528,9 @@ def _subscription(options: SourceOptions, seen: Mapping[str, Any]) -> Subscripti
     """Return what the query subscribes to, after a look at whose checkpoint it is.
 
     Raises:
-        ConfigurationError: it is another query's.
+        ConfigurationError: it is another query's, or was not written by this source.
     """
+    check_format(seen)
     subscription, group = options.subscription, seen.get("group")
     if group not in (None, options.consumer.group_id):
         raise ConfigurationError(

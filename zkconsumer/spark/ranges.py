@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.fetcher.thread import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
@@ -23,9 +24,32 @@ Ranges = dict[TopicPartition, tuple[int, int]]
 #: Offsets that are worth a task of their own: what a core reads while Spark starts one.
 _WORTH_A_TASK = 50_000
 
-#: What a query starts from. It says nothing, so that it is the same at each start (Spark asks for it again
-#: when batch 0 did not finish); each later offset carries the whole ranges of its batch.
-INITIAL: dict[str, Any] = {"generation": 0, "ranges": {}}
+#: Version of the JSON. Offsets without a version have version 1, which has no sequence number.
+FORMAT_VERSION = 2
+
+#: Start of every query. Spark asks for it again if batch 0 has not finished, so it must be constant; each later
+#: offset carries the ranges of its whole batch.
+INITIAL: dict[str, Any] = {"version": FORMAT_VERSION, "sequence": 0, "generation": 0, "ranges": {}}
+
+
+def check_format(offset: Mapping[str, Any]) -> None:
+    """Check that an offset from a checkpoint can be read by this release.
+
+    Raises:
+        ConfigurationError: the offset was written by another data source or by a later release.
+    """
+    if not ("ranges" in offset and "generation" in offset):
+        raise ConfigurationError(
+            f"the checkpoint was not written by format('zkconsumer'): its last offset is {str(offset)[:200]}. "
+            "Start with a new checkpointLocation; `zkconsumer migrate-offsets --from checkpoint:DIR` copies the "
+            "offsets of a checkpoint of format('kafka')"
+        )
+    version = offset.get("version", 1)
+    if version not in (1, FORMAT_VERSION):
+        raise ConfigurationError(
+            f"the checkpoint has offset format version {version!r}, and this release reads versions 1 to "
+            f"{FORMAT_VERSION}; upgrade zkconsumer, or start with a new checkpointLocation"
+        )
 
 
 def to_offset(
@@ -36,6 +60,7 @@ def to_offset(
     ids: Mapping[str, str] | None = None,
     gone: Iterable[str] = (),
     before: Mapping[TopicPartition, int] | None = None,
+    sequence: int = 0,
 ) -> dict[str, Any]:
     """Return the ranges of a batch as an offset for Spark's log.
 
@@ -45,6 +70,8 @@ def to_offset(
         ids: of topics, to tell those that are created anew.
         gone: those of the topics that do not exist any more.
         before: where earlier batches ended in partitions that this one does not have.
+        sequence: number of batches planned so far. It makes the offset differ from its predecessor even if the batch
+            has the same ranges again; Spark takes an equal offset for "no new data".
     """
     topics: dict[str, dict[str, list[int]]] = {}
     for (topic, partition), (start, until) in sorted(ranges.items()):
@@ -52,7 +79,7 @@ def to_offset(
     earlier: dict[str, dict[str, int]] = {}
     for (topic, partition), reached in sorted((before or {}).items()):
         earlier.setdefault(topic, {})[str(partition)] = reached
-    offset: dict[str, Any] = {"generation": generation}
+    offset: dict[str, Any] = {"version": FORMAT_VERSION, "sequence": sequence, "generation": generation}
     if group is not None:
         offset["group"] = group
     if numbers := _by_topic(known):
@@ -72,8 +99,20 @@ def end_of_stream(offset: Mapping[str, Any]) -> dict[str, Any]:
     An empty batch goes up to it, which tells those who listen; and it stays the query's last.
     """
     here = {partition: (until, until) for partition, until in reached_by(offset).items()}
-    ended = to_offset(here, offset["generation"], known_by(offset), offset.get("group"), offset.get("ids"))
+    ended = to_offset(
+        here,
+        offset["generation"],
+        known_by(offset),
+        offset.get("group"),
+        offset.get("ids"),
+        sequence=next_sequence(offset),
+    )
     return {"ended": True, **ended}
+
+
+def next_sequence(offset: Mapping[str, Any]) -> int:
+    """Return the sequence number of the batch after this offset."""
+    return int(offset.get("sequence", 0)) + 1
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, int | list[int]]:

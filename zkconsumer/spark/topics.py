@@ -88,8 +88,7 @@ class TopicIds:
         told = self.gone
         self.gone = {topic for topic, since in missing.items() if topic in told or now - since > _GRACE}
         before = {topic: self._known[topic] for topic in found.keys() & self._known.keys()}
-        # Some brokers tell no ids; and where a cluster has left ZooKeeper the two kinds say nothing of each other.
-        anew = {t: (old, found[t]) for t, old in before.items() if old != found[t] and _kind(old) == _kind(found[t])}
+        anew = {t: (old, found[t]) for t, old in before.items() if not is_same_topic(old, found[t])}
         self._known.update({topic: known for topic, known in found.items() if known or topic not in self._known})
         return Changes(self.gone - told, anew, told & anew.keys())
 
@@ -102,5 +101,16 @@ class TopicIds:
         return interval is not None and now - self._looked[1] > interval
 
 
-def _kind(known: str) -> str:
-    return known.partition("-")[0]
+def is_same_topic(before: str, now: str) -> bool:
+    """Whether two ids can be those of one topic.
+
+    An id has one or both of ``zk-<czxid>`` and ``id-<topic id of the brokers>``, with a comma between them. A query
+    that connects through ZooKeeper before a restart and through ``bootstrap.servers`` after it finds other parts, so
+    only the parts that both ids have are compared. Without a common part the topic counts as the same.
+    """
+    parts, others = _parts(before), _parts(now)
+    return all(parts[kind] == others[kind] for kind in parts.keys() & others.keys())
+
+
+def _parts(known: str) -> dict[str, str]:
+    return {part.partition("-")[0]: part for part in known.split(",") if part}

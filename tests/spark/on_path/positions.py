@@ -1,0 +1,17 @@
+"""A decoder on the Python path of all processes: its rows are the positions of the records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zkconsumer import MessageAndMetadata
+from zkconsumer.spark import RecordDecoder
+
+
+class Positions(RecordDecoder):
+    """Topic, partition and offset."""
+
+    schema = "topic string, partition int, offset bigint"
+
+    def decode(self, record: MessageAndMetadata) -> list[tuple[Any, ...]]:
+        return [(record.topic, record.partition, record.offset)]

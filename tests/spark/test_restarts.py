@@ -1,0 +1,385 @@
+"""Queries that are interrupted and restarted from the same checkpoint with other options.
+
+A generator draws two sets of options, the point of the interruption, and what happens in the meantime. An oracle
+computes from the checkpoint and the group's offsets, by the rules of docs/spark.rst, what the second run has to read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import numbers, produce, wait_for, wait_until_equal
+
+from zkconsumer import ConsumerConfig, TopicPartition
+from zkconsumer.broker.coordinator import GroupCoordinator
+from zkconsumer.cluster import parse_bootstrap
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.retry import patiently
+from zkconsumer.spark.loss import DataLossError
+from zkconsumer.spark.ranges import from_offset, reached_by
+
+from .queries import Batch, Query, check_union, kill, runners
+
+pytestmark = pytest.mark.timeout(180)
+
+Cluster = DevCluster | ExistingCluster
+Topics = Callable[..., str]
+
+#: Records per partition before the first run, during its batch 0, and after its end; in a re-created topic.
+FIRST, SECOND, THIRD, RECREATED = 20, 10, 10, 30
+
+#: Situations between two runs. ``moved ahead``, ``moved back`` and ``moved inside`` are offsets set by a tool.
+SITUATIONS = (
+    "unchanged",
+    "moved ahead",
+    "moved back",
+    "moved inside",
+    "offsets deleted",
+    "widened",
+    "re-created",
+    "narrowed",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two runs of a query: their options, the point of interruption, and what happens between them.
+
+    ``interrupted`` is the number of the batch that fails, or None for a query that is killed while it is idle.
+    """
+
+    before: Mapping[str, object]
+    after: Mapping[str, object]
+    interrupted: int | None
+    situation: str = "unchanged"
+    topics: tuple[str, ...] = field(default=("NAME",))
+
+
+def options_of_a_run(draw: random.Random) -> dict[str, object]:
+    """Draw one valid set of options."""
+    is_member = draw.random() < 0.65
+    drawn: dict[str, object] = {
+        "membership": "group" if is_member else "none",
+        "restart.from": draw.choice(["furthest", "checkpoint", "group"]),
+        "maxOffsetsPerTrigger": draw.choice([None, 7, 100]),
+        "minPartitions": draw.choice([None, 1, 5]),
+        "partition.assignment.strategy": draw.choice(["range", "roundrobin", "flink"]),
+        "streams": draw.choice([1, 2]),
+        "startingOffsets": draw.choice([None, "earliest", '{"NAME":{"0":5}}']),
+        "failOnDataLoss": draw.choice(["true", "false"]),
+        "commit.mode": draw.choice([None, "on-batch", "off"]),
+        "bootstrap.servers": draw.choice([None, "BOOTSTRAP"]),
+    }
+    if is_member:
+        drawn["offsets.storage"] = draw.choice(["zookeeper", "zookeeper", "kafka"])
+        drawn["dual.commit.enabled"] = draw.choice([None, "false"]) if drawn["offsets.storage"] == "kafka" else None
+    elif drawn["bootstrap.servers"] and drawn["commit.mode"] != "on-batch":
+        drawn["zookeeper.connect"] = draw.choice([None, "ZOOKEEPER"])
+    subscriptions = [{"subscribe": "NAME"}, {"subscribePattern": "NAME"}, {"whitelist": "NAME"}]
+    subscriptions += [] if is_member else [{"assign": '{"NAME":[0,1]}'}]
+    drawn.update(draw.choice(subscriptions))
+    drawn.update(draw.choice([{}, {"includeHeaders": "true"}, {"columns": "offset,partition,topic"}, {"decoder": "D"}]))
+    return drawn
+
+
+def case_of(seed: int) -> Case:
+    """Draw a case."""
+    draw = random.Random(seed)
+    case = Case(options_of_a_run(draw), options_of_a_run(draw), draw.choice([0, 1, None]), draw.choice(SITUATIONS))
+    if case.situation != "narrowed":
+        return case
+    both = {"subscribe": "NAME,OTHER", "subscribePattern": None, "whitelist": None, "assign": None}
+    one = {**both, "subscribe": "NAME", "restore.filter": draw.choice(["true", "false"])}
+    return Case({**case.before, **both}, {**case.after, **one}, case.interrupted, "narrowed", ("NAME", "OTHER"))
+
+
+class Restart:
+    """One case on a real cluster."""
+
+    def __init__(
+        self,
+        case: Case,
+        cluster: Cluster,
+        query: Callable[..., Query],
+        checkpoint: Path,
+        topic: Topics,
+        config: Callable[..., ConsumerConfig],
+        zk: Any,
+    ) -> None:
+        self.case = case
+        self._cluster, self._query, self._checkpoint = cluster, query, checkpoint
+        self._config, self._zk = config(), zk
+        self._names = {placeholder: topic(partitions=2) for placeholder in case.topics}
+        self.name = self._names["NAME"]
+        self.ends = {TopicPartition(name, number): 0 for name in self._names.values() for number in range(2)}
+        self._coordinator = GroupCoordinator(
+            self._config.group_id, lambda: parse_bootstrap(cluster.bootstrap_servers), "test", timeout=10
+        )
+
+    def close(self) -> None:
+        self._coordinator.close()
+
+    def produce(self, count: int) -> None:
+        for partition, end in self.ends.items():
+            produce(self._cluster.admin, partition.topic, partition.partition, numbers(0, count))
+            self.ends[partition] = end + count
+
+    # ---- the first run ----
+
+    def run_until_interrupted(self) -> None:
+        """Run the query and kill the process that plans, in a batch or between two."""
+        self.produce(FIRST)
+        case = self.case
+
+        def on_batch(batch: Batch) -> None:
+            if batch.number == 0:
+                self.produce(SECOND)
+            if batch.number == case.interrupted:
+                kill(runners(os.getpid()))
+                raise OSError("the sink fails")
+
+        one = self._start(case.before, on_batch=on_batch)
+        if case.interrupted is None:
+            one.wait_for_records(sum(self.ends.values()) - self._skipped())
+            one.handle.processAllAvailable()
+            kill(runners(os.getpid()))
+            self.produce(THIRD)  # the next look fails
+        with pytest.raises(Exception, match=r"the sink fails|Streaming|Broken pipe|runner|socket|EOF|Connection"):
+            one.finish()
+        if commits(case.before):  # the driver's listener stores what the killed process has not
+            done = {partition: start for partition, (start, _) in from_offset(self.planned()).items()}
+            done = reached_by(self.planned()) if case.interrupted is None else done
+            wait_until_equal(lambda: {p: o for p, o in self.group_offsets(case.before).items() if p in done}, done)
+        if case.interrupted is not None:
+            self.produce(THIRD)
+
+    def _skipped(self) -> int:
+        return 5 if "NAME" in str(self.case.before["startingOffsets"]) else 0
+
+    def _start(self, settings: Mapping[str, object], **more: Any) -> Query:
+        values = {"BOOTSTRAP": self._cluster.bootstrap_servers, "ZOOKEEPER": self._cluster.zookeeper_connect}
+        values |= {"D": "positions:Positions", **self._names}
+        wanted: dict[str, object] = {"subscribe": None, "zookeeper.session.timeout.ms": 2000}
+        for name, value in settings.items():
+            wanted[name] = value
+            for placeholder, replacement in values.items():
+                if isinstance(wanted[name], str):
+                    wanted[name] = str(wanted[name]).replace(placeholder, replacement)
+        return self._query("", **more, **{name.replace(".", "_"): value for name, value in wanted.items()})
+
+    # ---- between the runs ----
+
+    def planned(self) -> dict[str, Any]:
+        """Return the last offset in Spark's log."""
+        newest = max((int(file.name), file) for file in (self._checkpoint / "offsets").iterdir() if file.name.isdigit())
+        return dict(json.loads(newest[1].read_text().splitlines()[2]))
+
+    def change(self) -> None:
+        """Bring the situation about."""
+        admin, reached = self._cluster.admin, reached_by(self.planned())
+        targets = {
+            "moved ahead": {p: until + 3 for p, until in reached.items()},
+            "moved back": dict.fromkeys(reached, 1),
+            "moved inside": {p: (start + until) // 2 for p, (start, until) in from_offset(self.planned()).items()},
+        }
+        if self.case.situation in targets:
+            self._move(targets[self.case.situation])
+        elif self.case.situation == "offsets deleted":
+            if self._zk.exists(path := f"/consumers/{self._config.group_id}/offsets"):
+                self._zk.delete(path, recursive=True)
+        elif self.case.situation == "widened":
+            admin.create_partitions(self.name, 3)
+            produce(admin, self.name, 2, numbers(0, THIRD))
+            if "assign" not in self.case.after:
+                self.ends[TopicPartition(self.name, 2)] = THIRD
+        elif self.case.situation == "re-created":
+            admin.delete_topic(self.name)
+            wait_for(lambda: not self._is_being_deleted(), what="the topic is deleted")
+            admin.create_topic(self.name, 2)
+            self.ends = dict.fromkeys(self.ends, 0)
+            self.produce(RECREATED)
+
+    def _is_being_deleted(self) -> bool:
+        paths = (f"/brokers/topics/{self.name}", f"/admin/delete_topics/{self.name}")
+        return any(self._zk.exists(path) for path in paths)
+
+    def _move(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if in_kafka(self.case.after):
+            assert not patiently(20)(self._coordinator.commit_offsets, dict(offsets))
+        for (topic, number), offset in offsets.items() if in_zookeeper(self.case.after) else ():
+            path = f"/consumers/{self._config.group_id}/offsets/{topic}/{number}"
+            self._zk.ensure_path(path)
+            self._zk.set(path, b"%d" % offset)
+
+    def group_offsets(self, after: Mapping[str, object] | None = None) -> dict[TopicPartition, int]:
+        """Return the group's offsets as a run with these options sees them, by default the second; -1 for none."""
+        after = after or self.case.after
+        found = dict.fromkeys(self.ends, -1)
+        if in_kafka(after):
+            found.update(patiently(20)(self._coordinator.fetch_offsets, list(self.ends)))
+        for partition in self.ends if in_zookeeper(after) else ():
+            path = f"/consumers/{self._config.group_id}/offsets/{partition.topic}/{partition.partition}"
+            if self._zk.exists(path):
+                found[partition] = max(found[partition], int(self._zk.get(path)[0]))
+        return found
+
+    # ---- the second run ----
+
+    def replayed(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Return the ranges that the second run has to read again."""
+        if self.case.interrupted is None or self.case.situation == "re-created":
+            return {}
+        return {p: span for p, span in from_offset(self.planned()).items() if span[0] < span[1]}
+
+    def expected(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Return what the second run has to read after the replayed batch, by the rules of docs/spark.rst."""
+        group, planned = self.group_offsets(), self.planned()
+        reached, ranges = reached_by(planned), from_offset(planned)
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        for partition, end in self.ends.items():
+            if partition.topic != self.name and self.case.after.get("restore.filter") == "true":
+                continue
+            start = self._start_of(group[partition], reached.get(partition), ranges.get(partition))
+            if start < end:
+                found[partition] = (start, end)
+        return found
+
+    def _start_of(self, group: int, reached: int | None, span: tuple[int, int] | None) -> int:
+        if self.case.situation == "re-created":
+            return 0
+        if reached is None:
+            return max(0, group)
+        restart = self.case.after["restart.from"]
+        if restart == "checkpoint" or group < 0:
+            return reached
+        if restart == "furthest":
+            return max(reached, group)
+        if self.case.interrupted is not None and span is not None and span[0] <= group <= span[1]:
+            return reached
+        return group
+
+    def run_to_the_end(self) -> Query:
+        one = self._start(self.case.after, trigger={"availableNow": True})
+        one.finish()
+        return one
+
+
+def commits(options: Mapping[str, object]) -> bool:
+    """Whether a run with these options stores the group's offsets."""
+    return (options["commit.mode"] or ("on-batch" if options["membership"] == "group" else "off")) == "on-batch"
+
+
+def in_kafka(options: Mapping[str, object]) -> bool:
+    """Whether a run with these options keeps the group's offsets in Kafka."""
+    return options.get("offsets.storage") == "kafka"
+
+
+def in_zookeeper(options: Mapping[str, object]) -> bool:
+    """Whether it keeps them in ZooKeeper; with Kafka it keeps them in both by default."""
+    has_zookeeper = options.get("zookeeper.connect", "") is not None
+    return has_zookeeper and not (in_kafka(options) and options.get("dual.commit.enabled") == "false")
+
+
+@pytest.fixture
+def restart(
+    zkconsumer_cluster: Cluster,
+    query: Callable[..., Query],
+    checkpoint: Path,
+    topic: Topics,
+    config: Callable[..., ConsumerConfig],
+    zk: Any,
+) -> Iterator[Callable[[Case], Restart]]:
+    """Prepare a case."""
+    made: list[Restart] = []
+
+    def make(case: Case) -> Restart:
+        made.append(Restart(case, zkconsumer_cluster, query, checkpoint, topic, config, zk))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def check(case: Restart) -> None:
+    """Run a case and compare what the second run reads with what it has to read."""
+    print(case.case)
+    case.run_until_interrupted()
+    case.change()
+    replayed, expected, group = case.replayed(), case.expected(), case.group_offsets()
+    if case.case.situation == "re-created" and case.case.after["failOnDataLoss"] == "true":
+        with pytest.raises(Exception, match=r"PARTITIONS_DELETED.*failOnDataLoss=false") as caught:
+            case.run_to_the_end()
+        assert DataLossError.__name__ in str(caught.value)
+        return
+    again = case.run_to_the_end()
+    batches = [batch.spans for batch in again.batches]
+    if replayed:
+        first = {partition: (start, until) for partition, (start, until, _) in batches.pop(0).items()}
+        assert first == replayed
+    print(f"replayed {replayed}, group {group}, expected {expected}, read {batches}")
+    check_union(batches, expected)
+    if commits(case.case.after):
+        wanted = {p: case.ends[p] for p in case.ends if p in expected}
+        wait_until_equal(lambda: {p: o for p, o in case.group_offsets().items() if p in expected}, wanted)
+    else:
+        assert {p: case.group_offsets()[p] for p in group} == group
+
+
+MEMBER = {
+    "membership": "group",
+    "subscribe": "NAME",
+    "startingOffsets": None,
+    "maxOffsetsPerTrigger": 7,
+    "restart.from": "furthest",
+    "commit.mode": None,
+    "failOnDataLoss": "true",
+}
+WITH_BROKERS = {**MEMBER, "bootstrap.servers": "BOOTSTRAP"}
+ALONE = {**WITH_BROKERS, "membership": "none", "zookeeper.connect": None}
+FROM_GROUP = {**MEMBER, "restart.from": "group"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(MEMBER, WITH_BROKERS, id="bootstrap servers added"),
+        pytest.param(WITH_BROKERS, MEMBER, id="bootstrap servers removed", marks=pytest.mark.slow),
+        pytest.param(MEMBER, ALONE, id="without group and ZooKeeper"),
+        pytest.param(MEMBER, FROM_GROUP, id="from the group"),
+    ],
+)
+def test_replay_after_option_change_loses_nothing(
+    before: dict[str, object], after: dict[str, object], restart: Callable[[Case], Restart]
+) -> None:
+    check(restart(Case(before, after, interrupted=1)))
+
+
+@pytest.mark.parametrize("situation", ["moved back", "moved ahead", "offsets deleted"])
+@pytest.mark.parametrize("interrupted", [1, None])
+@pytest.mark.slow
+def test_restart_from_group_follows_the_group(
+    situation: str, interrupted: int | None, restart: Callable[[Case], Restart]
+) -> None:
+    check(restart(Case(MEMBER, FROM_GROUP, interrupted, situation)))
+
+
+@pytest.mark.parametrize(("before", "after"), [(MEMBER, ALONE), (ALONE, MEMBER)], ids=["to brokers", "to ZooKeeper"])
+def test_re_created_topic_is_recognised_through_brokers_and_zookeeper(
+    before: dict[str, object], after: dict[str, object], restart: Callable[[Case], Restart]
+) -> None:
+    check(restart(Case(before, after, 1, "re-created")))
+
+
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=[pytest.mark.slow] if n > 1 else []) for n in range(60)])
+def test_restart_with_any_options_reads_what_the_documentation_says(
+    seed: int, restart: Callable[[Case], Restart]
+) -> None:
+    check(restart(case_of(seed)))
