@@ -1,0 +1,319 @@
+"""The names that applications import, run, or have in their checkpoints.
+
+A module may move to another place. Its old path then has to stay importable, with the same names.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import importlib
+import importlib.metadata
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+#: Module to names: those in the documentation and the examples, and the types of what these return.
+PUBLIC = {
+    "pyspark_zkconsumer": [
+        "DefaultSource",
+    ],
+    "zkconsumer": [
+        "Blacklist",
+        "ConsumerConfig",
+        "ConsumerRebalanceListener",
+        "KafkaStream",
+        "MessageAndMetadata",
+        "SimpleConsumer",
+        "TopicPartition",
+        "Whitelist",
+        "ZkConsumerError",
+        "ZookeeperConsumerConnector",
+        "__version__",
+        "create_consumer",
+        "string_decoder",
+    ],
+    "zkconsumer.broker.security": [
+        "Security",
+    ],
+    "zkconsumer.config": [
+        "ConsumerConfig",
+    ],
+    "zkconsumer.devcluster": [
+        "Admin",
+        "DEFAULT_KAFKA",
+        "DevCluster",
+        "ExistingCluster",
+        "JarsUnavailableError",
+        "ServerFailedError",
+    ],
+    "zkconsumer.devcluster.cluster": [
+        "raise_on_sigterm",
+    ],
+    "zkconsumer.devcluster.fixtures": [
+        "zkconsumer_cluster",
+    ],
+    "zkconsumer.devcluster.java": [
+        "java_home",
+    ],
+    "zkconsumer.devcluster.load": [
+        "SteadyLoad",
+        "batch",
+        "numbered_batch",
+    ],
+    "zkconsumer.devcluster.process": [
+        "ServerProcess",
+    ],
+    "zkconsumer.devcluster.servers": [
+        "java_command",
+        "kafka_jars",
+        "write_properties",
+    ],
+    "zkconsumer.errors": [
+        "AssignmentError",
+        "AuthenticationError",
+        "BrokerUnavailableError",
+        "ClosedError",
+        "ConfigurationError",
+        "ConsumerRebalanceFailedError",
+        "ConsumerTimeoutError",
+        "CorruptRecordError",
+        "MessageSizeTooLargeError",
+        "MessageStreamsExistError",
+        "NotLeaderError",
+        "OffsetOutOfRangeError",
+        "OwnershipLostError",
+        "RegistrationError",
+        "RetriableError",
+        "UnsupportedBrokerError",
+        "ZkConsumerError",
+        "ZooKeeperUnavailableError",
+    ],
+    "zkconsumer.message": [
+        "Endpoint",
+        "MessageAndMetadata",
+        "TopicPartition",
+        "string_decoder",
+    ],
+    "zkconsumer.metrics": [
+        "MetricName",
+        "MetricsSource",
+    ],
+    "zkconsumer.prometheus": [
+        "ConsumerCollector",
+    ],
+    "zkconsumer.simple_consumer": [
+        "EARLIEST_TIME",
+        "FetchedMessages",
+        "LATEST_TIME",
+        "PartitionMetadata",
+        "SimpleConsumer",
+    ],
+    "zkconsumer.spark": [
+        "BatchDecoder",
+        "Lag",
+        "QueryListener",
+        "RecordDecoder",
+        "ZkConsumerDataSource",
+        "lag",
+        "recommended_conf",
+        "register",
+    ],
+    "zkconsumer.spark.kafka_utils": [
+        "Broker",
+        "KafkaDStream",
+        "KafkaMessageAndMetadata",
+        "KafkaRDD",
+        "KafkaTransformedDStream",
+        "KafkaUtils",
+        "OffsetRange",
+        "TopicAndPartition",
+        "utf8_decoder",
+    ],
+    "zkconsumer.spark.shim": [
+        "install",
+        "main",
+    ],
+    "zkconsumer.tools.cli": [
+        "main",
+    ],
+    "zkconsumer.version": [
+        "__version__",
+    ],
+}
+
+#: Modules that are run by ``python -m``: arguments, and a regular expression for their output.
+RUN = {
+    "zkconsumer": (["--help"], "usage: zkconsumer"),
+    "zkconsumer.devcluster.java": ([], r"^/\S+$|Java \d+ or newer is needed"),
+    "zkconsumer.spark.shim": ([], "usage: python -m zkconsumer.spark.shim"),
+}
+
+#: Group to name to object.
+ENTRY_POINTS = {
+    "console_scripts": {"zkconsumer": "zkconsumer.tools.cli:main"},
+    "pytest11": {"zkconsumer": "zkconsumer.devcluster.fixtures"},
+}
+
+#: Module to names in the checkpoint of a ``StreamingContext`` with streams of ``KafkaUtils``. Objects and functions are
+#: pickled there by the path of their module. The nested functions that plan and read a batch are pickled as byte code,
+#: which calls the functions and methods in this table with the arguments that they took when it was written.
+PICKLED = {
+    "zkconsumer.config": [
+        "ConsumerConfig",
+    ],
+    "zkconsumer.message": [
+        "TopicPartition",
+    ],
+    "zkconsumer.spark.dstreams": [
+        "DirectSource",
+        "DirectSource.ranges_at",
+        "DirectSource.tasks",
+        "GroupSource",
+        "GroupSource.ranges_at",
+        "GroupSource.tasks",
+        "Ledger",
+        "fetch",
+        "follow",
+    ],
+    "zkconsumer.spark.kafka_utils": [
+        "KafkaMessageAndMetadata",
+        "KafkaMessageAndMetadata._set_key_decoder",
+        "KafkaMessageAndMetadata._set_value_decoder",
+        "OffsetRange",
+        "_kafka_rdd",
+        "_rdd",
+        "utf8_decoder",
+    ],
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_module_has_its_names(module: str) -> None:
+    loaded = importlib.import_module(module)
+
+    assert [name for name in PUBLIC[module] if not hasattr(loaded, name)] == []
+
+
+@pytest.mark.parametrize("table", [PUBLIC, PICKLED], ids=["public", "pickled"])
+def test_tables_are_sorted(table: dict[str, list[str]]) -> None:
+    assert list(table) == sorted(table)
+    assert [module for module, names in table.items() if names != sorted(set(names))] == []
+
+
+@pytest.mark.parametrize("module", ["zkconsumer", "zkconsumer.devcluster", "zkconsumer.spark"])
+def test_all_of_a_package_is_public(module: str) -> None:
+    """A name that is added to ``__all__`` has to stay, too, so it belongs in the table."""
+    assert sorted(importlib.import_module(module).__all__) == PUBLIC[module]
+
+
+def test_every_error_is_public() -> None:
+    errors = importlib.import_module("zkconsumer.errors")
+
+    found = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)]
+    assert sorted(found) == PUBLIC["zkconsumer.errors"]
+
+
+@pytest.mark.parametrize("module", PICKLED)
+def test_pickled_names_resolve(module: str) -> None:
+    for name in PICKLED[module]:
+        assert callable(pkgutil.resolve_name(f"{module}:{name}"))
+
+
+# ---- commands --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", RUN)
+def test_module_runs_as_a_program(module: str) -> None:
+    """A module that only re-exports another one can be imported, but does nothing with ``-m``."""
+    arguments, printed = RUN[module]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert re.search(printed, done.stdout + done.stderr, re.MULTILINE)
+
+
+def test_entry_points_resolve() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    section = setup["options.entry_points"]
+    declared = {
+        group: dict(re.split(r"\s*=\s*", line, maxsplit=1) for line in text.strip().splitlines())
+        for group, text in section.items()
+    }
+
+    assert declared == ENTRY_POINTS
+    for group, names in declared.items():
+        for name, value in names.items():
+            assert importlib.metadata.EntryPoint(name, value, group).load() is not None
+
+
+# ---- documentation and scripts ---------------------------------------------------------------------------
+
+
+def imports(text: str) -> Iterator[str]:
+    """Yield the names that a text imports from this package, as ``module:name``; the text may be of any format."""
+    for module, names in re.findall(r"\bfrom (zkconsumer[\w.]*) import (\([^)]*\)|[^\n;(]+)", text):
+        for name in re.split(r"[\s,]+", names.strip("() \n,")):
+            yield f"{module}:{name}"
+
+
+def dotted_names(text: str) -> Iterator[str]:
+    """Yield each ``zkconsumer.a.b`` in a text."""
+    yield from re.findall(r"(?<![\w./-])zkconsumer(?:\.[A-Za-z_]\w*)+", text)
+
+
+DOCUMENTS = sorted([ROOT / "README.rst", *(ROOT / "docs").glob("*.rst")])
+SCRIPTS = sorted(path for folder in ("docker", "examples") for path in (ROOT / folder).iterdir() if path.is_file())
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_names_in_documentation_resolve(path: Path) -> None:
+    text = path.read_text()
+
+    for name in {*imports(text), *dotted_names(text)}:
+        assert pkgutil.resolve_name(name) is not None
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=relative)
+def test_imports_of_scripts_resolve(path: Path) -> None:
+    for name in set(imports(path.read_text())):
+        assert pkgutil.resolve_name(name) is not None
+
+
+def test_imports_of_examples_are_public() -> None:
+    for path in SCRIPTS:
+        if path.parent.name == "examples":
+            for name in imports(path.read_text()):
+                module, _, attribute = name.partition(":")
+                assert attribute in PUBLIC[module], f"{relative(path)} imports {name}"
+
+
+def test_scan_for_imports_finds_those_of_a_syntax_tree() -> None:
+    """The scan uses a regular expression because it also reads files that are not Python."""
+    for path in SCRIPTS:
+        if path.suffix == ".py":
+            text = path.read_text()
+            expected = {
+                f"{node.module}:{alias.name}"
+                for node in ast.walk(ast.parse(text))
+                if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "zkconsumer"
+                for alias in node.names
+            }
+            assert set(imports(text)) == expected
