@@ -9,7 +9,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from zkconsumer import registry
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.protocol import PartitionData
@@ -27,7 +26,8 @@ from zkconsumer.errors import (
 )
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper import registry
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: The version from which on answers to Metadata requests have ids of topics.
 _HAS_TOPIC_IDS = 10

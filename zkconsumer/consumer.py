@@ -34,8 +34,8 @@ from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.rebalance.topic_filter import TopicFilter
-from zkconsumer.registry import OFFSET_MAX, Registration, check_streams, thread_ids
 from zkconsumer.stream import KafkaStream
+from zkconsumer.zookeeper.registry import OFFSET_MAX, Registration, check_streams, thread_ids
 
 
 class ZookeeperConsumerConnector:

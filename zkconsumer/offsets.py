@@ -14,8 +14,8 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.registry import GroupPaths, parse_offset
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper.registry import GroupPaths, parse_offset
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
 class Offsets(Protocol):

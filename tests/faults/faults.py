@@ -22,7 +22,7 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.registry import GroupPaths, Registration
+from zkconsumer.zookeeper.registry import GroupPaths, Registration
 
 
 class Member:

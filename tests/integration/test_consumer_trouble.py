@@ -17,7 +17,7 @@ from zkconsumer.fetcher import decode
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
 from zkconsumer.metrics import Metrics
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 Cluster = DevCluster | ExistingCluster
 Topic = Callable[..., str]

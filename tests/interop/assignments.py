@@ -24,7 +24,7 @@ from zkconsumer.devcluster.jars import classpath, spark_jars
 from zkconsumer.devcluster.java import java
 from zkconsumer.devcluster.servers import ZooKeeperServer, kafka_jars, logging_jars
 from zkconsumer.javahash import java_hash
-from zkconsumer.registry import Registration
+from zkconsumer.zookeeper.registry import Registration
 
 COUNT = 2000
 ANSWERS = Path(__file__).parents[1] / "unit" / "jvm_assignments.json.gz"

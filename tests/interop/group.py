@@ -10,7 +10,7 @@ from kazoo.exceptions import NoNodeError
 
 from zkconsumer import TopicPartition
 from zkconsumer.rebalance.assignors import assign_range, threads_by_topic
-from zkconsumer.registry import GroupPaths, Registration, parse_partitions, topic_path
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_partitions, topic_path
 
 
 class Node(NamedTuple):

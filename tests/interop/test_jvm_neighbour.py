@@ -18,7 +18,7 @@ from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnecto
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.registry import Registration
+from zkconsumer.zookeeper.registry import Registration
 
 from .conftest import COMMIT_INTERVAL_MS
 from .group import Group

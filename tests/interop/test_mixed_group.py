@@ -22,7 +22,7 @@ from zkconsumer import TopicPartition, Whitelist
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.load import SteadyLoad
 from zkconsumer.rebalance.assignors import assign, threads_by_topic
-from zkconsumer.registry import GroupPaths, Registration
+from zkconsumer.zookeeper.registry import GroupPaths, Registration
 
 from .jvm import WIDTH, ChildConsumer, Maker, jvm_filter, our_filter
 

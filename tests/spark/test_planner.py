@@ -22,11 +22,11 @@ from zkconsumer.errors import ConsumerRebalanceFailedError
 from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.registry import Registration
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, from_offset, to_offset
 from zkconsumer.spark.subscription import Subscription
+from zkconsumer.zookeeper.registry import Registration
 
 pytestmark = pytest.mark.timeout(60)
 

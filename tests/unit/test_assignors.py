@@ -17,7 +17,7 @@ from zkconsumer.config import ROUND_ROBIN_ORDERS
 from zkconsumer.errors import AssignmentError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import assign, assign_flink, assign_range, assign_roundrobin, threads_by_topic
-from zkconsumer.registry import Registration
+from zkconsumer.zookeeper.registry import Registration
 
 Threads = dict[str, list[str]]
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zkconsumer import registry
 from zkconsumer.errors import RegistrationError, ZkConsumerError
 from zkconsumer.message import TopicPartition
-from zkconsumer.registry import GroupPaths, Registration, new_consumer_id, thread_ids
+from zkconsumer.zookeeper import registry
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, new_consumer_id, thread_ids
 
 PATH = "/consumers/g/ids/g_c"
 

@@ -7,7 +7,7 @@ import pytest
 from zkconsumer import Blacklist, Whitelist
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.rebalance.topic_filter import filter_of
-from zkconsumer.registry import Registration
+from zkconsumer.zookeeper.registry import Registration
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from zkconsumer.config import ROUND_ROBIN_ORDERS
 from zkconsumer.errors import AssignmentError
 from zkconsumer.javahash import java_hash
 from zkconsumer.message import TopicPartition
-from zkconsumer.registry import Registration, thread_ids
+from zkconsumer.zookeeper.registry import Registration, thread_ids
 
 #: Partition to thread id.
 Assignment = dict[TopicPartition, str]

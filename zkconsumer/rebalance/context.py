@@ -14,8 +14,8 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import WAYS, Assignment, assign, threads_by_topic
 from zkconsumer.rebalance.topic_filter import TopicFilter, filter_of
-from zkconsumer.registry import GroupPaths, Registration, is_topic
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_topic
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
 class AssignmentContext:

@@ -36,8 +36,8 @@ from zkconsumer.rebalance.assignors import Assignment
 from zkconsumer.rebalance.callbacks import Callbacks, ConsumerRebalanceListener
 from zkconsumer.rebalance.context import AssignmentContext
 from zkconsumer.rebalance.ownership import Ownership
-from zkconsumer.registry import GroupPaths, Registration
-from zkconsumer.zookeeper import Event, ZooKeeperSession
+from zkconsumer.zookeeper.registry import GroupPaths, Registration
+from zkconsumer.zookeeper.session import Event, ZooKeeperSession
 
 
 @dataclass(frozen=True, slots=True)

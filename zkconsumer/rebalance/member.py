@@ -20,8 +20,8 @@ from zkconsumer.metrics import Metrics
 from zkconsumer.offsets import Offsets, offsets_of
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.listener import PartitionHandler, ZKRebalancerListener
-from zkconsumer.registry import Registration, new_consumer_id
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper.registry import Registration, new_consumer_id
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: Seconds that leaving a group may take once nothing is waited for any more.
 LEAVE_TIMEOUT = 10.0

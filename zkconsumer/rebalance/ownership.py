@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.message import TopicPartition
-from zkconsumer.registry import GroupPaths, Registration
-from zkconsumer.zookeeper import TRANSACTION_LIMIT, BadVersion, NodeExists, NodeMissing, ZooKeeperSession
+from zkconsumer.zookeeper.registry import GroupPaths, Registration
+from zkconsumer.zookeeper.session import TRANSACTION_LIMIT, BadVersion, NodeExists, NodeMissing, ZooKeeperSession
 
 
 class Ownership:

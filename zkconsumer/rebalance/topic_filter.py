@@ -12,7 +12,7 @@ import re
 from functools import cache
 
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.registry import Registration
+from zkconsumer.zookeeper.registry import Registration
 
 #: Kept from filters unless a member sets ``exclude.internal.topics=false``, which nobody else can see. Members before
 #: 0.11 know the first only.

@@ -27,7 +27,7 @@ from zkconsumer.spark.ranges import FetchTask, Ranges
 from zkconsumer.spark.reader import read
 from zkconsumer.spark.starts import Starts, resolve
 from zkconsumer.spark.tasks import tasks
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
 class ZkConsumerBatchReader(DataSourceReader):

@@ -26,12 +26,12 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import MetricName, Metrics
 from zkconsumer.offsets import offsets_of
-from zkconsumer.registry import GroupPaths
 from zkconsumer.retry import patiently
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.progress import content
 from zkconsumer.spark.ranges import from_offset
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper.registry import GroupPaths
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: Seconds that a batch's own process has for storing it.
 _DELAY = 1.0

@@ -22,7 +22,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.offsets import ZooKeeperOffsets
 from zkconsumer.rebalance.listener import Claim, PartitionHandler
 from zkconsumer.spark.subscription import Subscription
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: What the thread id of a partition would be.
 _NOBODY = "nobody"

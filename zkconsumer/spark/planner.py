@@ -32,7 +32,6 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.registry import GroupPaths, new_consumer_id
 from zkconsumer.retry import patiently
 from zkconsumer.spark.admission import Admission
 from zkconsumer.spark.alignment import Alignment, EventTimes
@@ -62,6 +61,7 @@ from zkconsumer.spark.ranges import (
 from zkconsumer.spark.starts import NEW, resolve
 from zkconsumer.spark.subscription import Subscription
 from zkconsumer.spark.topics import TopicIds, is_same_topic
+from zkconsumer.zookeeper.registry import GroupPaths, new_consumer_id
 
 #: Seconds that a look at the ends of the logs is good for, when the last one found nothing new: Spark asks
 #: about ninety times a second.

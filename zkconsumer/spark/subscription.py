@@ -14,8 +14,8 @@ from zkconsumer.cluster import Cluster
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
-from zkconsumer.registry import Registration, check_topic
 from zkconsumer.spark.values import Take
+from zkconsumer.zookeeper.registry import Registration, check_topic
 
 #: The options that say it; exactly one of them is given.
 NAMES = ("subscribe", "subscribePattern", "assign", "whitelist", "blacklist")

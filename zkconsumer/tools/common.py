@@ -19,7 +19,7 @@ from zkconsumer.broker.security import Security
 from zkconsumer.cluster import Cluster, LogOffsets, cluster_of
 from zkconsumer.config import ConsumerConfig, read_properties
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 CLIENT_ID = "zkconsumer-tools"
 

@@ -18,10 +18,10 @@ from zkconsumer.consumer import create_consumer
 from zkconsumer.errors import ConfigurationError, ConsumerTimeoutError
 from zkconsumer.message import MessageAndMetadata
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
-from zkconsumer.registry import BROKER_IDS, GroupPaths
 from zkconsumer.stream import KafkaStream
 from zkconsumer.tools import common
 from zkconsumer.tools.formatters import Formatter, json_line, make_formatter, parse_properties
+from zkconsumer.zookeeper.registry import BROKER_IDS, GroupPaths
 
 
 def add_to(tools: Any) -> None:

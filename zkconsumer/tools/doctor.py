@@ -18,11 +18,11 @@ from zkconsumer.errors import AssignmentError, ConfigurationError, ZkConsumerErr
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import WAYS, assign
 from zkconsumer.rebalance.topic_filter import filter_of
-from zkconsumer.registry import Registration
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.tools.groups import subscribed_threads
+from zkconsumer.zookeeper.registry import Registration
 
 
 @dataclass(frozen=True, slots=True)

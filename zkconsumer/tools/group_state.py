@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from zkconsumer.cluster import Cluster, LogOffsets
 from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
-from zkconsumer.registry import GroupPaths, Registration, parse_offset
-from zkconsumer.zookeeper import Node, ZooKeeperSession
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_offset
+from zkconsumer.zookeeper.session import Node, ZooKeeperSession
 
 
 @dataclass(slots=True)

@@ -15,10 +15,10 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import threads_by_topic
 from zkconsumer.rebalance.topic_filter import filter_of
-from zkconsumer.registry import GroupPaths, Registration, is_topic
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_topic
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
 def add_to(tools: Any) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.message import TopicPartition
-from zkconsumer.registry import GroupPaths
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
+from zkconsumer.zookeeper.registry import GroupPaths
 
 _ROW = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
 

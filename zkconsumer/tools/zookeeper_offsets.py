@@ -18,10 +18,10 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets import DualOffsets, KafkaOffsets, Offsets, ZooKeeperOffsets
-from zkconsumer.registry import OFFSET_MAX, GroupPaths
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
-from zkconsumer.zookeeper import ZooKeeperSession
+from zkconsumer.zookeeper.registry import OFFSET_MAX, GroupPaths
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 _LINE = re.compile(r"/consumers/(?P<group>[^/]+)/offsets/(?P<topic>[^/]+)/(?P<partition>[0-9]+):(?P<offset>-?[0-9]+)")
 
