@@ -27,7 +27,7 @@ from kazoo.client import KazooClient
 from bench import report
 from tests.interop.jvm import WIDTH, ChildConsumer, Maker, jvm_consumer, our_consumer
 from zkconsumer import ConsumerConfig, KafkaStream, TopicPartition, create_consumer
-from zkconsumer.cluster import parse_bootstrap
+from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.load import batch, numbered_batch

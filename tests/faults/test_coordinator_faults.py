@@ -10,8 +10,8 @@ from kazoo.client import KazooClient
 from support import in_thread, numbers, produce, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
+from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.broker.coordinator import GroupCoordinator
-from zkconsumer.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import RetriableError

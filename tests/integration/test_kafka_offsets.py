@@ -10,8 +10,8 @@ from kazoo.client import KazooClient
 from support import numbers, produce, stored, take, values, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
+from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.broker.coordinator import GroupCoordinator
-from zkconsumer.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConfigurationError, OwnershipLostError
 

@@ -18,8 +18,8 @@ import pytest
 from support import numbers, produce, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
+from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.broker.coordinator import GroupCoordinator
-from zkconsumer.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.retry import patiently
 from zkconsumer.spark.loss import DataLossError

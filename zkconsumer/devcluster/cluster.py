@@ -12,7 +12,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from zkconsumer.cluster import parse_bootstrap
+from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.servers import (
     Broker,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zkconsumer.cluster import Cluster
+from zkconsumer.broker.cluster import Cluster
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError
 from zkconsumer.log import get_logger

@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from zkconsumer.cluster import Cluster
+from zkconsumer.broker.cluster import Cluster
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
     ClosedError,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from zkconsumer.cluster import cluster_of
+from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.message import TopicPartition

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from zkconsumer.cluster import cluster_of
+from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition

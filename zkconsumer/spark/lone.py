@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from zkconsumer.cluster import cluster_of
+from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.log import get_logger

@@ -14,9 +14,9 @@ from typing import Any
 from tenacity import Retrying
 
 from zkconsumer import retry
+from zkconsumer.broker.cluster import Cluster, LogOffsets, cluster_of
 from zkconsumer.broker.coordinator import GroupCoordinator
 from zkconsumer.broker.security import Security
-from zkconsumer.cluster import Cluster, LogOffsets, cluster_of
 from zkconsumer.config import ConsumerConfig, read_properties
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.zookeeper.session import ZooKeeperSession

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.cluster import Cluster
+from zkconsumer.broker.cluster import Cluster
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import threads_by_topic

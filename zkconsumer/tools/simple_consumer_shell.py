@@ -11,8 +11,8 @@ import sys
 from typing import Any
 
 from zkconsumer.broker import protocol
+from zkconsumer.broker.cluster import LogOffsets, parse_bootstrap
 from zkconsumer.broker.security import Security
-from zkconsumer.cluster import LogOffsets, parse_bootstrap
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.simple_consumer import SimpleConsumer
