@@ -11,9 +11,9 @@ from support import numbers, produce, stored, take, values, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.broker.cluster import parse_bootstrap
-from zkconsumer.broker.coordinator import GroupCoordinator
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConfigurationError, OwnershipLostError
+from zkconsumer.offsets.coordinator import GroupCoordinator
 
 Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]

@@ -19,8 +19,8 @@ from support import numbers, produce, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.broker.cluster import parse_bootstrap
-from zkconsumer.broker.coordinator import GroupCoordinator
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.retry import patiently
 from zkconsumer.spark.loss import DataLossError
 from zkconsumer.spark.ranges import from_offset, reached_by

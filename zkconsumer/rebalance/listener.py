@@ -31,7 +31,7 @@ from zkconsumer.errors import (
 )
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets import Offsets
+from zkconsumer.offsets.base import Offsets
 from zkconsumer.rebalance.assignors import Assignment
 from zkconsumer.rebalance.callbacks import Callbacks, ConsumerRebalanceListener
 from zkconsumer.rebalance.context import AssignmentContext

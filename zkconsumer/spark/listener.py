@@ -25,7 +25,7 @@ from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import MetricName, Metrics
-from zkconsumer.offsets import offsets_of
+from zkconsumer.offsets.base import offsets_of
 from zkconsumer.retry import patiently
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.progress import content

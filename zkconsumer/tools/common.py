@@ -15,10 +15,10 @@ from tenacity import Retrying
 
 from zkconsumer import retry
 from zkconsumer.broker.cluster import Cluster, LogOffsets, cluster_of
-from zkconsumer.broker.coordinator import GroupCoordinator
 from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig, read_properties
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 CLIENT_ID = "zkconsumer-tools"

@@ -23,7 +23,7 @@ from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets import KafkaOffsets, ZooKeeperOffsets
+from zkconsumer.offsets.base import KafkaOffsets, ZooKeeperOffsets
 from zkconsumer.spark import checkpoint
 from zkconsumer.tools import common, group_state
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from zkconsumer.broker.coordinator import GroupCoordinator
 from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.zookeeper.registry import GroupPaths, parse_offset
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
