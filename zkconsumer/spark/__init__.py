@@ -19,7 +19,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from zkconsumer.spark.decoders import BatchDecoder, RecordDecoder
+from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder
 from zkconsumer.spark.listener import QueryListener
 from zkconsumer.spark.progress import Lag, lag
 from zkconsumer.spark.source import ZkConsumerDataSource

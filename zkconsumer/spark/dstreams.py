@@ -29,10 +29,10 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.retry import patiently
 from zkconsumer.spark.admission import fair_shares
+from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, FetchTask, Ranges, from_offset, total
-from zkconsumer.spark.reader import read
 from zkconsumer.spark.tasks import task
 from zkconsumer.spark.tasks import tasks as tasks_of
 

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructField, StructType
 
 from zkconsumer.config import ConsumerConfig, property_names
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.spark import decoders
 from zkconsumer.spark.admission import Limits
-from zkconsumer.spark.rows import CORRUPT_FIELD, Layout
+from zkconsumer.spark.executor import decoders
+from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout
 from zkconsumer.spark.starts import Starts
 from zkconsumer.spark.subscription import Subscription
 from zkconsumer.spark.values import Take, duration, number

@@ -35,7 +35,7 @@ from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.retry import patiently
 from zkconsumer.spark.admission import Admission
 from zkconsumer.spark.alignment import Alignment, EventTimes
-from zkconsumer.spark.decoders import RecordDecoder, opened
+from zkconsumer.spark.executor.decoders import RecordDecoder, opened
 from zkconsumer.spark.holdings import Holdings
 from zkconsumer.spark.lone import LoneReader
 from zkconsumer.spark.loss import (

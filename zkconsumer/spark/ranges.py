@@ -15,8 +15,8 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.fetcher.thread import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.spark.ending import EndSignal
-from zkconsumer.spark.rows import Layout
+from zkconsumer.spark.executor.end_of_stream import EndSignal
+from zkconsumer.spark.executor.rows import Layout
 
 #: Partition to (from, until): the first offset of a batch and the one after its last.
 Ranges = dict[TopicPartition, tuple[int, int]]

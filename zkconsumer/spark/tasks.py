@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from zkconsumer.fetcher.thread import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.spark.ending import EndSignal
+from zkconsumer.spark.executor.end_of_stream import EndSignal
+from zkconsumer.spark.executor.rows import Layout
 from zkconsumer.spark.options import SourceOptions
 from zkconsumer.spark.ranges import FetchTask, Ranges, split_ranges
-from zkconsumer.spark.rows import Layout
 
 
 def tasks(

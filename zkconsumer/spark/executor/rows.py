@@ -17,8 +17,8 @@ from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher.decode import ArrowReader, Chunk, log_skipped, read_messages
 from zkconsumer.log import get_logger
 from zkconsumer.message import ARROW_SCHEMA_WITH_HEADERS, MessageAndMetadata, TopicPartition
-from zkconsumer.spark import decoders
-from zkconsumer.spark.decoders import BatchDecoder, RecordDecoder, UndecodableRecordError
+from zkconsumer.spark.executor import decoders
+from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder, UndecodableRecordError
 
 #: Rows of a batch that a decoder has made, and records that are looked at together.
 _ROWS, _RECORDS = 10_000, 1024
