@@ -19,7 +19,7 @@ from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
 from zkconsumer.spark import listener
-from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.progress import content
 from zkconsumer.spark.ranges import to_offset
 

@@ -16,8 +16,8 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.spark.admission import Limits
-from zkconsumer.spark.options import _OWN, SourceOptions
-from zkconsumer.spark.starts import Starts
+from zkconsumer.spark.options.source_options import _OWN, SourceOptions
+from zkconsumer.spark.options.starting_offsets import Starts
 
 REQUIRED = {"zookeeper.connect": "localhost:2181", "group.id": "g", "subscribe": "orders"}
 

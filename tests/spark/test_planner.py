@@ -22,10 +22,10 @@ from zkconsumer.errors import ConsumerRebalanceFailedError
 from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, from_offset, to_offset
-from zkconsumer.spark.subscription import Subscription
 from zkconsumer.zookeeper.registry import Registration
 
 pytestmark = pytest.mark.timeout(60)

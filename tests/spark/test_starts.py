@@ -9,7 +9,7 @@ import pytest
 
 from zkconsumer.broker.protocol import EARLIEST, LATEST
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.starts import Begin, Starts
+from zkconsumer.spark.options.starting_offsets import Begin, Starts
 
 A0, A1, A2, B0 = (TopicPartition(*pair) for pair in (("a", 0), ("a", 1), ("a", 2), ("b", 0)))
 

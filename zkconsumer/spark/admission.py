@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.values import Take, duration, number
+from zkconsumer.spark.options.option_reader import Take, duration, number
 
 #: Offsets of a batch where no option says more: a gigabyte of small records.
 DEFAULT_LIMIT = 10_000_000

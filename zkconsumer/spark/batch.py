@@ -23,9 +23,9 @@ from zkconsumer.offsets.base import ZooKeeperOffsets
 from zkconsumer.retry import patiently
 from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.loss import raise_or_log, range_is_gone, start_is_gone
-from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.options.starting_offsets import Starts, resolve
 from zkconsumer.spark.ranges import FetchTask, Ranges
-from zkconsumer.spark.starts import Starts, resolve
 from zkconsumer.spark.tasks import tasks
 from zkconsumer.zookeeper.session import ZooKeeperSession
 

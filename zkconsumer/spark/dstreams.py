@@ -30,7 +30,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.retry import patiently
 from zkconsumer.spark.admission import fair_shares
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, FetchTask, Ranges, from_offset, total
 from zkconsumer.spark.tasks import task

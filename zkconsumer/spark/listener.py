@@ -27,7 +27,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import MetricName, Metrics
 from zkconsumer.offsets.base import offsets_of
 from zkconsumer.retry import patiently
-from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.progress import content
 from zkconsumer.spark.ranges import from_offset
 from zkconsumer.zookeeper.registry import GroupPaths

@@ -21,7 +21,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import ZooKeeperOffsets
 from zkconsumer.rebalance.listener import Claim, PartitionHandler
-from zkconsumer.spark.subscription import Subscription
+from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: What the thread id of a partition would be.

@@ -46,7 +46,9 @@ from zkconsumer.spark.loss import (
     topic_is_another,
     topics_are_gone,
 )
-from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.options.starting_offsets import NEW, resolve
+from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.spark.peek import peek
 from zkconsumer.spark.ranges import (
     INITIAL,
@@ -58,8 +60,6 @@ from zkconsumer.spark.ranges import (
     to_offset,
     total,
 )
-from zkconsumer.spark.starts import NEW, resolve
-from zkconsumer.spark.subscription import Subscription
 from zkconsumer.spark.topics import TopicIds, is_same_topic
 from zkconsumer.zookeeper.registry import GroupPaths, new_consumer_id
 

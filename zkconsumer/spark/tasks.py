@@ -8,7 +8,7 @@ from zkconsumer.fetcher.thread import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.end_of_stream import EndSignal
 from zkconsumer.spark.executor.rows import Layout
-from zkconsumer.spark.options import SourceOptions
+from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.ranges import FetchTask, Ranges, split_ranges
 
 

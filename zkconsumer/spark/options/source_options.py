@@ -16,9 +16,9 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.admission import Limits
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout
-from zkconsumer.spark.starts import Starts
-from zkconsumer.spark.subscription import Subscription
-from zkconsumer.spark.values import Take, duration, number
+from zkconsumer.spark.options.option_reader import Take, duration, number
+from zkconsumer.spark.options.starting_offsets import Starts
+from zkconsumer.spark.options.subscription import Subscription
 
 #: Properties that would contradict what the query does, with the reason.
 _REFUSED = {

@@ -14,7 +14,7 @@ from zkconsumer.broker.cluster import Cluster
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
-from zkconsumer.spark.values import Take
+from zkconsumer.spark.options.option_reader import Take
 from zkconsumer.zookeeper.registry import Registration, check_topic
 
 #: The options that say it; exactly one of them is given.

@@ -20,7 +20,7 @@ from zkconsumer.broker.cluster import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
-from zkconsumer.spark.values import Take
+from zkconsumer.spark.options.option_reader import Take
 
 Restart = Literal["furthest", "checkpoint", "group"]
 
