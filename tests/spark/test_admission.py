@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.admission import Admission, Limits, fair_shares
+from zkconsumer.spark.driver.admission import Admission, Limits, fair_shares
 
 P = [TopicPartition("t", number) for number in range(5)]
 

@@ -14,7 +14,7 @@ from support import numbers, produce
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.load import batch
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.alignment import EventTimes, Horizon
+from zkconsumer.spark.driver.alignment import EventTimes, Horizon
 
 from .queries import Query, planned
 

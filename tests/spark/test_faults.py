@@ -30,8 +30,8 @@ from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.devcluster.servers import Broker
+from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, from_offset
 
 from .neighbours import Plain, end_offsets

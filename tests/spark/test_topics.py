@@ -18,7 +18,7 @@ from support import members, numbers, owners, produce, stored, wait_for, wait_un
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import BrokerUnavailableError
-from zkconsumer.spark import topics
+from zkconsumer.spark.driver import topic_ids as topics
 
 from .queries import Batch, Query, check_union
 

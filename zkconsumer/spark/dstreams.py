@@ -28,13 +28,13 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.retry import patiently
-from zkconsumer.spark.admission import fair_shares
+from zkconsumer.spark.driver.admission import fair_shares
+from zkconsumer.spark.driver.planner import Planner
+from zkconsumer.spark.driver.splitting import task
+from zkconsumer.spark.driver.splitting import tasks as tasks_of
 from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, FetchTask, Ranges, from_offset, total
-from zkconsumer.spark.tasks import task
-from zkconsumer.spark.tasks import tasks as tasks_of
 
 #: Batches that a ledger remembers although they are done: windows may ask for them again after a recovery.
 _REMEMBERED = 1000

@@ -21,12 +21,12 @@ from pyspark.sql.types import StructType
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.batch import ZkConsumerBatchReader
+from zkconsumer.spark.driver.planner import Planner
+from zkconsumer.spark.driver.splitting import tasks
 from zkconsumer.spark.executor.end_of_stream import EndListener
 from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.planner import Planner
 from zkconsumer.spark.ranges import INITIAL, FetchTask, end_of_stream
-from zkconsumer.spark.tasks import tasks
 
 
 class ZkConsumerDataSource(DataSource):

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 
 from zkconsumer.config import ConsumerConfig, property_names
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.spark.admission import Limits
+from zkconsumer.spark.driver.admission import Limits
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout
 from zkconsumer.spark.options.option_reader import Take, duration, number

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from zkconsumer.broker.cluster import LogOffsets
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
-from zkconsumer.spark.peek import peek
+from zkconsumer.spark.driver.sampling import peek
 
 #: Bytes of a partition that are looked at where its broker cannot tell where a time begins.
 _SCAN = 1 << 20
