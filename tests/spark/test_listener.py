@@ -18,9 +18,9 @@ from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
-from zkconsumer.spark import listener
+from zkconsumer.spark.monitoring import listener
+from zkconsumer.spark.monitoring.lag import content
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.progress import content
 from zkconsumer.spark.ranges import to_offset
 
 from .queries import Query

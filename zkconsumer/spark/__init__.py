@@ -20,8 +20,8 @@ import weakref
 from typing import Any
 
 from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder
-from zkconsumer.spark.listener import QueryListener
-from zkconsumer.spark.progress import Lag, lag
+from zkconsumer.spark.monitoring.lag import Lag, lag
+from zkconsumer.spark.monitoring.listener import QueryListener
 from zkconsumer.spark.source import ZkConsumerDataSource
 
 __all__ = [
