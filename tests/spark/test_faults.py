@@ -31,8 +31,8 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.devcluster.servers import Broker
 from zkconsumer.spark.driver.planner import Planner
+from zkconsumer.spark.offset import INITIAL, from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.ranges import INITIAL, from_offset
 
 from .neighbours import Plain, end_offsets
 from .queries import Batch, Gate, Query, check_union, repetitions

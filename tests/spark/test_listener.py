@@ -20,8 +20,8 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
 from zkconsumer.spark.monitoring import listener
 from zkconsumer.spark.monitoring.lag import content
+from zkconsumer.spark.offset import to_offset
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.ranges import to_offset
 
 from .queries import Query
 

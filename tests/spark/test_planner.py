@@ -23,9 +23,9 @@ from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.driver.planner import Planner
+from zkconsumer.spark.offset import INITIAL, from_offset, to_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.subscription import Subscription
-from zkconsumer.spark.ranges import INITIAL, from_offset, to_offset
 from zkconsumer.zookeeper.registry import Registration
 
 pytestmark = pytest.mark.timeout(60)

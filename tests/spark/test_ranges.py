@@ -13,7 +13,7 @@ from zkconsumer import TopicPartition
 from zkconsumer.broker.channel import Endpoint
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.manager import fetcher_id
-from zkconsumer.spark.ranges import (
+from zkconsumer.spark.offset import (
     FORMAT_VERSION,
     INITIAL,
     Ranges,

@@ -22,8 +22,8 @@ from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.retry import patiently
-from zkconsumer.spark.loss import DataLossError
-from zkconsumer.spark.ranges import from_offset, reached_by
+from zkconsumer.spark.data_loss import DataLossError
+from zkconsumer.spark.offset import from_offset, reached_by
 
 from .queries import Batch, Query, check_union, kill, runners
 

@@ -21,12 +21,12 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import ZooKeeperOffsets
 from zkconsumer.retry import patiently
+from zkconsumer.spark.data_loss import raise_or_log, range_is_gone, start_is_gone
 from zkconsumer.spark.driver.splitting import tasks
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.loss import raise_or_log, range_is_gone, start_is_gone
+from zkconsumer.spark.offset import FetchTask, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.starting_offsets import Starts, resolve
-from zkconsumer.spark.ranges import FetchTask, Ranges
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 

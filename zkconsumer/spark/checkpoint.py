@@ -15,7 +15,7 @@ from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.ranges import reached_by, to_offset
+from zkconsumer.spark.offset import reached_by, to_offset
 
 #: Whose checkpoints there are.
 KINDS = ("zkconsumer", "kafka")

@@ -33,8 +33,8 @@ from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import task
 from zkconsumer.spark.driver.splitting import tasks as tasks_of
 from zkconsumer.spark.executor.reader import read
+from zkconsumer.spark.offset import INITIAL, FetchTask, Ranges, from_offset, total
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.ranges import INITIAL, FetchTask, Ranges, from_offset, total
 
 #: Batches that a ledger remembers although they are done: windows may ask for them again after a recovery.
 _REMEMBERED = 1000

@@ -29,7 +29,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint
 from zkconsumer.message import TopicPartition as _TopicPartition
 from zkconsumer.spark.dstreams import BrokerClient, DirectSource, GroupSource, Source, consumer_config, fetch, follow
-from zkconsumer.spark.ranges import FetchTask
+from zkconsumer.spark.offset import FetchTask
 
 __all__ = ["Broker", "KafkaMessageAndMetadata", "KafkaUtils", "OffsetRange", "TopicAndPartition", "utf8_decoder"]
 

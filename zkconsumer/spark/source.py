@@ -25,8 +25,8 @@ from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import tasks
 from zkconsumer.spark.executor.end_of_stream import EndListener
 from zkconsumer.spark.executor.reader import read
+from zkconsumer.spark.offset import INITIAL, FetchTask, end_of_stream
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.ranges import INITIAL, FetchTask, end_of_stream
 
 
 class ZkConsumerDataSource(DataSource):

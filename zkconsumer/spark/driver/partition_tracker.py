@@ -13,8 +13,8 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim
+from zkconsumer.spark.offset import Ranges, from_offset, known_by, reached_by, total
 from zkconsumer.spark.options.starting_offsets import Begin, Starts
-from zkconsumer.spark.ranges import Ranges, from_offset, known_by, reached_by, total
 
 #: The source of a beginning that is looked for because records are gone.
 _LOST = "records lost"

@@ -33,14 +33,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.retry import patiently
-from zkconsumer.spark.driver.admission import Admission
-from zkconsumer.spark.driver.alignment import Alignment, EventTimes
-from zkconsumer.spark.driver.partition_tracker import Holdings
-from zkconsumer.spark.driver.sampling import peek
-from zkconsumer.spark.driver.standalone_reader import LoneReader
-from zkconsumer.spark.driver.topic_ids import TopicIds, is_same_topic
-from zkconsumer.spark.executor.decoders import RecordDecoder, opened
-from zkconsumer.spark.loss import (
+from zkconsumer.spark.data_loss import (
     end_went_back,
     new_partition_has_lost,
     raise_or_log,
@@ -48,10 +41,14 @@ from zkconsumer.spark.loss import (
     topic_is_another,
     topics_are_gone,
 )
-from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.options.starting_offsets import NEW, resolve
-from zkconsumer.spark.options.subscription import Subscription
-from zkconsumer.spark.ranges import (
+from zkconsumer.spark.driver.admission import Admission
+from zkconsumer.spark.driver.alignment import Alignment, EventTimes
+from zkconsumer.spark.driver.partition_tracker import Holdings
+from zkconsumer.spark.driver.sampling import peek
+from zkconsumer.spark.driver.standalone_reader import LoneReader
+from zkconsumer.spark.driver.topic_ids import TopicIds, is_same_topic
+from zkconsumer.spark.executor.decoders import RecordDecoder, opened
+from zkconsumer.spark.offset import (
     INITIAL,
     Ranges,
     check_format,
@@ -61,6 +58,9 @@ from zkconsumer.spark.ranges import (
     to_offset,
     total,
 )
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.options.starting_offsets import NEW, resolve
+from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.registry import GroupPaths, new_consumer_id
 
 #: Seconds that a look at the ends of the logs is good for, when the last one found nothing new: Spark asks

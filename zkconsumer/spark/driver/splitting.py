@@ -8,8 +8,8 @@ from zkconsumer.fetcher.thread import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.end_of_stream import EndSignal
 from zkconsumer.spark.executor.rows import Layout
+from zkconsumer.spark.offset import FetchTask, Ranges, split_ranges
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.ranges import FetchTask, Ranges, split_ranges
 
 
 def tasks(

@@ -17,8 +17,8 @@ from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import PartitionTopicInfo
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.loss import DataLossError, end_went_back, raise_or_log, range_is_gone, topics_are_gone
-from zkconsumer.spark.ranges import FetchTask
+from zkconsumer.spark.data_loss import DataLossError, end_went_back, raise_or_log, range_is_gone, topics_are_gone
+from zkconsumer.spark.offset import FetchTask
 
 #: Seconds without records after which it is asked whether there are any, and those after which that is certain.
 _SILENCE, _CERTAIN = 5.0, 30.0

@@ -28,8 +28,8 @@ from zkconsumer.metrics import MetricName, Metrics
 from zkconsumer.offsets.base import offsets_of
 from zkconsumer.retry import patiently
 from zkconsumer.spark.monitoring.lag import content
+from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.ranges import from_offset
 from zkconsumer.zookeeper.registry import GroupPaths
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
