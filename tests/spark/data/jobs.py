@@ -1,0 +1,214 @@
+"""The applications that wrote the checkpoints, see ``README.rst``: ``python jobs.py structured '{"folder": ...}'``.
+
+They run with any version of zkconsumer, so they use only its public names. All their files are in ``folder``. Each
+output of a batch is a line of JSON in the file ``seen``, and blocks while there is a file ``hold-<output>-<batch>``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+warnings.simplefilter("ignore", FutureWarning)
+
+SPARK = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
+
+#: What Spark has to know before it reads a checkpoint. The tests decompress zstd without Spark.
+SUBMIT = "--master local[2] --driver-memory 600m --conf spark.io.compression.codec=zstd pyspark-shell"
+
+
+def write_line(folder: str, line: list[Any]) -> None:
+    """Append an output to ``seen``, then block while there is a file that says so."""
+    with Path(folder, "seen").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    while Path(folder, f"hold-{line[0]}-{line[1]}").exists():
+        time.sleep(0.1)
+
+
+def structured(settings: dict[str, Any]) -> None:
+    """Run a query.
+
+    Lines: ``query``, the number of the batch, the ranges, the values of the records.
+    """
+    from pyspark.sql import SparkSession
+
+    import zkconsumer.spark
+
+    builder = SparkSession.builder.appName("structured")
+    for key, value in {**zkconsumer.spark.recommended_conf(), **SPARK}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    zkconsumer.spark.register(spark)
+    folder = settings["folder"]
+
+    def on_batch(frame: Any, number: int) -> None:
+        offsets: dict[int, list[int]] = {}
+        records = frame.select("partition", "offset", "value").collect()
+        for partition, offset, _value in records:
+            offsets.setdefault(partition, []).append(offset)
+        ranges = [[partition, min(found), max(found) + 1] for partition, found in sorted(offsets.items())]
+        write_line(folder, ["query", number, ranges, sorted(value.decode() for _, _, value in records)])
+
+    stream = spark.readStream.format("zkconsumer").options(**settings["options"]).load()
+    writer = stream.writeStream.foreachBatch(on_batch).option("checkpointLocation", f"{folder}/checkpoint")
+    writer.start().awaitTermination()
+
+
+def dstreams(settings: dict[str, Any]) -> None:
+    """Run two streams of a context. The context is recovered if there is a checkpoint.
+
+    Its clock stands still. Each line of standard input advances it by one batch.
+
+    Lines: ``group`` or ``direct``, the number of the batch, the ranges, the values of the records; ``latest``, the
+    number of the batch, and the state of each partition: the number of records so far, the offset and the value of
+    the last one.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.streaming import StreamingContext
+
+    from zkconsumer.spark.kafka_utils import KafkaMessageAndMetadata, KafkaUtils
+
+    folder = settings["folder"]
+
+    def noted(output: str, value: Callable[[Any], str]) -> Callable[[datetime, Any], None]:
+        def note(at: datetime, rdd: Any) -> None:
+            ranges = [[r.partition, r.fromOffset, r.untilOffset] for r in rdd.offsetRanges()]
+            write_line(folder, [output, round(at.timestamp()), ranges, sorted(map(value, rdd.collect()))])
+
+        return note
+
+    def note_latest(at: datetime, rdd: Any) -> None:
+        found = [[p, count, last.offset, last.message] for p, (count, last) in sorted(rdd.collectAsMap().items())]
+        write_line(folder, ["latest", round(at.timestamp()), found])
+
+    State = tuple[int, KafkaMessageAndMetadata]
+
+    def update(new: list[KafkaMessageAndMetadata], state: State | None) -> State | None:
+        if not new:
+            return state
+        return (state[0] if state else 0) + len(new), max(new, key=lambda message: message.offset)
+
+    def create() -> StreamingContext:
+        conf = SparkConf().setAppName("dstreams").setAll(list(SPARK.items()))
+        # Batches are at 1 s, 2 s and so on. A recovered context goes on at the time of its checkpoint. With the
+        # system clock it would first run a batch for each second since then.
+        conf.set("spark.streaming.clock", "org.apache.spark.util.ManualClock")
+        for name, most in settings["rates"].items():
+            conf.set(name, str(most))
+        ssc = StreamingContext(SparkContext(conf=conf), 1)
+        params, topic = {"auto.offset.reset": "smallest"}, settings["topic"]
+        group = KafkaUtils.createStream(ssc, settings["zookeeper"], settings["group"], {topic: 1}, dict(params))
+        group.foreachRDD(noted("group", lambda pair: pair[1]))
+        direct = KafkaUtils.createDirectStream(
+            ssc,
+            [topic],
+            {**params, "metadata.broker.list": settings["brokers"]},
+            messageHandler=lambda message: message,
+        )
+        direct.foreachRDD(noted("direct", lambda message: message.message))
+        keyed = direct.transform(lambda rdd: rdd.map(lambda message: (message.partition, message)))
+        latest = keyed.updateStateByKey(update)
+        latest.checkpoint(1)
+        latest.foreachRDD(note_latest)
+        return ssc
+
+    ssc = StreamingContext.getOrCreate(f"{folder}/checkpoint", create)
+    ssc.start()
+    clock = ssc._jssc.ssc().scheduler().clock()
+    for _line in sys.stdin:
+        clock.advance(1000)
+    ssc.awaitTermination()
+
+
+class Job:
+    """An application in a process of its own.
+
+    Args:
+        settings: of the application; ``folder`` is created if needed.
+    """
+
+    def __init__(self, kind: str, settings: Mapping[str, Any], java_home: Path) -> None:
+        self.folder = Path(settings["folder"])
+        (self.folder / "temporary").mkdir(parents=True, exist_ok=True)
+        self._log = (self.folder / "log").open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, kind, json.dumps(settings)],
+            cwd=self.folder,
+            env={
+                **os.environ,
+                "JAVA_HOME": str(java_home),
+                "PYSPARK_PYTHON": sys.executable,
+                "PYSPARK_SUBMIT_ARGS": SUBMIT,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "SPARK_LOCAL_DIRS": str(self.folder / "temporary"),
+                "TMPDIR": str(self.folder / "temporary"),
+            },
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+
+    def advance(self) -> None:
+        """Advance the clock of ``dstreams`` by one batch."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+
+    def hold(self, output: str, batch: int) -> None:
+        """Block an output after it is written."""
+        (self.folder / f"hold-{output}-{batch}").touch()
+
+    def release(self, output: str, batch: int) -> None:
+        """Let a blocked output go on."""
+        (self.folder / f"hold-{output}-{batch}").unlink()
+
+    def seen(self) -> list[list[Any]]:
+        """Return the lines so far."""
+        file = self.folder / "seen"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def wait_for(self, output: str, batch: int, timeout: float = 120) -> list[list[Any]]:
+        """Wait for an output of a batch, and return the lines so far.
+
+        Raises:
+            AssertionError: the application ended, or ``timeout`` seconds passed.
+        """
+        deadline = time.monotonic() + timeout
+        while not any(line[:2] == [output, batch] for line in self.seen()):
+            ended = self._process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                log = (self.folder / "log").read_text()[-5000:]
+                raise AssertionError(
+                    f"no output {output!r} of batch {batch}{', it has ended' if ended else ''}:\n{log}"
+                )
+            time.sleep(0.05)
+        return self.seen()
+
+    def kill(self) -> None:
+        """Kill its Python process and its JVM at once."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._log.close()
+
+
+if __name__ == "__main__":
+    {"structured": structured, "dstreams": dstreams}[sys.argv[1]](json.loads(sys.argv[2]))

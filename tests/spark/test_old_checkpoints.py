@@ -1,0 +1,283 @@
+"""Checkpoints that earlier versions wrote, recovered with the present code; see ``data/README.rst``.
+
+A structured query is recovered as a whole. So is a ``StreamingContext``, by the versions of Spark and Python that wrote
+its checkpoint: no other Spark reads it, and no other Python runs the byte code in it.
+
+Addresses, folders and ids of topics differ from those in the checkpoints, so they are changed in a copy (``Old``).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from kazoo.client import KazooClient
+from support import stored, wait_for, wait_until_equal
+from test_public_names import PICKLED
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster.java import java_home
+from zkconsumer.devcluster.load import numbered_batch
+from zkconsumer.message import TopicPartition
+
+from .data.jobs import Job
+from .queries import Query, Spans, check_union, planned
+from .stored_contexts import change_strings, pickles
+
+pytestmark = pytest.mark.timeout(300)
+
+Cluster = DevCluster | ExistingCluster
+Queries = Callable[..., Query]
+
+DATA = Path(__file__).parent / "data"
+VERSIONS = sorted(folder.name.removeprefix("checkpoints-") for folder in DATA.glob("checkpoints-*"))
+
+#: Records of each partition that are written after the application was killed.
+LATER = 10
+
+
+class Old:
+    """A copy of the checkpoint of an application that was killed.
+
+    Args:
+        version: of zkconsumer, which wrote it.
+        kind: ``structured`` or ``dstreams``.
+    """
+
+    def __init__(self, version: str, kind: str, folder: Path) -> None:
+        source = DATA / f"checkpoints-{version}"
+        written = json.loads((source / "written.json").read_text())
+        self.pyspark: str = written["pyspark"]
+        self.python: str = written["python"]
+        self.about: dict[str, Any] = written[kind]
+        self.topic: str = self.about["topic"]
+        self.group: str = self.about["group"]
+        self.partitions: int = self.about["partitions"]
+        self.per_batch: int = self.about["records_per_partition_and_batch"]
+        self.end: int = self.about["records_per_partition"] + LATER
+        self.folder = folder / kind
+        self.checkpoint = self.folder / "checkpoint"
+        shutil.copytree(source / kind, self.folder)
+        self.seen: list[list[Any]] = [json.loads(line) for line in (self.folder / "seen").read_text().splitlines()]
+
+    def outputs(self, name: str, batch: int) -> list[Any]:
+        """Return what the application wrote in a batch before it was killed."""
+        [line] = [line[2:] for line in self.seen if line[:2] == [name, batch]]
+        return line
+
+    def spans(self, name: str, batch: int) -> Spans:
+        """Return the ranges of such a batch."""
+        return {(self.topic, p): (start, until, until - start) for p, start, until in self.outputs(name, batch)[0]}
+
+    def values(self, ranges: list[list[int]]) -> list[str]:
+        """Return the values of the records in ranges."""
+        return [f"{1000 * partition + n:08d}" for partition, start, until in ranges for n in range(start, until)]
+
+    def change_topic_id(self, topic_id: str | None) -> None:
+        """Replace the id of the topic in the offsets of a query.
+
+        The topic of the test has another id than the one that the application has read. With the old id the query would
+        take it for a re-created topic. None leaves the id as it is.
+        """
+        for file in (self.checkpoint / "offsets").iterdir():
+            version, metadata, text = file.read_text().splitlines()
+            offset = json.loads(text)
+            assert offset["ids"] == {self.topic: self.about["topic_id"]}
+            if topic_id is not None:
+                offset["ids"] = {self.topic: topic_id}
+                file.write_text("\n".join([version, metadata, json.dumps(offset)]))
+
+    def change_context(self, cluster: Cluster, topic_id: str | None) -> None:
+        """Replace folder, addresses and the id of the topic (see above) in the checkpoint of a context."""
+        whole = {
+            self.about["zookeeper"]: cluster.zookeeper_connect,
+            self.about["brokers"]: cluster.bootstrap_servers,
+            self.about["topic_id"]: topic_id or self.about["topic_id"],
+        }
+        for file in self.checkpoint.glob("checkpoint-*"):
+            change_strings(file, lambda text: whole.get(text, text.replace(self.about["folder"], str(self.folder))))
+
+
+@pytest.fixture(params=VERSIONS)
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Old]:
+    """Copy a checkpoint: ``old("structured")``."""
+    return lambda kind: Old(request.param, kind, tmp_path)
+
+
+@pytest.fixture
+def restore(zkconsumer_cluster: Cluster, zk: KazooClient) -> Iterator[Callable[[Old], str | None]]:
+    """Create the topic and the offsets of the group as the application left them, with the later records.
+
+    The function returns the id of the topic, None if the cluster has no topics in ZooKeeper.
+    """
+    restored: list[Old] = []
+
+    def make(old: Old) -> str | None:
+        zkconsumer_cluster.create_topic(old.topic, old.partitions)
+        restored.append(old)
+        for number in range(old.partitions):
+            records = numbered_batch(1000 * number, old.end, size=8)
+            zkconsumer_cluster.admin.produce(TopicPartition(old.topic, number), records)
+        for number, offset in old.about["group_offsets"].items():
+            path = f"/consumers/{old.group}/offsets/{old.topic}/{number}"
+            zk.ensure_path(path)
+            zk.set(path, b"%d" % offset)
+        node = zk.exists(f"/brokers/topics/{old.topic}")
+        return node and f"zk-{node.czxid}"
+
+    yield make
+    for old in restored:
+        if isinstance(zkconsumer_cluster, ExistingCluster):
+            zk.delete(f"/consumers/{old.group}", recursive=True)
+        zkconsumer_cluster.admin.delete_topic(old.topic)
+        paths = [f"/brokers/topics/{old.topic}", f"/admin/delete_topics/{old.topic}"]
+        wait_for(lambda paths=paths: not any(map(zk.exists, paths)), what="the topic is deleted")
+
+
+@pytest.fixture
+def same_python(old: Callable[[str], Old]) -> Callable[[str], Old]:
+    """As ``old``, for tests that need the Python that wrote it."""
+
+    def make(kind: str) -> Old:
+        found = old(kind)
+        if [int(part) for part in found.python.split(".")[:2]] != [*sys.version_info[:2]]:
+            pytest.skip(f"its byte code is that of Python {found.python}")
+        return found
+
+    return make
+
+
+# ---- queries ---------------------------------------------------------------------------------------------
+
+
+def test_old_query_replays_its_interrupted_batch(
+    restore: Callable[[Old], str | None], query: Queries, old: Callable[[str], Old], zk: KazooClient
+) -> None:
+    before = old("structured")
+    before.change_topic_id(restore(before))
+    logged = planned(before.checkpoint)
+    most = before.partitions * before.per_batch
+
+    after = query(before.topic, checkpoint=before.checkpoint, group_id=before.group, maxOffsetsPerTrigger=most)
+    after.wait_for_records(before.partitions * before.end - most)
+    assert [batch.number for batch in after.batches] == [1, 2]
+    assert after.batches[0].spans == before.spans("query", 1)
+    assert sorted(value.decode() for value in after.batches[0].column("value")) == before.outputs("query", 1)[1]
+    assert {number: planned(before.checkpoint)[number] for number in logged} == logged
+    ends = {(before.topic, number): (0, before.end) for number in range(before.partitions)}
+    check_union([before.spans("query", 0), *(batch.spans for batch in after.batches)], ends)
+    wait_until_equal(
+        lambda: stored(zk, before.group, before.topic), dict.fromkeys(range(before.partitions), str(before.end))
+    )
+
+
+def test_old_query_detects_a_recreated_topic(
+    restore: Callable[[Old], str | None], query: Queries, old: Callable[[str], Old]
+) -> None:
+    before = old("structured")
+    if restore(before) is None:
+        pytest.skip("the cluster has no topics in ZooKeeper")
+    before.change_topic_id("zk-1")  # no topic has this id
+
+    after = query(before.topic, checkpoint=before.checkpoint, group_id=before.group)
+    with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS\.PARTITIONS_DELETED"):
+        after.finish()
+    assert after.begun == []
+
+
+# ---- contexts --------------------------------------------------------------------------------------------
+
+
+class Recorder(pickle.Unpickler):
+    """Unpickles, and records the names that it resolves."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data))
+        self.names: set[tuple[str, str]] = set()
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Resolve a name."""
+        self.names.add((module, name))
+        return super().find_class(module, name)
+
+
+def pickled(old: Old) -> list[bytes]:
+    [file] = old.checkpoint.glob("checkpoint-*")
+    return pickles(file)
+
+
+def test_names_in_old_pickles_are_frozen(same_python: Callable[[str], Old]) -> None:
+    found: set[tuple[str, str]] = set()
+    for data in pickled(same_python("dstreams")):
+        recorder = Recorder(data)
+        recorder.load()
+        found |= recorder.names
+
+    ours = {(module, name) for module, name in found if module.partition(".")[0] == "zkconsumer"}
+    assert ("zkconsumer.spark.dstreams", "Ledger") in ours
+    assert sorted((module, name) for module, name in ours if name not in PICKLED.get(module, [])) == []
+
+
+def test_old_pickles_have_the_ranges_of_their_batches(same_python: Callable[[str], Old]) -> None:
+    before = same_python("dstreams")
+    found: dict[str, Any] = {}
+    for data in pickled(before):
+        function, _wrapper, _deserializers = pickle.loads(data)
+        for cell in function.__closure__ or ():
+            found[type(cell.cell_contents).__name__] = cell.cell_contents
+
+    for kind, name in (("GroupSource", "group"), ("DirectSource", "direct")):
+        for batch in (1, 2):
+            spans = {
+                tuple(partition): (start, until, until - start)
+                for partition, (start, until) in found[kind].ranges_at(batch * 1000).items()
+            }
+            assert spans == before.spans(name, batch)
+
+
+def test_old_context_replays_its_interrupted_batch(
+    restore: Callable[[Old], str | None],
+    same_python: Callable[[str], Old],
+    zkconsumer_cluster: Cluster,
+    zk: KazooClient,
+) -> None:
+    before = same_python("dstreams")
+    if before.pyspark != pyspark.__version__:
+        pytest.skip(f"it is a checkpoint of Spark {before.pyspark}")
+    before.change_context(zkconsumer_cluster, restore(before))
+    (before.folder / "seen").unlink()
+
+    job = Job("dstreams", {"folder": str(before.folder)}, java_home())
+    try:
+        # A recovered stream learns which batches are done only from its first new batch on (``follow``), so batch 3
+        # is planned before batch 2 is done.
+        job.hold("latest", 2)
+        job.wait_for("latest", 2)
+        job.advance()
+        wait_for((before.checkpoint / "checkpoint-3000").exists, what="batch 3 is planned")
+        job.release("latest", 2)
+        lines = job.wait_for("latest", 3)
+        wait_until_equal(
+            lambda: stored(zk, before.group, before.topic), dict.fromkeys(range(before.partitions), str(before.end))
+        )
+    finally:
+        job.kill()
+    assert [line for line in lines if line[1] == 2] == [line for line in before.seen if line[1] == 2]
+    ranges = [[number, 2 * before.per_batch, before.end] for number in range(before.partitions)]
+    last = [
+        [number, before.end, before.end - 1, *before.values([[number, before.end - 1, before.end]])]
+        for number, _, _ in ranges
+    ]
+    assert [line for line in lines if line[1] != 2] == [
+        ["group", 3, ranges, before.values(ranges)],
+        ["direct", 3, ranges, before.values(ranges)],
+        ["latest", 3, last],
+    ]
