@@ -151,6 +151,32 @@ def test_a_member_that_is_cut_off_stops_before_another_takes_over(
     assert group_history(cluster.folder, group).violations == []
 
 
+@pytest.mark.parametrize("session_timeout_ms", [2000, 6000])
+def test_idle_member_stops_when_silently_cut_off(
+    session_timeout_ms: int, cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
+) -> None:
+    """A member that commits nothing sends no request to ZooKeeper whose failure would show the cut."""
+    name = topic(partitions=4)
+    settings = {"zookeeper_session_timeout_ms": session_timeout_ms, "auto_commit_enable": "false"}
+    with Cable(cluster.zookeeper.port) as cable:
+        writer = load(name, 4)
+        cut_off = member({name: 1}, consumer_id="a", zookeeper_connect=f"127.0.0.1:{cable.port}", **settings)
+        other = member({name: 1}, consumer_id="b", **settings)
+        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both own half")
+        cut_off.wait_for_more(200)
+        cable.cut()
+        wait_for(lambda: other.owned == [0, 1, 2, 3], what="the other takes over")
+        read, owned = cut_off.count, cut_off.owned
+        writer.wait_for_more(4000)
+        assert (owned, cut_off.owned, cut_off.count) == ([], [], read)
+        cable.mend()
+        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both own half again")
+        cut_off.wait_for_more(200)
+        other.leave()
+        cut_off.leave()
+    assert group_history(cluster.folder, group).violations == []
+
+
 def test_a_member_that_joins_while_zookeeper_is_frozen_is_there_when_it_resumes(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics
 ) -> None:

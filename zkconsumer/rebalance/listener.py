@@ -159,7 +159,6 @@ class ZKRebalancerListener:
         self._rebalance_at: float | None = 0.0
         self._commit_at = time.monotonic() + commit_interval if commit_interval else None
         self._poll_at: float | None = None
-        self._renew_at = 0.0
         self._attempt = 0
         self._first: Future[None] = Future()
         self._started = 0.0
@@ -265,10 +264,9 @@ class ZKRebalancerListener:
 
     def _sleep(self) -> float | None:
         now = time.monotonic()
-        times = [at for at in (self._rebalance_at, self._commit_at, self._poll_at, self._renew_at) if at is not None]
-        lapses = self._session.lapses_in
-        if lapses is not None and self.assignment:
-            times.append(now + lapses)
+        times = [at for at in (self._rebalance_at, self._commit_at, self._poll_at) if at is not None]
+        if self._registered_session:
+            times.append(now + self._session.lapses_in)
         return max(0.0, min(times) - now) if times else None
 
     def _wait(self, timeout: float | None) -> None:
@@ -283,10 +281,8 @@ class ZKRebalancerListener:
 
     def _attend(self, timeout: float) -> None:
         """Wait in the middle of a rebalance, with an eye on the session."""
-        lapses = self._session.lapses_in
-        self._wait(timeout if lapses is None else min(timeout, lapses))
-        if self._session.lapses_in == 0.0:
-            self._lose("session_may_have_expired")
+        self._wait(min(timeout, self._session.lapses_in) if self._registered_session else timeout)
+        self._check_lease()
 
     def _take(self, item: Any) -> None:
         if item is _STOP:
@@ -309,12 +305,8 @@ class ZKRebalancerListener:
             return
         if self._session.is_refused:
             raise self._session.refusal()  # kazoo does not try again
+        self._check_lease()
         now = time.monotonic()
-        if self.assignment and self._session.lapses_in == 0.0:
-            self._lose("session_may_have_expired")
-        if now >= self._renew_at:
-            self._renew_at = now + self._session.renewal_interval
-            self._session.renew()
         if self._poll_at is not None and now >= self._poll_at:
             self._poll_at, self._rebalance_at = None, now
         if self._rebalance_at is not None and now >= self._rebalance_at:
@@ -324,6 +316,15 @@ class ZKRebalancerListener:
             assert self._commit_interval is not None
             self._commit_at = now + self._commit_interval
             self._auto_commit()
+
+    def _check_lease(self) -> None:
+        """Give up what is owned once the session may have expired, and register again.
+
+        The connection may be alive after the process was suspended, so there may be no event that leads to it.
+        """
+        if self._registered_session and self._session.lapses_in == 0.0:
+            self._lose("session_may_have_expired")
+            self._rebalance_at = time.monotonic()
 
     def _lose(self, reason: str) -> None:
         """Forget what is owned: the znodes are gone, or not ours to count on."""
@@ -417,6 +418,7 @@ class ZKRebalancerListener:
         """
         if not self._session.is_connected:
             raise self._session.not_connected()
+        self._session.renew()  # first, so that the lease covers what is claimed below
         if not self._register():
             return self._ownership.registration_path
         if unheld := self._ownership.missing(self.assignment):

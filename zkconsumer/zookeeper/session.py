@@ -1,14 +1,15 @@
-"""ZooKeeperSession: kazoo behind a few calls, one event queue, and the session's clock.
+"""ZooKeeperSession: kazoo behind a few calls, one event queue, and the lease of the session.
 
-kazoo's callbacks run in threads that must not wait; all they do here is to put an event on the queue, and to set
-the session's clock. Calls may be made by any thread; each has a deadline. Only raw watches are used: kazoo's
-recipes drop events, start threads and block its own (python-zk/kazoo#218, #257).
+kazoo's callbacks run in threads that must not wait; all they do here is to put an event on the queue. Calls may be
+made by any thread; each has a deadline. Only raw watches are used: kazoo's recipes drop events, start threads and
+block its own (python-zk/kazoo#218, #257).
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
+import math
 import queue
 import socket
 import threading
@@ -32,6 +33,7 @@ from zkconsumer.errors import (
     RetriableError,
     ZooKeeperUnavailableError,
 )
+from zkconsumer.log import get_logger
 from zkconsumer.retry import patiently
 
 #: Operations in one transaction: the request must fit into ZooKeeper's ``jute.maxbuffer`` of 1 MB.
@@ -44,6 +46,13 @@ _STEP = 0.1
 
 #: Seconds that the server may take to end a session.
 _CLOSE_TIMEOUT = 2.0
+
+#: Renewals of the lease in a session timeout.
+_RENEWALS = 6
+
+#: Consecutive renewal intervals without any answer after which the connection is dropped: between half and two
+#: thirds of the session timeout, which leaves a third for another server. ZooKeeper's Java client waits two thirds.
+_SILENT_INTERVALS = 3
 
 
 #: kazoo's log; it would show logins as it sends them.
@@ -195,8 +204,20 @@ class BadVersion(RetriableError):
     """The znode has been written since it was read."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Renewal:
+    """A request that renews the lease of a session when it is answered."""
+
+    sent_at: float  #: ``time.monotonic()`` just before it was sent
+    result: Any  #: kazoo's
+
+
 class ZooKeeperSession:
     """A connection to the ensemble with its events on one queue.
+
+    A thread of the session renews its lease, so that a busy member thread does not let it lapse. The same thread
+    drops a connection whose server does not answer: kazoo sends pings only while it sends no requests, and does not
+    expect answers to those.
 
     Args:
         hosts: ``zookeeper.connect``: hosts with commas and an optional chroot at the end.
@@ -220,12 +241,14 @@ class ZooKeeperSession:
         self._events = events
         self._session_timeout = session_timeout
         self._timeout = connection_timeout
-        self._lock = threading.Lock()  # guards the four fields below; held for assignments only
-        self._suspended = False
-        self._heard_at = time.monotonic()
-        self._over = False
+        self._lock = threading.Lock()  # guards the three fields below; never held over a wait
+        self._renewed_at = -math.inf  # when the last answered renewal was sent
+        self._renewal: _Renewal | None = None  # sent, and not known to be answered
         self._login_refused = False
-        self._closing = False
+        self._closing = threading.Event()
+        self._is_answered = False  # set by each answered call, cleared by the lease thread
+        self._lease_thread = threading.Thread(target=self._keep_lease, name="zkconsumer-zookeeper-lease", daemon=True)
+        self._log = get_logger("zkconsumer.zookeeper")
         self._turn = threading.RLock()  # kazoo is not to be started and stopped at once
         try:
             self._client = KazooClient(
@@ -265,9 +288,10 @@ class ZooKeeperSession:
         deadline = time.monotonic() + timeout
         try:
             with self._turn:
-                if self._closing:
+                if self._closing.is_set():
                     raise ClosedError("the consumer was shut down")
                 connected = self._client.start_async()
+                self._lease_thread.start()
             # The connection may go again before the chroot is looked at.
             patiently(timeout)(self._check, connected, deadline, timeout)
         except BaseException:
@@ -276,7 +300,7 @@ class ZooKeeperSession:
 
     def _check(self, connected: threading.Event, deadline: float, timeout: float) -> None:
         while not connected.wait(_STEP):
-            if self._closing:
+            if self._closing.is_set():
                 raise ClosedError("the consumer was shut down")
             if self.is_refused:
                 raise self.refusal()
@@ -297,9 +321,9 @@ class ZooKeeperSession:
     def close(self) -> None:
         """End the session: all ephemeral znodes vanish. May be called from any thread, and again."""
         with self._lock:
-            closing, self._closing = self._closing, True
-        if closing:
-            return
+            if self._closing.is_set():
+                return
+            self._closing.set()
         self._client.remove_listener(self._on_state)
         # kazoo waits for a server that is silent until the session would have ended.
         hurry = threading.Timer(_CLOSE_TIMEOUT, self._hang_up)
@@ -309,6 +333,8 @@ class ZooKeeperSession:
             with self._turn:
                 self._client.stop()
                 self._client.close()
+                if self._lease_thread.is_alive():
+                    self._lease_thread.join()
         finally:
             hurry.cancel()
             hurry.join()
@@ -317,7 +343,8 @@ class ZooKeeperSession:
         connection = self._client._connection._socket
         if connection is not None:
             try:
-                connection.shutdown(socket.SHUT_RDWR)
+                # An SSLSocket's own method also takes away the TLS state, which kazoo's thread may be using.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
             except OSError:
                 pass
 
@@ -335,7 +362,7 @@ class ZooKeeperSession:
     @property
     def is_refused(self) -> bool:
         """Whether ZooKeeper has refused the login, after which nothing is tried any more."""
-        return self._login_refused and not self._closing
+        return self._login_refused and not self._closing.is_set()
 
     def refusal(self) -> AuthenticationError:
         """Return the error for a login that was refused."""
@@ -344,46 +371,61 @@ class ZooKeeperSession:
         )
 
     @property
-    def lapses_in(self) -> float | None:
-        """Seconds until the session may have ended on the server; None while connected.
+    def lapses_in(self) -> float:
+        """Seconds until the session may have expired on the server; 0 without a session.
 
-        The server counts from when it heard of us last, which may be long before the connection is seen to be lost.
+        The server counts from the last request that it received, so this counts from when the last answered renewal
+        was sent, whatever the state of the connection.
         """
         with self._lock:
-            if self._over:
-                return 0.0
-            if not self._suspended:
-                return None
-            return max(0.0, self._heard_at + self._session_timeout - time.monotonic())
+            self._settle()
+            return max(0.0, self._renewed_at + self._session_timeout - time.monotonic())
 
-    @property
-    def renewal_interval(self) -> float:
-        """Seconds between calls of ``renew``."""
-        return self._session_timeout / 6
+    def _keep_lease(self) -> None:
+        """Renew the lease until the session is closed, and drop a connection over which nothing is answered.
 
-    def renew(self) -> None:
-        """Learn that the server hears us: what it answers now, it was asked after this moment."""
-        if not self.is_connected:
-            return
-        asked_at = time.monotonic()
+        kazoo then connects to the next server, within the same session. Intervals are counted and not seconds: after
+        the process was suspended, the answer may be waiting in the socket.
+        """
+        silent = 0
+        while not self._closing.wait(self._session_timeout / _RENEWALS):
+            is_answered, self._is_answered = self._is_answered, False
+            is_waiting = self.is_connected and not self.renew()
+            silent = silent + 1 if is_waiting and not is_answered else 0
+            if silent == _SILENT_INTERVALS:
+                silent = 0
+                self._log.warning("zookeeper_connection_dropped", endpoint=self.hosts, error="no request is answered")
+                self._hang_up()
 
-        def note(result: Any) -> None:  # in kazoo's callback thread
-            if result.successful():
-                with self._lock:
-                    self._heard_at = max(self._heard_at, asked_at)
+    def renew(self) -> bool:
+        """Send a request whose answer renews the lease; returns False while the last one is not answered.
 
-        self._client.exists_async("/").rawlink(note)
+        Answers come in the order of the requests, so the lease is renewed once a later request has been answered.
+        """
+        with self._lock:
+            self._settle()
+            if self._renewal is not None:
+                return False
+            if self.is_connected:
+                self._renewal = _Renewal(time.monotonic(), self._client.exists_async("/"))
+            return True
+
+    def _settle(self) -> None:  # with the lock
+        """Count the lease from the last renewal once it is answered.
+
+        A callback of kazoo may run only after the result of a later request is known.
+        """
+        if self._renewal is not None and self._renewal.result.ready():
+            if self._renewal.result.successful():
+                self._renewed_at = self._renewal.sent_at
+            self._renewal = None
 
     def _on_state(self, state: str) -> None:  # in kazoo's connection thread
-        with self._lock:
-            if state == KazooState.SUSPENDED:
-                self._suspended = True
-            elif state == KazooState.LOST:
-                self._over = True
+        if state == KazooState.LOST:
+            with self._lock:
+                self._renewed_at, self._renewal = -math.inf, None
                 # Known here alone: kazoo goes on to call it closed at once.
                 self._login_refused |= self._client.client_state == KeeperState.AUTH_FAILED
-            else:
-                self._suspended, self._over, self._heard_at = False, False, time.monotonic()
         self._events.put(Event(state.lower()))
 
     def _on_change(self, event: Any) -> None:  # in kazoo's callback thread
@@ -413,6 +455,9 @@ class ZooKeeperSession:
             raise ZooKeeperUnavailableError(
                 f"ZooKeeper at {self.hosts!r} refused a request: {type(error).__name__} {error}"
             ) from error
+        finally:
+            if result.ready():
+                self._is_answered = True
 
     def _refused(self, path: str) -> AuthenticationError:
         return AuthenticationError(

@@ -1,0 +1,96 @@
+"""The lease of a ZooKeeper session: what renews it, what ends it, and what does not."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support import wait_for
+
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.zookeeper import Event, ZooKeeperSession
+
+from .faults import Cable, Member
+
+#: Seconds.
+SESSION_TIMEOUT = 3.0
+
+
+@pytest.fixture
+def session(cluster: DevCluster) -> Iterator[Callable[..., ZooKeeperSession]]:
+    """Open a session through cables, which are tried in this order: ``session(first, second)``."""
+    opened: list[ZooKeeperSession] = []
+
+    def start(*cables: Cable) -> ZooKeeperSession:
+        hosts = ",".join(f"127.0.0.1:{cable.port}" for cable in cables)
+        events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        one = ZooKeeperSession(hosts, session_timeout=SESSION_TIMEOUT, connection_timeout=20.0, events=events)
+        one._client.randomize_hosts = False
+        opened.append(one)
+        one.start()
+        assert events.get() == Event("connected")
+        wait_for(lambda: one.lapses_in > 0.0, what="the first renewal is answered")
+        return one
+
+    yield start
+    for one in opened:
+        one.close()
+
+
+def test_lease_counts_from_last_answered_renewal(cluster: DevCluster, session: Callable[..., ZooKeeperSession]) -> None:
+    with Cable(cluster.zookeeper.port) as cable:
+        one = session(cable)
+        time.sleep(SESSION_TIMEOUT)
+        assert one.lapses_in > 0.7 * SESSION_TIMEOUT
+        cable.cut()
+        lapses_at = time.monotonic() + one.lapses_in
+        assert one._events.get(timeout=0.8 * SESSION_TIMEOUT) == Event("suspended")
+        assert time.monotonic() + one.lapses_in == pytest.approx(lapses_at, abs=0.1)
+        wait_for(lambda: one.lapses_in == 0.0, what="the lease lapses")
+        assert time.monotonic() == pytest.approx(lapses_at, abs=0.1)
+        cable.mend()
+        wait_for(lambda: one.lapses_in > 0.0, what="the lease of a new session")
+
+
+def test_session_moves_from_silent_server_in_time(
+    cluster: DevCluster, session: Callable[..., ZooKeeperSession]
+) -> None:
+    with Cable(cluster.zookeeper.port) as silent, Cable(cluster.zookeeper.port) as healthy:
+        one = session(silent, healthy)
+        identity = one.session_id
+        silent.cut()
+        assert one._events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
+        assert one._events.get(timeout=SESSION_TIMEOUT) == Event("connected")
+        assert one.lapses_in > 0.0
+        wait_for(lambda: one.lapses_in > 0.9 * SESSION_TIMEOUT, what="the lease is renewed")
+        assert one.session_id == identity
+
+
+def test_busy_member_thread_keeps_its_partitions(member: Callable[..., Member], topic: Callable[..., str]) -> None:
+    name = topic(partitions=2)
+    one = member({name: 1})
+    rebalances, session = one.core.rebalances, one.core.session.session_id
+    one.core._listener.submit(lambda: time.sleep(5)).result()  # two and a half session timeouts
+    assert one.core._listener.submit(lambda: one.owned).result() == [0, 1]  # the lease has been looked at since
+    assert (one.core.rebalances, one.core.session.session_id) == (rebalances, session)
+
+
+def test_lapsed_lease_on_living_connection_is_regained(
+    member: Callable[..., Member], topic: Callable[..., str], load: Callable[..., Any]
+) -> None:
+    """As after a process was suspended for a session timeout, and ZooKeeper had not expired its session yet."""
+    name = topic(partitions=2)
+    load(name, 2)
+    one = member({name: 1}, zookeeper_session_timeout_ms=60_000)
+    one.wait_for_more(100)
+    rebalances, session = one.core.rebalances, one.core.session
+    identity = session.session_id
+    with session._lock:
+        session._renewed_at, session._renewal = time.monotonic() - 60, None
+    one.core.wake()
+    wait_for(lambda: one.core.rebalances > rebalances, what="it has registered again")
+    one.wait_for_more(100)
+    assert (one.owned, one.core.rebalances, session.session_id) == ([0, 1], rebalances + 1, identity)
