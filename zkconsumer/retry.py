@@ -7,7 +7,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from zkconsumer.errors import RetriableError
 
 
-def patiently(seconds: float, *, every: float = 0.1) -> Retrying:
+def retrying(seconds: float, *, every: float = 0.1) -> Retrying:
     """Return what calls a function again and again while it raises ``RetriableError``, for so many seconds.
 
     Args:

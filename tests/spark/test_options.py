@@ -17,7 +17,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.spark.driver.admission import Limits
 from zkconsumer.spark.options.source_options import _OWN, SourceOptions
-from zkconsumer.spark.options.starting_offsets import Starts
+from zkconsumer.spark.options.starting_offsets import StartingOffsets
 
 REQUIRED = {"zookeeper.connect": "localhost:2181", "group.id": "g", "subscribe": "orders"}
 
@@ -33,7 +33,7 @@ def test_defaults_are_those_that_the_documentation_names() -> None:
     assert options.subscription.topics == ("orders",)
     assert options.is_member
     assert options.streams == 1
-    assert options.starts == Starts("group", {})
+    assert options.starts == StartingOffsets("group", {})
     assert options.commits
     assert options.fails_on_data_loss
     assert not options.keeps_restored

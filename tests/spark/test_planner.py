@@ -313,7 +313,7 @@ def test_a_partition_that_another_member_wants_waits_for_its_batch_and_goes_on_f
     first = one.plan(INITIAL)
     other = consumer(consumer_id="b", rebalance_max_retries=1000)
     streams = in_thread(lambda: other.create_message_streams({name: 1})[name])
-    wait_for(lambda: one._holdings._leaving == {(name, 1)}, what="the member is asked for it")
+    wait_for(lambda: one._tracker._leaving == {(name, 1)}, what="the member is asked for it")
     for number in range(2):
         produce(admin, name, number, numbers(10, 20))
     # What is on its way to another member is not planned any more; the rest goes on.
@@ -354,7 +354,7 @@ def test_a_planner_waits_at_its_start_for_longer_than_the_tries_of_a_jvm_member(
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(4)
     zk.delete(path)
-    assert starting.result()._holdings.owned() == {(name, 0)}
+    assert starting.result()._tracker.owned() == {(name, 0)}
 
 
 def test_a_planner_whose_partition_stays_with_another_member_gives_up_in_the_end(
@@ -383,7 +383,7 @@ def test_a_planner_waits_for_an_owner_that_another_strategy_would_have_made_one(
         starting.result(4)
     assert "assignments_contradict" in caplog.text
     zk.delete(f"/consumers/{group}/owners/{name}/0")
-    assert starting.result()._holdings.owned() == {(name, 0)}
+    assert starting.result()._tracker.owned() == {(name, 0)}
 
 
 def test_a_batch_longer_than_the_handover_timeout_is_given_up_without_storing_it(
@@ -488,7 +488,7 @@ def test_a_bounded_plan_goes_on_to_its_end_although_its_session_expires(
     first = one.plan(INITIAL, 10)
     one.acknowledge(first)
     expire(one, zkconsumer_cluster)
-    wait_for(lambda: not one._holdings.positions(()), what="the partition is given up")
+    wait_for(lambda: not one._tracker.positions(()), what="the partition is given up")
     second = one.plan(first, 10)
     assert from_offset(second) == {(name, 0): (10, 20)}
 

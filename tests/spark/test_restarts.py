@@ -21,7 +21,7 @@ from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
-from zkconsumer.retry import patiently
+from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import DataLossError
 from zkconsumer.spark.offset import from_offset, reached_by
 
@@ -214,7 +214,7 @@ class Restart:
 
     def _move(self, offsets: Mapping[TopicPartition, int]) -> None:
         if in_kafka(self.case.after):
-            assert not patiently(20)(self._coordinator.commit_offsets, dict(offsets))
+            assert not retrying(20)(self._coordinator.commit_offsets, dict(offsets))
         for (topic, number), offset in offsets.items() if in_zookeeper(self.case.after) else ():
             path = f"/consumers/{self._config.group_id}/offsets/{topic}/{number}"
             self._zk.ensure_path(path)
@@ -225,7 +225,7 @@ class Restart:
         after = after or self.case.after
         found = dict.fromkeys(self.ends, -1)
         if in_kafka(after):
-            found.update(patiently(20)(self._coordinator.fetch_offsets, list(self.ends)))
+            found.update(retrying(20)(self._coordinator.fetch_offsets, list(self.ends)))
         for partition in self.ends if in_zookeeper(after) else ():
             path = f"/consumers/{self._config.group_id}/offsets/{partition.topic}/{partition.partition}"
             if self._zk.exists(path):

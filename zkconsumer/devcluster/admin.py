@@ -22,7 +22,7 @@ from zkconsumer.errors import (
     ZkConsumerError,
 )
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.retry import patiently
+from zkconsumer.retry import retrying
 
 _NOT_CONTROLLER = 41
 _UNKNOWN = -1
@@ -30,7 +30,7 @@ _NO_LEADER = (3, 5, 6, 7)
 _TIMEOUT_MS = 30_000
 
 #: What fails while a broker starts or a leader moves is tried again for half a minute.
-_patiently = patiently(30)
+_patiently = retrying(30)
 
 
 class Admin:

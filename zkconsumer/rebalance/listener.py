@@ -55,7 +55,7 @@ class PartitionHandler(Protocol):
     release_timeout: float
 
     def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
-        """Begin with partitions that are owned from now on."""
+        """StartPosition with partitions that are owned from now on."""
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
         """Stop delivering from partitions that go to others, and return the offsets to commit.
@@ -118,7 +118,7 @@ class ZKRebalancerListener:
         patience: float = 0.0,
     ) -> None:
         self.assignment: Assignment = {}
-        self.everyone: Assignment = {}  #: who shall own what in the group, as the last rebalance found
+        self.group_assignment: Assignment = {}  #: who shall own what in the group, as the last rebalance found
         self.rebalances = 0
         self.unbalanced_since: float | None = None
         self._config = config
@@ -270,7 +270,7 @@ class ZKRebalancerListener:
         return max(0.0, min(times) - now) if times else None
 
     def _wait(self, timeout: float | None) -> None:
-        """Take in what comes within ``timeout`` seconds, all that is there at once."""
+        """OptionReader in what comes within ``timeout`` seconds, all that is there at once."""
         try:
             item = self._events.get(timeout=timeout)
             while True:
@@ -452,7 +452,7 @@ class ZKRebalancerListener:
                         continue
                     return blocker
             self._tell(assignment)
-            self.everyone = assignment
+            self.group_assignment = assignment
             if gained:
                 self._acquire(gained)
                 self._leftover -= gained.keys()

@@ -128,9 +128,9 @@ class GroupMember:
         return dict(self._listener.assignment)
 
     @property
-    def everyone(self) -> Mapping[TopicPartition, str]:
+    def group_assignment(self) -> Mapping[TopicPartition, str]:
         """The partitions of the whole group, with the thread id that each is given to."""
-        return self._listener.everyone
+        return self._listener.group_assignment
 
     @property
     def rebalances(self) -> int:

@@ -20,13 +20,13 @@ from zkconsumer.fetcher.thread import RESET
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import ZooKeeperOffsets
-from zkconsumer.retry import patiently
+from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import raise_or_log, range_is_gone, start_is_gone
 from zkconsumer.spark.driver.splitting import tasks
 from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.offset import FetchTask, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.options.starting_offsets import Starts, resolve
+from zkconsumer.spark.options.starting_offsets import StartingOffsets, resolve
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
@@ -46,7 +46,7 @@ class ZkConsumerBatchReader(DataSourceReader):
             DataLossError: a log begins behind the start that was asked for.
         """
         options = SourceOptions.parse(self._options, batch=True)
-        config, again = options.consumer, patiently(options.unavailable_timeout)
+        config, again = options.consumer, retrying(options.unavailable_timeout)
         with contextlib.ExitStack() as closing:
             session = None
             if options.has_zookeeper:
@@ -84,7 +84,7 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
     """
     reset = RESET[options.consumer.auto_offset_reset]
 
-    def offsets(where: Starts) -> dict[TopicPartition, int]:
+    def offsets(where: StartingOffsets) -> dict[TopicPartition, int]:
         wanted = {p: where.begin(p, offset, reached=None, fresh=True, new=False) for p, offset in group.items()}
         return resolve(wanted, logs, reset)
 

@@ -122,9 +122,9 @@ def check_brokers(cluster: Cluster) -> None:
         )
 
 
-def patiently(backoff: float = 0.5) -> Retrying:
+def retrying(backoff: float = 0.5) -> Retrying:
     """Call again and again, for a while, what may succeed later: the first to ask for a coordinator waits for it."""
-    return retry.patiently(15, every=backoff)
+    return retry.retrying(15, every=backoff)
 
 
 def print_json(content: object) -> None:

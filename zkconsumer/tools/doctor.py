@@ -207,7 +207,7 @@ def _offsets(
     state: GroupState, access: Access, partitions: Mapping[str, list[int]], stale_after: float
 ) -> Iterator[Finding]:
     existing = [TopicPartition(topic, number) for topic in sorted(partitions) for number in partitions[topic]]
-    fetch = partial(common.patiently(), access.coordinator(state.group).fetch_offsets)
+    fetch = partial(common.retrying(), access.coordinator(state.group).fetch_offsets)
     offsets, notes = group_state.furthest(state, existing, fetch)
     for note in notes:
         yield Finding(note, "brokers", "only offsets in ZooKeeper are looked at")

@@ -130,14 +130,14 @@ class _Group:
 
     def in_kafka(self) -> dict[TopicPartition, int]:
         """Return what Kafka has."""
-        found = common.patiently()(self._coordinator.fetch_offsets, None)
+        found = common.retrying()(self._coordinator.fetch_offsets, None)
         return {p: offset for p, offset in found.items() if offset >= 0}
 
     def stored(self, where: str, partitions: Offsets) -> dict[TopicPartition, int]:
         """Return what is stored of some partitions, -1 for nothing."""
         if where == "zookeeper":
             return self._zookeeper.fetch(partitions)
-        return dict(common.patiently()(self._kafka.fetch, partitions))
+        return dict(common.retrying()(self._kafka.fetch, partitions))
 
     def store(self, where: str, offsets: Offsets, allow_back: bool) -> None:
         """Store some."""

@@ -53,7 +53,7 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     partitions = group_state.partitions_of(access.cluster, topics)
     timeout = options.socket_timeout_ms / 1000
     logs, coordinator = access.logs(timeout), access.coordinator(options.group, timeout)
-    fetch = partial(common.patiently(options.retry_backoff_ms / 1000), coordinator.fetch_offsets)
+    fetch = partial(common.retrying(options.retry_backoff_ms / 1000), coordinator.fetch_offsets)
     offsets, notes = group_state.offsets(state, partitions, fetch)
     ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
     rows = [_row(state, partition, offsets, ends) for partition in partitions if partition in ends]

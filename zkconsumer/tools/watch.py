@@ -55,7 +55,7 @@ class _Look:
 
 def _watch(options: argparse.Namespace, access: Access) -> None:
     logs, coordinator = access.logs(), access.coordinator(options.group)
-    fetch = partial(common.patiently(), coordinator.fetch_offsets)
+    fetch = partial(common.retrying(), coordinator.fetch_offsets)
     live = _live() if not options.json else None
     before: _Look | None = None
     looks = 0

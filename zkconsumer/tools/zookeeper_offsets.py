@@ -113,7 +113,7 @@ def _store_of(access: Access, config: ConsumerConfig) -> Offsets:
     if config.offsets_storage == "zookeeper":
         return zookeeper
     coordinator = access.coordinator(config.group_id)
-    common.patiently()(coordinator.fetch_offsets, [])
+    common.retrying()(coordinator.fetch_offsets, [])
     kafka = KafkaOffsets(coordinator)
     return DualOffsets(kafka, zookeeper) if config.dual_commit_enabled else kafka
 

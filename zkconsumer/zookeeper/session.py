@@ -34,7 +34,7 @@ from zkconsumer.errors import (
     ZooKeeperUnavailableError,
 )
 from zkconsumer.log import get_logger
-from zkconsumer.retry import patiently
+from zkconsumer.retry import retrying
 
 #: Operations in one transaction: the request must fit into ZooKeeper's ``jute.maxbuffer`` of 1 MB.
 TRANSACTION_LIMIT = 1000
@@ -293,7 +293,7 @@ class ZooKeeperSession:
                 connected = self._client.start_async()
                 self._lease_thread.start()
             # The connection may go again before the chroot is looked at.
-            patiently(timeout)(self._check, connected, deadline, timeout)
+            retrying(timeout)(self._check, connected, deadline, timeout)
         except BaseException:
             self.close()
             raise

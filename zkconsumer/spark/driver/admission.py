@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.options.option_reader import Take, duration, number
+from zkconsumer.spark.options.option_reader import OptionReader, duration, number
 
 #: Offsets of a batch where no option says more: a gigabyte of small records.
 DEFAULT_LIMIT = 10_000_000
@@ -42,7 +42,7 @@ class Limits:
         return self.most_bytes is not None or self.bytes_per_second is not None
 
     @classmethod
-    def parse(cls, take: Take) -> Limits:
+    def parse(cls, take: OptionReader) -> Limits:
         """Read the options.
 
         Raises:

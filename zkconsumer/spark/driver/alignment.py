@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from zkconsumer.broker.cluster import LogOffsets
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
-from zkconsumer.spark.driver.sampling import peek
+from zkconsumer.spark.driver.sampling import sample
 
 #: Bytes of a partition that are looked at where its broker cannot tell where a time begins.
 _SCAN = 1 << 20
@@ -133,16 +133,16 @@ class Alignment:
     def _next(self, waiting: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the times of the next records; fewer where alignment is given up, since one has none."""
         new = {p: position for p, position in waiting.items() if self._heads.get(p, (-1, 0))[0] != position}
-        for partition, peeked in peek(self._logs, new).items():
+        for partition, sampled in sample(self._logs, new).items():
             # Records without a time flow with those after them.
-            time = next((time for record in peeked.records if (time := self._time(record)) is not None), None)
+            time = next((time for record in sampled.records if (time := self._time(record)) is not None), None)
             if time is None:
                 self._is_off = True
                 self._log.warning(
                     "alignment_off",
                     topic=partition.topic,
                     partition=partition.partition,
-                    offset=peeked.start,
+                    offset=sampled.start,
                     reason="records have no time; before Kafka 0.10 none have: give a decoder with event_time",
                 )
                 return {}
@@ -180,9 +180,9 @@ class Alignment:
             for partition, offset in behind.items():
                 if offset > readable[partition]:
                     bounds[partition] = min(bounds[partition], offset)
-        for partition, peeked in peek(self._logs, scanned, _SCAN).items():
-            late = (record.offset for record in peeked.records if (self._time(record) or 0) > horizon.time)
-            bounds[partition] = min(bounds[partition], next(late, peeked.until))
+        for partition, sampled in sample(self._logs, scanned, _SCAN).items():
+            late = (record.offset for record in sampled.records if (self._time(record) or 0) > horizon.time)
+            bounds[partition] = min(bounds[partition], next(late, sampled.until))
 
     def _tell(self, horizon: Horizon, holds: bool) -> None:
         holder = horizon.holder if holds else None

@@ -14,13 +14,13 @@ from zkconsumer.broker import protocol
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.spark.offset import Ranges, from_offset, known_by, reached_by, total
-from zkconsumer.spark.options.starting_offsets import Begin, Starts
+from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
 
 #: The source of a beginning that is looked for because records are gone.
 _LOST = "records lost"
 
 
-class Holdings:
+class PartitionTracker:
     """The partitions of one query.
 
     A partition that is claimed waits until ``begun`` says where it begins; then batches are planned of it. One that
@@ -30,12 +30,14 @@ class Holdings:
         commits: whether the group's offsets are stored.
     """
 
-    def __init__(self, starts: Starts, *, commits: bool) -> None:
+    def __init__(self, starts: StartingOffsets, *, commits: bool) -> None:
         self._starts = starts
         self._commits = commits
         self._lock = threading.Lock()
         self._owned: dict[TopicPartition, int] = {}  # the group's offset, as far as it is known here
-        self._begins: dict[TopicPartition, Begin] = {}  # claimed, and where to begin is not looked up and checked yet
+        self._begins: dict[
+            TopicPartition, StartPosition
+        ] = {}  # claimed, and where to begin is not looked up and checked yet
         self._positions: dict[TopicPartition, int] = {}  # where the next batch begins
         self._leaving: set[TopicPartition] = set()
         self._reached: dict[TopicPartition, int] = {}  # where this query's batches ended so far
@@ -93,7 +95,7 @@ class Holdings:
     # ---- the life of a batch ----
 
     def note(self, offset: Mapping[str, Any]) -> None:
-        """Take note of an offset from Spark's log: its ranges are this query's, done or not."""
+        """OptionReader note of an offset from Spark's log: its ranges are this query's, done or not."""
         with self._lock:
             known = known_by(offset)
             self._known |= known
@@ -131,13 +133,13 @@ class Holdings:
             for partition, (start, until) in ranges.items():
                 begin = self._begins.get(partition)
                 if begin is not None and begin.source == "group" and start <= begin.offset <= until:
-                    self._begins[partition] = Begin("checkpoint", until)
+                    self._begins[partition] = StartPosition("checkpoint", until)
                 self._met.add(partition)
                 if start < until and self._owned.get(partition, until) < until:
                     self._in_flight[partition] = (start, until)
 
     def acknowledge(self, offset: Mapping[str, Any]) -> int:
-        """Take note of a batch that is done; returns of how many partitions there is something to store."""
+        """OptionReader note of a batch that is done; returns of how many partitions there is something to store."""
         with self._lock:
             for partition, (start, until) in from_offset(offset).items():
                 if self._was_set_back(partition, start, until):
@@ -156,7 +158,7 @@ class Holdings:
             return {partition: until for partition, until in self._done.items() if partition in self._owned}
 
     def stored(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Take note of what is stored now; returns whether another member waits for a partition."""
+        """OptionReader note of what is stored now; returns whether another member waits for a partition."""
         with self._lock:
             for partition, offset in offsets.items():
                 if partition in self._owned:
@@ -167,17 +169,17 @@ class Holdings:
 
     # ---- where partitions begin ----
 
-    def begins(self, gone: Collection[str]) -> dict[TopicPartition, Begin]:
+    def begins(self, gone: Collection[str]) -> dict[TopicPartition, StartPosition]:
         """Return the partitions for which it is to be found out."""
         with self._lock:
             return {p: begin for p, begin in self._begins.items() if not self._is_out(p, gone)}
 
-    def still(self, begins: Mapping[TopicPartition, Begin]) -> set[TopicPartition]:
+    def still(self, begins: Mapping[TopicPartition, StartPosition]) -> set[TopicPartition]:
         """Return those of them that have not been lost, or gained anew, since they were returned."""
         with self._lock:
             return self._still(begins)
 
-    def begun(self, begins: Mapping[TopicPartition, Begin], offsets: Mapping[TopicPartition, int]) -> None:
+    def begun(self, begins: Mapping[TopicPartition, StartPosition], offsets: Mapping[TopicPartition, int]) -> None:
         """Let partitions begin at the offsets that were found."""
         with self._lock:
             for partition in self._still(begins):
@@ -187,7 +189,7 @@ class Holdings:
                     self._owned[partition] = offsets[partition]
 
     def begin_topics_anew(self, topics: Collection[str]) -> None:
-        """Begin where the logs begin, and forget what was read before: the topics are others now."""
+        """StartPosition where the logs begin, and forget what was read before: the topics are others now."""
         with self._lock:
             self._known -= {partition for partition in self._known if partition.topic in topics}
             for partition in [p for p in self._reached if p.topic in topics]:
@@ -197,7 +199,7 @@ class Holdings:
                 self._begin_anew(partition)
 
     def begin_partitions_anew(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begin where the logs of partitions begin: they end before the positions."""
+        """StartPosition where the logs of partitions begin: they end before the positions."""
         with self._lock:
             for partition in partitions:
                 if partition in self._positions and partition not in self._leaving:
@@ -216,7 +218,7 @@ class Holdings:
             for partition, claim in claims.items():
                 reached = self._reached.get(partition)
                 if partition in self._met and reached is not None:  # another member may have had it since
-                    self._begins[partition] = Begin("checkpoint", max(reached, claim.offset))
+                    self._begins[partition] = StartPosition("checkpoint", max(reached, claim.offset))
                 else:
                     self._begins[partition] = self._starts.begin(
                         partition,
@@ -272,13 +274,13 @@ class Holdings:
     def _reach(self, partition: TopicPartition, until: int) -> None:
         self._reached[partition] = max(until, self._reached.get(partition, -1))
 
-    def _still(self, begins: Mapping[TopicPartition, Begin]) -> set[TopicPartition]:
+    def _still(self, begins: Mapping[TopicPartition, StartPosition]) -> set[TopicPartition]:
         return {partition for partition, begin in begins.items() if self._begins.get(partition) is begin}
 
     def _begin_anew(self, partition: TopicPartition) -> None:
         self._positions.pop(partition, None)
         self._done.pop(partition, None)
-        self._begins[partition] = Begin(_LOST, timestamp=protocol.EARLIEST)
+        self._begins[partition] = StartPosition(_LOST, timestamp=protocol.EARLIEST)
 
     def _was_set_back(self, partition: TopicPartition, start: int, until: int) -> bool:
         """Whether a partition went on before the end of a batch that is done, so that this must not be stored again."""

@@ -32,7 +32,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.retry import patiently
+from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import (
     end_went_back,
     new_partition_has_lost,
@@ -43,9 +43,9 @@ from zkconsumer.spark.data_loss import (
 )
 from zkconsumer.spark.driver.admission import Admission
 from zkconsumer.spark.driver.alignment import Alignment, EventTimes
-from zkconsumer.spark.driver.partition_tracker import Holdings
-from zkconsumer.spark.driver.sampling import peek
-from zkconsumer.spark.driver.standalone_reader import LoneReader
+from zkconsumer.spark.driver.partition_tracker import PartitionTracker
+from zkconsumer.spark.driver.sampling import sample
+from zkconsumer.spark.driver.standalone_reader import StandaloneReader
 from zkconsumer.spark.driver.topic_ids import TopicIds, is_same_topic
 from zkconsumer.spark.executor.decoders import RecordDecoder, opened
 from zkconsumer.spark.offset import (
@@ -75,7 +75,7 @@ class Planner:
     """Plans batches, and is the member's ``PartitionHandler``.
 
     Spark's thread calls the first group of methods, the member's thread those of the handler; what both have to know
-    of the partitions is in ``Holdings``. Beside it the other one reads ``_closing``, which Spark's thread writes, and
+    of the partitions is in ``PartitionTracker``. Beside it the other one reads ``_closing``, which Spark's thread writes, and
     ``_given_up_at``, ``_failure`` and ``reread_records``, which the member's does.
 
     Args:
@@ -105,19 +105,19 @@ class Planner:
         self._patience = options.unavailable_timeout
         self._subscription = subscription = _subscription(options, seen)
         self._no_internal = config.exclude_internal_topics
-        self._member: GroupMember | LoneReader
+        self._member: GroupMember | StandaloneReader
         if options.is_member:
             registration = subscription.registration(options.streams)
             self._member = GroupMember(
                 config, registration, self, auto_commit=False, patience=self._patience + options.handover_timeout
             )
         else:
-            self._member = LoneReader(
+            self._member = StandaloneReader(
                 config, subscription, self, offsets=options.has_zookeeper, patience=options.unavailable_timeout
             )
         self._log = get_logger("zkconsumer.spark", group=config.group_id, consumer=self._member.consumer_id)
         self._logs = LogOffsets.of(self._member.cluster.brokers, config)
-        self._holdings = Holdings(options.starts, commits=options.commits)
+        self._tracker = PartitionTracker(options.starts, commits=options.commits)
         self._closing = False
         self._given_up_at = -1  # the number of the last rebalance before partitions were given up
         self._failure: BaseException | None = None
@@ -150,9 +150,11 @@ class Planner:
         A query that goes on has been in touch with this ZooKeeper before, and waits where it is away; a new one may
         have been told a wrong address, and says so soon.
         """
-        self._member.start(self._patience if self._holdings.has_gone_on() else 0.0)
+        self._member.start(self._patience if self._tracker.has_gone_on() else 0.0)
         self._log.info("query_joined", member=self._options.is_member, owned=len(self._member.assignment))
-        others = {thread.rpartition("-")[0] for thread in self._member.everyone.values()} - {self._member.consumer_id}
+        others = {thread.rpartition("-")[0] for thread in self._member.group_assignment.values()} - {
+            self._member.consumer_id
+        }
         if self._siblings is not None and (siblings := sorted(filter(self._siblings.fullmatch, others))):
             self._log.warning(
                 "another_query_of_this_application",
@@ -175,11 +177,11 @@ class Planner:
     # ---- Spark's thread ----
 
     def note(self, offset: Mapping[str, Any]) -> None:
-        """Take note of an offset from Spark's log: its ranges are this query's, done or not."""
-        self._holdings.note(offset)
+        """OptionReader note of an offset from Spark's log: its ranges are this query's, done or not."""
+        self._tracker.note(offset)
 
     def begin(self, offset: Mapping[str, Any]) -> Ranges:
-        """Take note of a batch that is about to run: a new one, or one that is run again after a restart.
+        """OptionReader note of a batch that is about to run: a new one, or one that is run again after a restart.
 
         Returns:
             its ranges, without those of topics that are gone, or others now.
@@ -190,14 +192,14 @@ class Planner:
         self.note(offset)
         ranges, ids = from_offset(offset), offset.get("ids", {})
         if ids and not self._topics.has_looked:  # a replay after a restart
-            patiently(self._patience)(self._look_at_topics)
+            retrying(self._patience)(self._look_at_topics)
             while self._topics.is_uncertain:
                 time.sleep(_IDLE_LOOK)
-                patiently(self._patience)(self._look_at_topics)
+                retrying(self._patience)(self._look_at_topics)
         now = self._topics.known
         others = self._topics.gone | {t for t, known in ids.items() if not is_same_topic(known, now.get(t, known))}
         ranges = {partition: span for partition, span in ranges.items() if partition.topic not in others}
-        self._holdings.put_in_flight(ranges)
+        self._tracker.put_in_flight(ranges)
         return ranges
 
     def acknowledge(self, offset: Mapping[str, Any]) -> None:
@@ -212,15 +214,15 @@ class Planner:
             self._acknowledge(offset)
 
     def _is_unsettled(self) -> bool:
-        is_settled = self._holdings.is_settled() and self._member.unbalanced_since is None
+        is_settled = self._tracker.is_settled() and self._member.unbalanced_since is None
         return self._failure is None and not is_settled
 
     def _acknowledge(self, offset: Mapping[str, Any]) -> None:
-        partitions = self._holdings.acknowledge(offset)
+        partitions = self._tracker.acknowledge(offset)
         if not partitions:
             return
         try:
-            stored = self._member.commit(self._holdings.to_store, timeout=self._config.connection_timeout)
+            stored = self._member.commit(self._tracker.to_store, timeout=self._config.connection_timeout)
         except ZkConsumerError as error:
             self._commits_failed += 1
             if not self._commit_postponed:  # once for each time of trouble: Spark asks about ninety times a second
@@ -230,7 +232,7 @@ class Planner:
         self._commit_postponed = False
         self._commits += 1
         self._stored_at = time.monotonic()
-        if self._holdings.stored(stored):
+        if self._tracker.stored(stored):
             self._member.wake()
 
     def plan(self, start: dict[str, Any], most: int | None = None, *, is_last: bool = False) -> dict[str, Any]:
@@ -265,11 +267,11 @@ class Planner:
             time.sleep(_IDLE_LOOK)
             return None
         self._begin()
-        positions = self._holdings.positions(self._topics.gone)
+        positions = self._tracker.positions(self._topics.gone)
         if not positions:
             # Given up, or about to be, and not balanced anew since.
             # In this order: what is gained meanwhile is seen by the second.
-            is_moving = self._given_up_at == self._member.rebalances or self._holdings.is_moving(self._topics.gone)
+            is_moving = self._given_up_at == self._member.rebalances or self._tracker.is_moving(self._topics.gone)
             unbalanced = self._target is None and self._member.unbalanced_since is not None
             if ends_itself and (is_moving or unbalanced):
                 raise ZooKeeperUnavailableError("the member is not balanced (yet)")
@@ -300,7 +302,7 @@ class Planner:
                 return None
             return start
         ranges = {p: (position, position + shares.get(p, 0)) for p, position in positions.items()}
-        ranges, known, before = self._holdings.plan(ranges, self._topics.gone)
+        ranges, known, before = self._tracker.plan(ranges, self._topics.gone)
         if not ranges:
             return start
         return to_offset(
@@ -335,7 +337,7 @@ class Planner:
         """Return the ends of the logs as they were last seen, for Spark's progress reports."""
         ends = {partition: (end, end) for partition, end in self._ends.items()}
         offset = to_offset(ends, self._member.rebalances)
-        behind = self._holdings.behind(self._ends) or [0]
+        behind = self._tracker.behind(self._ends) or [0]
         return {
             "latest": {t: {p: span[1] for p, span in ps.items()} for t, ps in offset["ranges"].items()},
             "lag": sum(behind),
@@ -343,7 +345,7 @@ class Planner:
             "minOffsetsBehindLatest": min(behind),
             "avgOffsetsBehindLatest": sum(behind) / len(behind),
             "consumer": self._member.consumer_id,
-            "owned": len(self._holdings.owned()),
+            "owned": len(self._tracker.owned()),
             "bytesPerRecord": round(self._size, 1),
             "rebalances": self._member.rebalances,
             "rereadRecords": self.reread_records,
@@ -359,7 +361,7 @@ class Planner:
         Raises:
             DataLossError: that is not to happen.
         """
-        topics = [t for t in self._holdings.topics() if self._subscription.wants(t, self._no_internal)]
+        topics = [t for t in self._tracker.topics() if self._subscription.wants(t, self._no_internal)]
         gone, anew, back = self._topics.look(topics)
         losses = [topics_are_gone(gone)] if gone else []
         losses += [topic_is_another(topic, *ids) for topic, ids in sorted(anew.items()) if topic not in back]
@@ -367,7 +369,7 @@ class Planner:
             raise_or_log(loss, self._options.fails_on_data_loss, self._log)
         if anew:
             self._target = None  # it is that of the first one's log
-            self._holdings.begin_topics_anew(anew)
+            self._tracker.begin_topics_anew(anew)
 
     def _begin(self) -> None:
         """Find out where partitions begin that were gained, and check that the log has that.
@@ -379,7 +381,7 @@ class Planner:
             DataLossError: a log begins behind the offset to read next. It is told before such a range is in Spark's
                 log, which would repeat it for ever.
         """
-        begins = self._holdings.begins(self._topics.gone)
+        begins = self._tracker.begins(self._topics.gone)
         if not begins:
             return
         found = resolve(begins, self._logs, RESET[self._config.auto_offset_reset])
@@ -394,11 +396,11 @@ class Planner:
             new |= {p for p, offset in begun.items() if offset != found[p]}
             if new:
                 self._member.commit(
-                    lambda: {p: begun[p] for p in new & self._holdings.still(begins)},
+                    lambda: {p: begun[p] for p in new & self._tracker.still(begins)},
                     may_go_back=True,
                     timeout=self._config.connection_timeout,
                 )
-        self._holdings.begun(begins, begun)
+        self._tracker.begun(begins, begun)
         self._log.info(
             "start_offsets", begin={str(p): f"{offset} ({begins[p].source})" for p, offset in sorted(begun.items())}
         )
@@ -431,12 +433,12 @@ class Planner:
         if positions and now > self._weighed_at + _WEIGH_EVERY:
             self._weighed_at = now
             with contextlib.suppress(RetriableError):  # it is for show alone
-                peeked = peek(self._logs, dict(list(positions.items())[:_WEIGHED])).values()
-                offsets = sum(one.until - one.start for one in peeked)
-                self._size = sum(one.bytes_per_offset * (one.until - one.start) for one in peeked) / max(1, offsets)
+                sampled = sample(self._logs, dict(list(positions.items())[:_WEIGHED])).values()
+                offsets = sum(one.until - one.start for one in sampled)
+                self._size = sum(one.bytes_per_offset * (one.until - one.start) for one in sampled) / max(1, offsets)
 
     def _sizes(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        return {partition: peeked.bytes_per_offset for partition, peeked in peek(self._logs, positions).items()}
+        return {partition: sampled.bytes_per_offset for partition, sampled in sample(self._logs, positions).items()}
 
     def _is_behind(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
         """Whether a log ends before the position in it; a new leader may tell less for a moment.
@@ -456,7 +458,7 @@ class Planner:
         if now - self._behind_since > self._patience:
             if self._options.fails_on_data_loss:
                 raise loss
-            self._holdings.begin_partitions_anew(behind)  # it is looked up, and so checked
+            self._tracker.begin_partitions_anew(behind)  # it is looked up, and so checked
             self._behind_since = None
         if self._behind_since == now:
             self._log.warning("position_behind_the_end", error=str(loss))
@@ -476,15 +478,15 @@ class Planner:
     # ---- PartitionHandler, in the member's thread ----
 
     def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
-        """Plan from where ``Starts`` says, with the group's offset and the checkpoint in mind."""
+        """Plan from where ``StartingOffsets`` says, with the group's offset and the checkpoint in mind."""
         # With roundrobin the group's assignment has topics of others, too.
-        known = {p for p in self._member.everyone if self._subscription.wants(p.topic, self._no_internal)}
-        self._holdings.acquire(claims, known)
+        known = {p for p in self._member.group_assignment if self._subscription.wants(p.topic, self._no_internal)}
+        self._tracker.acquire(claims, known)
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
         """Wait until what was planned of the partitions is done and stored; ``final`` gives that up."""
         self._given_up_at = self._member.rebalances
-        released = self._holdings.release(partitions, final=final or self._closing)
+        released = self._tracker.release(partitions, final=final or self._closing)
         if released is None:
             return None
         done, given_up = released
@@ -501,7 +503,7 @@ class Planner:
     def lose(self) -> None:
         """Plan nothing more until the partitions are claimed again."""
         self._given_up_at = self._member.rebalances
-        self._holdings.lose()
+        self._tracker.lose()
 
     def consumed(self) -> Mapping[TopicPartition, int]:
         """Nothing: offsets are stored when a batch is done, not by the clock."""

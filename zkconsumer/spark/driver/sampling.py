@@ -18,7 +18,7 @@ _LARGE = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Peeked:
+class Sample:
     """The records from some offset on, as many as were looked at.
 
     ``until`` is the offset behind them; between may be some that are not for readers, such as marks of transactions.
@@ -35,7 +35,7 @@ class Peeked:
         return size / max(1, self.until - self.start)
 
 
-def peek(logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int = SIZE) -> dict[TopicPartition, Peeked]:
+def sample(logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int = SIZE) -> dict[TopicPartition, Sample]:
     """Return the next records of each partition; those that have none, or are damaged there, are left out.
 
     Args:
@@ -44,7 +44,7 @@ def peek(logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int = 
     Raises:
         RetriableError: a leader is missing or does not answer.
     """
-    found: dict[TopicPartition, Peeked] = {}
+    found: dict[TopicPartition, Sample] = {}
     wanted = dict(positions)
     for _ in range(_TIMES):
         chunks = _chunks(logs, wanted, size) if wanted else {}
@@ -55,7 +55,7 @@ def peek(logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int = 
             except CorruptRecordError:
                 continue  # a task will tell
             if records:
-                found[partition] = Peeked(positions[partition], chunk.next_offset, records)
+                found[partition] = Sample(positions[partition], chunk.next_offset, records)
             else:  # marks of transactions and the like
                 wanted[partition] = chunk.next_offset
     return found

@@ -1,4 +1,4 @@
-"""LoneReader: all partitions of a subscription, for a query that joins no group (``membership=none``).
+"""StandaloneReader: all partitions of a subscription, for a query that joins no group (``membership=none``).
 
 It has the calls of ``GroupMember``, so that a query is planned alike: partitions that appear are acquired, those that
 vanish are released, and the group's offsets are read and stored where that is asked for; nobody else is told of it.
@@ -30,7 +30,7 @@ _NOBODY = "nobody"
 _STOP = object()
 
 
-class LoneReader:
+class StandaloneReader:
     """Has all partitions; one thread looks for them and stores offsets.
 
     Args:
@@ -71,7 +71,7 @@ class LoneReader:
         self._thread = threading.Thread(target=self._run, name=f"zkconsumer-{config.group_id}-discovery", daemon=True)
 
     @property
-    def everyone(self) -> Mapping[TopicPartition, str]:
+    def group_assignment(self) -> Mapping[TopicPartition, str]:
         """All partitions that there are."""
         return self.assignment
 

@@ -27,7 +27,7 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.retry import patiently
+from zkconsumer.retry import retrying
 from zkconsumer.spark.driver.admission import fair_shares
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import task
@@ -101,7 +101,7 @@ class Ledger:
                 self._settled.discard(oldest)
 
     def complete(self, milliseconds: int) -> list[Any]:
-        """Take note that a batch is done; returns what has been settled by that, oldest first.
+        """OptionReader note that a batch is done; returns what has been settled by that, oldest first.
 
         What comes after a batch that is not done, and perhaps never will be, is not settled: were the offsets of a
         later one stored, that batch would be left out.
@@ -144,7 +144,7 @@ class Source:
         return dict(self._ledger.get(milliseconds) or {})
 
     def done(self, milliseconds: int) -> None:
-        """Take note that a batch is done."""
+        """OptionReader note that a batch is done."""
         self._ledger.complete(milliseconds)
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
@@ -182,7 +182,7 @@ class DirectSource(Source):
 
     def _plan(self) -> Ranges:
         client = _clients.direct(self.key, self._params)
-        ends = patiently(_PATIENCE)(lambda: client.logs.offsets(self._positions, protocol.LATEST))
+        ends = retrying(_PATIENCE)(lambda: client.logs.offsets(self._positions, protocol.LATEST))
         waiting = {p: max(0, ends[p] - position) for p, position in self._positions.items()}
         shares = _Rates.of(self).direct(waiting)
         ranges = {p: (position, position + shares.get(p, 0)) for p, position in self._positions.items()}
@@ -262,7 +262,7 @@ class BrokerClient:
         return [TopicPartition(topic, number) for topic in sorted(found) for number in found[topic]]
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
-        leaders, brokers = patiently(_PATIENCE)(lambda: self.logs.find_leaders(ranges)), self.cluster.brokers()
+        leaders, brokers = retrying(_PATIENCE)(lambda: self.logs.find_leaders(ranges)), self.cluster.brokers()
         return [task(self.options, {partition: span}, leaders, brokers) for partition, span in ranges.items()]
 
     def close(self) -> None:
@@ -425,7 +425,7 @@ _followed: set[str] = set()
 
 
 def follow(source: Source) -> None:
-    """Begin to follow the batches of a source, once in each process; called at each of its batches.
+    """StartPosition to follow the batches of a source, once in each process; called at each of its batches.
 
     Those that a context makes while it recovers come before it is known; what they have is acknowledged with the next.
     """

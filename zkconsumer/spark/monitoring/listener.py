@@ -26,7 +26,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import MetricName, Metrics
 from zkconsumer.offsets.base import offsets_of
-from zkconsumer.retry import patiently
+from zkconsumer.retry import retrying
 from zkconsumer.spark.monitoring.lag import content
 from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -93,7 +93,7 @@ class QueryListener(StreamingQueryListener):
         self._lock = threading.Lock()  # of what is done, which the threads that store take and give back
 
     def start(self) -> None:
-        """Begin to listen."""
+        """StartPosition to listen."""
         self._thread.start()
         self._spark.streams.addListener(self)
 
@@ -119,7 +119,7 @@ class QueryListener(StreamingQueryListener):
     # ---- called by Spark, in threads of its own ----
 
     def onQueryStarted(self, event: Any) -> None:
-        """Take note of the query's sources, which later events do not tell."""
+        """OptionReader note of the query's sources, which later events do not tell."""
         run = str(event.runId)
         try:
             sources = list(_sources(self._spark.streams.get(str(event.id))))
@@ -257,7 +257,7 @@ class QueryListener(StreamingQueryListener):
             group = batch.options.consumer.group_id
             where = {"query": query.name, "groupId": group}
             try:
-                stored = patiently(patience)(_store, batch, query.consumers, query.written)
+                stored = retrying(patience)(_store, batch, query.consumers, query.written)
             except ZkConsumerError as error:
                 self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsFailed", **where).mark()
                 self._log.warning("commit_postponed", query=query.name, group=group, error=str(error))

@@ -13,10 +13,10 @@ LARGEST = (1 << 63) - 1
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 #: Returns the text of an option, once, or None where it is not given.
-Take = Callable[[str], str | None]
+OptionReader = Callable[[str], str | None]
 
 
-def number(take: Take, name: str, default: int | None, least: int = 1) -> int | None:
+def number(take: OptionReader, name: str, default: int | None, least: int = 1) -> int | None:
     """Return a whole number from ``least`` on.
 
     Raises:
@@ -31,7 +31,7 @@ def number(take: Take, name: str, default: int | None, least: int = 1) -> int | 
     return int(digits[1])
 
 
-def duration(take: Take, name: str, default: str | None) -> float | None:
+def duration(take: OptionReader, name: str, default: str | None) -> float | None:
     """Return seconds from a duration as Spark writes it, such as 15m, 90s or 500ms; a number alone is milliseconds.
 
     Raises:

@@ -16,8 +16,8 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.driver.admission import Limits
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout
-from zkconsumer.spark.options.option_reader import Take, duration, number
-from zkconsumer.spark.options.starting_offsets import Starts
+from zkconsumer.spark.options.option_reader import OptionReader, duration, number
+from zkconsumer.spark.options.starting_offsets import StartingOffsets
 from zkconsumer.spark.options.subscription import Subscription
 
 #: Properties that would contradict what the query does, with the reason.
@@ -120,8 +120,8 @@ class SourceOptions:
     subscription: Subscription
     is_member: bool
     streams: int
-    starts: Starts
-    ends: Starts
+    starts: StartingOffsets
+    ends: StartingOffsets
     keeps_restored: bool
     commits: bool
     fails_on_data_loss: bool
@@ -219,8 +219,8 @@ class SourceOptions:
             subscription,
             is_member,
             number(take, "streams", 1) or 1,
-            Starts.parse(take, default="earliest" if batch else "group"),
-            Starts.parse(take, prefix="ending", default="latest"),
+            StartingOffsets.parse(take, default="earliest" if batch else "group"),
+            StartingOffsets.parse(take, prefix="ending", default="latest"),
             not _flag(take, "restore.filter", True),
             commits,
             _flag(take, "failOnDataLoss", True),
@@ -239,7 +239,7 @@ class SourceOptions:
 
 
 def _without_kafka(options: dict[str, str]) -> dict[str, str]:
-    """Take what Spark's own source calls ``kafka.x`` for the property x, where there is one."""
+    """OptionReader what Spark's own source calls ``kafka.x`` for the property x, where there is one."""
     known = property_names()
     found = {name: value for name, value in options.items() if not name.startswith("kafka.")}
     for name, value in options.items():
@@ -266,7 +266,7 @@ def _consumer(left: Mapping[str, str]) -> ConsumerConfig:
     return ConsumerConfig.from_dict(left, strict=True)
 
 
-def _choice(take: Take, name: str, choices: tuple[str, ...]) -> str:
+def _choice(take: OptionReader, name: str, choices: tuple[str, ...]) -> str:
     text = take(name) or choices[0]
     if text.lower() not in choices:
         wanted = " or ".join(repr(choice) for choice in sorted(set(choices)))
@@ -274,11 +274,11 @@ def _choice(take: Take, name: str, choices: tuple[str, ...]) -> str:
     return text.lower()
 
 
-def _flag(take: Take, name: str, default: bool) -> bool:
+def _flag(take: OptionReader, name: str, default: bool) -> bool:
     return _choice(take, name, (str(default).lower(), "true", "false")) == "true"
 
 
-def _alignment(take: Take) -> tuple[int, float] | None:
+def _alignment(take: OptionReader) -> tuple[int, float] | None:
     lag, idle = duration(take, "maxAlignmentLag", None), duration(take, "idleTimeout", None)
     if lag is None and idle is not None:
         raise ConfigurationError("option idleTimeout is given, but not maxAlignmentLag, which it belongs to")
@@ -287,7 +287,7 @@ def _alignment(take: Take) -> tuple[int, float] | None:
     return None if lag is None else (round(lag * 1000), 60.0 if idle is None else idle)
 
 
-def _decoder(take: Take, left: dict[str, str]) -> tuple[str, Mapping[str, str]] | None:
+def _decoder(take: OptionReader, left: dict[str, str]) -> tuple[str, Mapping[str, str]] | None:
     prefix = "decoder."
     options = {name.removeprefix(prefix): left.pop(name) for name in sorted(left) if name.startswith(prefix)}
     name = take("decoder")
@@ -301,7 +301,7 @@ def _decoder(take: Take, left: dict[str, str]) -> tuple[str, Mapping[str, str]] 
     return name.strip(), options
 
 
-def _columns(take: Take) -> tuple[str, ...]:
+def _columns(take: OptionReader) -> tuple[str, ...]:
     headers, text = _flag(take, "includeHeaders", False), take("columns")
     if text is None:
         return tuple(name for name in COLUMNS if headers or name != "headers")

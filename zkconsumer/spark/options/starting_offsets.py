@@ -20,7 +20,7 @@ from zkconsumer.broker.cluster import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
-from zkconsumer.spark.options.option_reader import Take
+from zkconsumer.spark.options.option_reader import OptionReader
 
 Restart = Literal["furthest", "checkpoint", "group"]
 
@@ -32,7 +32,7 @@ _MARKERS = {-1: protocol.LATEST, -2: protocol.EARLIEST}
 _EXAMPLE = '{"a":{"0":23,"1":-1},"b":"earliest"}, where -1 is the end and -2 the beginning'
 
 
-class Begin(NamedTuple):
+class StartPosition(NamedTuple):
     """Where to begin, and who says so.
 
     ``offset`` is known, or -1; then ``timestamp`` is what to ask the brokers for: one of protocol.EARLIEST and
@@ -46,7 +46,7 @@ class Begin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Starts:
+class StartingOffsets:
     """Decides for each partition.
 
     Attributes:
@@ -67,7 +67,7 @@ class Starts:
     restart: Restart = "furthest"
 
     @classmethod
-    def parse(cls, take: Take, *, prefix: str = "starting", default: str = "group") -> Starts:
+    def parse(cls, take: OptionReader, *, prefix: str = "starting", default: str = "group") -> StartingOffsets:
         """Read the options that say it; of several the same goes first as in Spark.
 
         Args:
@@ -100,7 +100,9 @@ class Starts:
             return cls(text.lower(), named={}, **common)
         return cls(default, named=_read_offsets(f"{prefix}Offsets", text), **common)
 
-    def begin(self, partition: TopicPartition, group: int, *, reached: int | None, fresh: bool, new: bool) -> Begin:
+    def begin(
+        self, partition: TopicPartition, group: int, *, reached: int | None, fresh: bool, new: bool
+    ) -> StartPosition:
         """Return where to begin in a partition that was just gained.
 
         Args:
@@ -111,32 +113,32 @@ class Starts:
         """
         if reached is not None:
             if self.restart == "checkpoint" or (self.restart == "furthest" and reached >= group):
-                return Begin("checkpoint", reached)
-            return Begin("group", group) if group >= 0 else Begin("checkpoint", reached)
+                return StartPosition("checkpoint", reached)
+            return StartPosition("group", group) if group >= 0 else StartPosition("checkpoint", reached)
         if fresh:
             return self._first(partition, group)
         return self._later(group, new)
 
-    def _later(self, group: int, new: bool) -> Begin:
+    def _later(self, group: int, new: bool) -> StartPosition:
         if group >= 0:
-            return Begin("group", group)
+            return StartPosition("group", group)
         if new:
-            return Begin(NEW, timestamp=protocol.EARLIEST)
-        return Begin("auto.offset.reset")
+            return StartPosition(NEW, timestamp=protocol.EARLIEST)
+        return StartPosition("auto.offset.reset")
 
-    def _first(self, partition: TopicPartition, group: int) -> Begin:
+    def _first(self, partition: TopicPartition, group: int) -> StartPosition:
         wanted = self._named(partition)
         if self.timestamps and (wanted is not None or self.timestamp is not None):
             at = self.timestamp if wanted is None else int(wanted)
             assert at is not None
-            return Begin("timestamp", timestamp=at, strict=self.strict)
+            return StartPosition("timestamp", timestamp=at, strict=self.strict)
         mode = self.mode if wanted is None else wanted
         if mode in _ENDS:
-            return Begin(str(mode), timestamp=_ENDS[mode])
+            return StartPosition(str(mode), timestamp=_ENDS[mode])
         if isinstance(mode, int):
             if mode in _MARKERS:
-                return Begin("marker", timestamp=_MARKERS[mode])
-            return Begin("offset", mode)
+                return StartPosition("marker", timestamp=_MARKERS[mode])
+            return StartPosition("offset", mode)
         return self._later(group, new=False)
 
     def _named(self, partition: TopicPartition) -> Any:
@@ -151,7 +153,7 @@ def _matches(expression: str, topic: str) -> bool:
     return Whitelist(expression).is_topic_allowed(topic, exclude_internal_topics=False)
 
 
-def resolve(begins: Mapping[TopicPartition, Begin], logs: LogOffsets, reset: int) -> dict[TopicPartition, int]:
+def resolve(begins: Mapping[TopicPartition, StartPosition], logs: LogOffsets, reset: int) -> dict[TopicPartition, int]:
     """Return the offset that each means.
 
     Args:

@@ -14,7 +14,7 @@ from zkconsumer.broker.cluster import Cluster
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
-from zkconsumer.spark.options.option_reader import Take
+from zkconsumer.spark.options.option_reader import OptionReader
 from zkconsumer.zookeeper.registry import Registration, check_topic
 
 #: The options that say it; exactly one of them is given.
@@ -34,7 +34,7 @@ class Subscription:
     threads: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, take: Take) -> Subscription:
+    def parse(cls, take: OptionReader) -> Subscription:
         """Read the one option that is given.
 
         Raises:

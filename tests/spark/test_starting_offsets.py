@@ -9,19 +9,19 @@ import pytest
 
 from zkconsumer.broker.protocol import EARLIEST, LATEST
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.options.starting_offsets import Begin, Starts
+from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
 
 A0, A1, A2, B0 = (TopicPartition(*pair) for pair in (("a", 0), ("a", 1), ("a", 2), ("b", 0)))
 
-RESET = Begin("auto.offset.reset")
+RESET = StartPosition("auto.offset.reset")
 
 
-def starts(**options: str) -> Starts:
+def starts(**options: str) -> StartingOffsets:
     given = {name.replace("_", "."): value for name, value in options.items()}
-    return Starts.parse(lambda name: given.pop(name, None))
+    return StartingOffsets.parse(lambda name: given.pop(name, None))
 
 
-def first(decided: Starts, partition: TopicPartition, group: int = -1) -> Begin:
+def first(decided: StartingOffsets, partition: TopicPartition, group: int = -1) -> StartPosition:
     return decided.begin(partition, group, reached=None, fresh=True, new=False)
 
 
@@ -29,21 +29,21 @@ def first(decided: Starts, partition: TopicPartition, group: int = -1) -> Begin:
 
 
 def test_by_default_it_begins_with_the_groups_offsets_else_where_auto_offset_reset_says() -> None:
-    assert first(starts(), A0, 23) == Begin("group", 23)
+    assert first(starts(), A0, 23) == StartPosition("group", 23)
     assert first(starts(), A1) == RESET
 
 
 @pytest.mark.parametrize(("mode", "end"), [("earliest", EARLIEST), ("latest", LATEST), ("LATEST", LATEST)])
 def test_earliest_and_latest_look_at_nothing_else(mode: str, end: int) -> None:
     decided = starts(startingOffsets=mode)
-    assert {first(decided, A0, group) for group in (23, -1)} == {Begin(mode.lower(), timestamp=end)}
+    assert {first(decided, A0, group) for group in (23, -1)} == {StartPosition(mode.lower(), timestamp=end)}
 
 
 def test_offsets_are_taken_where_they_are_given_and_the_groups_elsewhere() -> None:
     decided = starts(startingOffsets='{"a":{"0":19,"2":22}}')
-    assert first(decided, A0, 23) == Begin("offset", 19)
-    assert first(decided, A1, 31) == Begin("group", 31)
-    assert first(decided, A2, 43) == Begin("offset", 22)
+    assert first(decided, A0, 23) == StartPosition("offset", 19)
+    assert first(decided, A1, 31) == StartPosition("group", 31)
+    assert first(decided, A2, 43) == StartPosition("offset", 22)
     assert first(decided, B0) == RESET
 
 
@@ -61,15 +61,15 @@ def test_a_topic_and_an_expression_may_be_given_a_mode() -> None:
 
 def test_words_within_json_are_taken_in_any_case() -> None:
     decided = starts(startingOffsets='{"a":"eArLiEst","b":"GROUP"}')
-    assert first(decided, A0, 5) == Begin("earliest", timestamp=EARLIEST)
-    assert first(decided, B0, 5) == Begin("group", 5)
-    ending = Starts.parse({"endingOffsets": '{"a":"Latest"}'}.get, prefix="ending", default="latest")
+    assert first(decided, A0, 5) == StartPosition("earliest", timestamp=EARLIEST)
+    assert first(decided, B0, 5) == StartPosition("group", 5)
+    ending = StartingOffsets.parse({"endingOffsets": '{"a":"Latest"}'}.get, prefix="ending", default="latest")
     assert ending.named == {"a": "latest"}
 
 
 def test_a_time_is_looked_up_and_goes_before_offsets() -> None:
     decided = starts(startingTimestamp="1700000000000", startingOffsetsByTimestamp="{}", startingOffsets="earliest")
-    assert first(decided, A0, 5) == Begin("timestamp", timestamp=1_700_000_000_000)
+    assert first(decided, A0, 5) == StartPosition("timestamp", timestamp=1_700_000_000_000)
 
 
 def test_times_of_partitions_go_before_offsets_and_fall_back_to_the_group() -> None:
@@ -78,20 +78,20 @@ def test_times_of_partitions_go_before_offsets_and_fall_back_to_the_group() -> N
         startingOffsetsByTimestampStrategy="error",
         startingOffsets="latest",
     )
-    assert first(decided, A0, 5) == Begin("timestamp", timestamp=1000, strict=True)
-    assert first(decided, B0, 5) == Begin("timestamp", timestamp=2000, strict=True)
-    assert first(decided, A1, 5) == Begin("group", 5)
+    assert first(decided, A0, 5) == StartPosition("timestamp", timestamp=1000, strict=True)
+    assert first(decided, B0, 5) == StartPosition("timestamp", timestamp=2000, strict=True)
+    assert first(decided, A1, 5) == StartPosition("group", 5)
 
 
 @pytest.mark.parametrize("mode", ["group", "earliest", "latest", '{"a":{"0":7}}'])
 def test_what_is_gained_later_goes_on_where_the_group_is_and_what_is_new_begins_at_its_beginning(mode: str) -> None:
     decided = starts(startingOffsets=mode)
 
-    def later(group: int, new: bool) -> Begin:
+    def later(group: int, new: bool) -> StartPosition:
         return decided.begin(A0, group, reached=None, fresh=False, new=new)
 
-    assert later(23, False) == later(23, True) == Begin("group", 23)
-    assert later(-1, True) == Begin("new partition", timestamp=EARLIEST)
+    assert later(23, False) == later(23, True) == StartPosition("group", 23)
+    assert later(-1, True) == StartPosition("new partition", timestamp=EARLIEST)
     assert later(-1, False) == RESET
 
 
@@ -110,7 +110,7 @@ def test_after_a_restart_the_option_says_who_wins(
     restart: str, group: int, reached: int, expected: tuple[str, int]
 ) -> None:
     decided = starts(restart_from=restart, startingOffsets="latest")
-    assert decided.begin(A0, group, reached=reached, fresh=False, new=False) == Begin(*expected)
+    assert decided.begin(A0, group, reached=reached, fresh=False, new=False) == StartPosition(*expected)
 
 
 @pytest.mark.parametrize(
