@@ -29,7 +29,7 @@ class Clock:
         self._begun = self._last = 0.0
 
     def count(self, records: int) -> int:
-        """OptionReader in an arrival; returns the total."""
+        """Take in an arrival; returns the total."""
         self._last = time.perf_counter()
         if not self.total:
             self._first, self._begun = records, self._last

@@ -104,7 +104,7 @@ class Histogram:
         self._last: deque[float] = deque(maxlen=_SAMPLES)
 
     def update(self, value: float) -> None:
-        """OptionReader a value."""
+        """Take a value."""
         with self._lock:
             self._count += 1
             self._last.append(value)

@@ -182,7 +182,7 @@ class KafkaStream:
     # ---- for the connector, in the member's thread ----
 
     def acquire(self, partition: TopicPartition, offset: int) -> None:
-        """OptionReader note of a partition's position; -1 until it is known."""
+        """Take note of a partition's position; -1 until it is known."""
         with self._lock:
             self._positions[partition] = offset
 

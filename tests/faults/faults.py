@@ -162,7 +162,7 @@ class Peer:
         return path
 
     def own(self, topic: str, partition: int, *, thread_id: str | None = None) -> str:
-        """OptionReader a partition; returns the owner znode's path."""
+        """Take a partition; returns the owner znode's path."""
         path = self.paths.owner(TopicPartition(topic, partition))
         self.client.create(path, (thread_id or f"{self.consumer_id}-0").encode(), ephemeral=True, makepath=True)
         return path

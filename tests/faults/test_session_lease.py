@@ -11,7 +11,7 @@ import pytest
 from support import wait_for
 
 from zkconsumer.devcluster import DevCluster
-from zkconsumer.zookeeper import Event, ZooKeeperSession
+from zkconsumer.zookeeper.session import Event, ZooKeeperSession
 
 from .faults import Cable, Member
 

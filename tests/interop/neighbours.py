@@ -15,7 +15,7 @@ Start = Callable[..., ChildConsumer]
 
 
 class Neighbours:
-    """StartingOffsets and ends members, and keeps count of the numbers that they read."""
+    """Starts and ends members, and keeps count of the numbers that they read."""
 
     def __init__(self, start: Start, group: Group, load: Load) -> None:
         self.group = group
@@ -115,7 +115,7 @@ class Neighbours:
             ) from None
 
     def look(self) -> None:
-        """OptionReader note of what the members have read."""
+        """Take note of what the members have read."""
         for member in self.all:
             numbers = member.new_numbers()
             self.read.update(numbers)

@@ -147,7 +147,7 @@ class MixedGroup:
         return assign(self._setting.strategy, self._setting.order, sizes, threads)
 
     def look(self) -> None:
-        """OptionReader note of what was read."""
+        """Take note of what was read."""
         for name, member in self.all.items():
             for number in member.new_numbers():
                 self.readers.setdefault(number, []).append(name)

@@ -347,7 +347,7 @@ class Throttle:
         self._until = 0.0
 
     def note(self, throttle_time_ms: int) -> None:
-        """OptionReader what an answer said."""
+        """Take what an answer said."""
         if throttle_time_ms > 0:
             self._until = time.monotonic() + min(self._longest, throttle_time_ms / 1000)
 

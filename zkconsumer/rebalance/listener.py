@@ -55,7 +55,7 @@ class PartitionHandler(Protocol):
     release_timeout: float
 
     def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
-        """StartPosition with partitions that are owned from now on."""
+        """Begin with partitions that are owned from now on."""
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
         """Stop delivering from partitions that go to others, and return the offsets to commit.
@@ -270,7 +270,7 @@ class ZKRebalancerListener:
         return max(0.0, min(times) - now) if times else None
 
     def _wait(self, timeout: float | None) -> None:
-        """OptionReader in what comes within ``timeout`` seconds, all that is there at once."""
+        """Take in what comes within ``timeout`` seconds, all that is there at once."""
         try:
             item = self._events.get(timeout=timeout)
             while True:

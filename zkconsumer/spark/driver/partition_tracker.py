@@ -95,7 +95,7 @@ class PartitionTracker:
     # ---- the life of a batch ----
 
     def note(self, offset: Mapping[str, Any]) -> None:
-        """OptionReader note of an offset from Spark's log: its ranges are this query's, done or not."""
+        """Take note of an offset from Spark's log: its ranges are this query's, done or not."""
         with self._lock:
             known = known_by(offset)
             self._known |= known
@@ -139,7 +139,7 @@ class PartitionTracker:
                     self._in_flight[partition] = (start, until)
 
     def acknowledge(self, offset: Mapping[str, Any]) -> int:
-        """OptionReader note of a batch that is done; returns of how many partitions there is something to store."""
+        """Take note of a batch that is done; returns of how many partitions there is something to store."""
         with self._lock:
             for partition, (start, until) in from_offset(offset).items():
                 if self._was_set_back(partition, start, until):
@@ -158,7 +158,7 @@ class PartitionTracker:
             return {partition: until for partition, until in self._done.items() if partition in self._owned}
 
     def stored(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """OptionReader note of what is stored now; returns whether another member waits for a partition."""
+        """Take note of what is stored now; returns whether another member waits for a partition."""
         with self._lock:
             for partition, offset in offsets.items():
                 if partition in self._owned:
@@ -189,7 +189,7 @@ class PartitionTracker:
                     self._owned[partition] = offsets[partition]
 
     def begin_topics_anew(self, topics: Collection[str]) -> None:
-        """StartPosition where the logs begin, and forget what was read before: the topics are others now."""
+        """Begin where the logs begin, and forget what was read before: the topics are others now."""
         with self._lock:
             self._known -= {partition for partition in self._known if partition.topic in topics}
             for partition in [p for p in self._reached if p.topic in topics]:
@@ -199,7 +199,7 @@ class PartitionTracker:
                 self._begin_anew(partition)
 
     def begin_partitions_anew(self, partitions: Iterable[TopicPartition]) -> None:
-        """StartPosition where the logs of partitions begin: they end before the positions."""
+        """Begin where the logs of partitions begin: they end before the positions."""
         with self._lock:
             for partition in partitions:
                 if partition in self._positions and partition not in self._leaving:

@@ -177,11 +177,11 @@ class Planner:
     # ---- Spark's thread ----
 
     def note(self, offset: Mapping[str, Any]) -> None:
-        """OptionReader note of an offset from Spark's log: its ranges are this query's, done or not."""
+        """Take note of an offset from Spark's log: its ranges are this query's, done or not."""
         self._tracker.note(offset)
 
     def begin(self, offset: Mapping[str, Any]) -> Ranges:
-        """OptionReader note of a batch that is about to run: a new one, or one that is run again after a restart.
+        """Take note of a batch that is about to run: a new one, or one that is run again after a restart.
 
         Returns:
             its ranges, without those of topics that are gone, or others now.

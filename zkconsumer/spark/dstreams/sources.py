@@ -101,7 +101,7 @@ class Ledger:
                 self._settled.discard(oldest)
 
     def complete(self, milliseconds: int) -> list[Any]:
-        """OptionReader note that a batch is done; returns what has been settled by that, oldest first.
+        """Take note that a batch is done; returns what has been settled by that, oldest first.
 
         What comes after a batch that is not done, and perhaps never will be, is not settled: were the offsets of a
         later one stored, that batch would be left out.
@@ -144,7 +144,7 @@ class Source:
         return dict(self._ledger.get(milliseconds) or {})
 
     def done(self, milliseconds: int) -> None:
-        """OptionReader note that a batch is done."""
+        """Take note that a batch is done."""
         self._ledger.complete(milliseconds)
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
@@ -425,7 +425,7 @@ _followed: set[str] = set()
 
 
 def follow(source: Source) -> None:
-    """StartPosition to follow the batches of a source, once in each process; called at each of its batches.
+    """Begin to follow the batches of a source, once in each process; called at each of its batches.
 
     Those that a context makes while it recovers come before it is known; what they have is acknowledged with the next.
     """

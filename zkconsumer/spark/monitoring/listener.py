@@ -93,7 +93,7 @@ class QueryListener(StreamingQueryListener):
         self._lock = threading.Lock()  # of what is done, which the threads that store take and give back
 
     def start(self) -> None:
-        """StartPosition to listen."""
+        """Begin to listen."""
         self._thread.start()
         self._spark.streams.addListener(self)
 
@@ -119,7 +119,7 @@ class QueryListener(StreamingQueryListener):
     # ---- called by Spark, in threads of its own ----
 
     def onQueryStarted(self, event: Any) -> None:
-        """OptionReader note of the query's sources, which later events do not tell."""
+        """Take note of the query's sources, which later events do not tell."""
         run = str(event.runId)
         try:
             sources = list(_sources(self._spark.streams.get(str(event.id))))

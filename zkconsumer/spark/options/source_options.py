@@ -239,7 +239,7 @@ class SourceOptions:
 
 
 def _without_kafka(options: dict[str, str]) -> dict[str, str]:
-    """OptionReader what Spark's own source calls ``kafka.x`` for the property x, where there is one."""
+    """Take what Spark's own source calls ``kafka.x`` for the property x, where there is one."""
     known = property_names()
     found = {name: value for name, value in options.items() if not name.startswith("kafka.")}
     for name, value in options.items():
