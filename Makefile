@@ -2,14 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+JARS := .venv/.jars
+# Test processes. They mostly wait for servers, so there are more of them than cores.
+WORKERS ?= 3
 
 .PHONY: demo test lint unit fuzz interop spark-test faults bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-test: $(READY) lint
-	$(BIN)/python -m pytest
+test: $(READY) $(JARS) lint
+	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 20
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -35,7 +38,12 @@ bench: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m bench
 
-# A Java of one's own is used where it is new enough; else a wheel brings one.
+# The servers' jars are downloaded once, before several test processes need them.
+$(JARS): $(READY) zkconsumer/devcluster/pins.json
+	$(BIN)/python -m zkconsumer.devcluster.jars
+	touch $@
+
+# The installed Java is used if it is new enough; otherwise a wheel provides one.
 $(READY): setup.cfg setup.py pyproject.toml constraints.txt zkconsumer/fetcher/_decode.c
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'

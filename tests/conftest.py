@@ -20,6 +20,7 @@ import pytest
 from hypothesis import settings
 from kazoo.client import KazooClient
 from support import in_thread, properties, remaining_threads
+from xdist.scheduler import LoadScopeScheduling
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -38,6 +39,26 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.register_profile("zkconsumer", deadline=None)
     settings.load_profile("zkconsumer")
+
+
+class _Scheduling(LoadScopeScheduling):
+    """Runs the tests of a file in one process, and all tests of faults, which depend on time, in one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder, _, _ = nodeid.partition("/test_")
+        return folder if folder.endswith("faults") else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Distribute tests over the processes of ``pytest -n``."""
+    return _Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the tests that take longest, so that all processes end at about the same time."""
+    order = ["faults", "spark", "interop", "integration", "unit"]
+    items.sort(key=lambda item: order.index(item.path.parent.name))
 
 
 @pytest.fixture(autouse=True)

@@ -24,9 +24,9 @@ from .session import start_spark, stop_spark
 Cluster = DevCluster | ExistingCluster
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A session with two cores; its JVM ends with the last test here."""
+    """A session with two cores; its JVM ends with the last test."""
     with tempfile.TemporaryDirectory(prefix="zkconsumer-spark-", ignore_cleanup_errors=True) as folder:
         session = start_spark(Path(folder))
         yield session

@@ -67,6 +67,12 @@ def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
     return jars
 
 
+def main() -> None:
+    """Download all pinned jars that are not in the cache folder yet: ``python -m zkconsumer.devcluster.jars``."""
+    for coordinate in pins():
+        resolve(coordinate, transitive=coordinate.startswith("org.apache.kafka:kafka_"))
+
+
 def classpath(jars: Sequence[Path]) -> str:
     """Return the jars as the JVM wants them."""
     return os.pathsep.join(map(str, jars))
@@ -150,3 +156,7 @@ def _run_with_progress(command: Sequence[str], coordinate: str) -> str | None:
         flush=True,
     )
     return None if ivy.returncode == 0 else "".join(output)
+
+
+if __name__ == "__main__":
+    main()
