@@ -9,11 +9,9 @@ from __future__ import annotations
 import logging
 import re
 import signal
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +24,6 @@ from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consum
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 Cluster = DevCluster | ExistingCluster
-
-sys.path.append(str(Path(__file__).parent / "unit"))  # for ``batches``, which other tests need too
 
 
 def pytest_configure() -> None:

@@ -17,8 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.fuzz import sanitized, selftest
-from tests.fuzz.corpus import make_corpus
+from . import sanitized, selftest
+from .corpus import make_corpus
 
 
 def main(argv: list[str]) -> int:

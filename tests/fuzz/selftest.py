@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.fuzz import sanitized
+from . import sanitized
 
 _SECONDS = 20
 _REPORT = re.compile(r"ERROR: (AddressSanitizer: \S+)|runtime error: (.*)")
