@@ -124,7 +124,7 @@ def check_brokers(cluster: Cluster) -> None:
 
 def retrying(backoff: float = 0.5) -> Retrying:
     """Call again and again, for a while, what may succeed later: the first to ask for a coordinator waits for it."""
-    return retry.retrying(15, every=backoff)
+    return retry.retrying(15, interval_s=backoff)
 
 
 def print_json(content: object) -> None:
