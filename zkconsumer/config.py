@@ -167,8 +167,8 @@ class ConsumerConfig:
     corrupt_record_policy: str = declare_own(
         Choice(("raise", "skip")),
         "raise",
-        "What to do with a batch that is still corrupt after a second fetch: raise CorruptRecordError, or skip it and "
-        "log a warning.",
+        "What to do with a corrupt batch: raise CorruptRecordError, or skip it and log a warning if it is still corrupt "
+        "after a second fetch.",
     )
     # ---- security of the brokers' listeners ----
     security_protocol: str = declare_librdkafka(
@@ -245,7 +245,7 @@ class ConsumerConfig:
         "``0.8.2`` for 0.8.2 to 0.10.1, where all members must read the same topics.",
     )
     exclude_internal_topics: bool = declare(
-        Boolean(), True, "Whether topic filters exclude Kafka's internal topics; applies to the filters of all members."
+        Boolean(), True, "Whether topic filters, those of the other members included, exclude Kafka's internal topics."
     )
     metadata_max_age_ms: int = declare_own(
         Integer(1),
