@@ -373,8 +373,8 @@ File = Callable[[bytes], str]
         (["--topic", "t"], "the following arguments are required: --zookeeper"),
         (["--zookeeper", "127.0.0.1:1"], "one of the arguments --topic --whitelist --blacklist is required"),
         (["--zookeeper", "z", "--topic", "t", "--whitelist", "w"], "not allowed with argument --topic"),
-        (["--zookeeper", "z", "--topic", "t", "--max-messages", "0"], "'0' is not a whole number from 1 on"),
-        (["--zookeeper", "z", "--topic", "t", "--max-messages", "many"], "'many' is not a whole number from 1 on"),
+        (["--zookeeper", "z", "--topic", "t", "--max-messages", "0"], "must be an integer of at least 1, got '0'"),
+        (["--zookeeper", "z", "--topic", "t", "--max-messages", "many"], "must be an integer of at least 1, got 'many'"),
         (["--zookeeper", "z", "--topic", "t", "--whitlist", "t"], "unrecognized arguments: --whitlist t"),
     ],
 )

@@ -150,7 +150,7 @@ def test_an_import_with_a_wrong_line_writes_nothing(
     code, _, errors = run("import-offsets", "--zkconnect", at, "--input-file", file)
 
     assert code == 1
-    assert f"{file}:2: '/brokers/ids/0:7' is not" in errors
+    assert f"{file}:2: must be /consumers/" in errors
     assert stored(zk, group, name) == {}
 
 

@@ -1,7 +1,7 @@
-"""``zkconsumer consumer-perf``: how fast a group of one reads a topic.
+"""The tool ``consumer-perf``: measure the throughput of a single consumer.
 
-Source: Kafka 1.1 kafka.tools.ConsumerPerformance with ``--zookeeper``; the columns are that tool's. Different on
-purpose: the group's znodes are left alone, and waiting for what does not come is not counted.
+Source: Kafka 1.1 kafka.tools.ConsumerPerformance with ``--zookeeper``, with the same columns. Deliberate differences:
+the znodes of the group are not deleted, and the final wait for further messages is not part of the time.
 """
 
 from __future__ import annotations
@@ -23,31 +23,41 @@ from zkconsumer.stream import KafkaStream
 from zkconsumer.tools import common
 
 _MB = 1024 * 1024
-#: Java's letters of ``--date-format`` and Python's.
+#: Pattern letters of Java's SimpleDateFormat, and Python's directives.
 _LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _DETAILED = ("time", "threadId", "data.consumed.in.MB", "MB.sec", "data.consumed.in.nMsg", "nMsg.sec")
 _SUMMARY = ("start.time", "end.time", *_DETAILED[2:])
 
 
 def add_to(tools: Any) -> None:
-    """Add the sub-command."""
-    assert __doc__
-    parser = common.add_tool(tools, "consumer-perf", run, __doc__)
-    parser.add_argument("--zookeeper", required=True, metavar="HOSTS")
-    parser.add_argument("--topic", required=True)
-    parser.add_argument("--group", default=None, help="default: perf-consumer- and a random number")
-    parser.add_argument("--messages", type=common.positive, required=True, help="a thread stops after so many")
-    parser.add_argument("--fetch-size", type=common.positive, default=_MB)
-    parser.add_argument("--from-latest", action="store_true", help="where no offset is stored, start at the end")
-    parser.add_argument("--socket-buffer-size", type=common.positive, default=2 * _MB)
-    parser.add_argument("--threads", type=common.positive, default=10, help="streams; default: %(default)s")
-    parser.add_argument("--num-fetch-threads", type=common.positive, default=1)
-    parser.add_argument("--reporting-interval", type=common.positive, default=5000, metavar="MS")
-    parser.add_argument("--date-format", default="yyyy-MM-dd HH:mm:ss:SSS")
-    parser.add_argument("--show-detailed-stats", action="store_true", help="a row per thread and interval")
-    parser.add_argument("--hide-header", action="store_true")
-    parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="further properties")
-    parser.add_argument("--arrow", action="store_true", help="read Arrow batches instead of messages")
+    """Add the subcommand."""
+    parser = common.add_tool(tools, "consumer-perf", run, "Measure the throughput of a consumer that reads one topic.")
+    default = "(default: %(default)s)"
+
+    def add_number(name: str, value: int, text: str, metavar: str = "N") -> None:
+        parser.add_argument(name, type=common.positive, default=value, metavar=metavar, help=f"{text} {default}")
+
+    parser.add_argument("--zookeeper", required=True, metavar="HOSTS", help="ZooKeeper servers")
+    parser.add_argument("--topic", required=True, help="topic to consume")
+    parser.add_argument("--group", help="consumer group (default: perf-consumer- and a random number)")
+    parser.add_argument(
+        "--messages", type=common.positive, required=True, metavar="N", help="number of messages per thread to consume"
+    )
+    add_number("--fetch-size", _MB, "maximum bytes per partition in one fetch response", "BYTES")
+    parser.add_argument(
+        "--from-latest", action="store_true", help="start with the latest message if there is no committed offset"
+    )
+    add_number("--socket-buffer-size", 2 * _MB, "size of the TCP receive buffer", "BYTES")
+    add_number("--threads", 10, "number of streams")
+    add_number("--num-fetch-threads", 1, "number of fetcher threads per broker")
+    add_number("--reporting-interval", 5000, "interval between two rows of --show-detailed-stats", "MS")
+    parser.add_argument(
+        "--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", help="format of times, as in Java's SimpleDateFormat"
+    )
+    parser.add_argument("--show-detailed-stats", action="store_true", help="print a row per thread and interval")
+    parser.add_argument("--hide-header", action="store_true", help="do not print the header")
+    parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="consumer properties file")
+    parser.add_argument("--arrow", action="store_true", help="consume Arrow batches instead of messages")
     common.add_json(parser)
 
 
@@ -58,13 +68,13 @@ class _Count:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, and print the row; returns the exit code."""
+    """Consume the topic, print the statistics and return the exit code."""
     config = _config(options)
     if not options.hide_header and not options.json:
         print(", ".join(_DETAILED if options.show_detailed_stats else _SUMMARY))
     counts = [_Count() for _ in range(options.threads)]
     interrupted = threading.Event()
-    # The consumer ends first, which wakes readers that wait in their streams.
+    # The consumer is closed before the pool, which wakes readers that wait for messages.
     with (
         futures.ThreadPoolExecutor(options.threads, thread_name_prefix="consumer-perf") as pool,
         create_consumer(config) as consumer,
@@ -76,16 +86,16 @@ def run(options: argparse.Namespace) -> int:
             pool.submit(_read, options, streams, index, counts, last, interrupted) for index in range(options.threads)
         ]
         try:
-            ended, _ = futures.wait(readers, return_when=futures.FIRST_EXCEPTION)
+            finished, _ = futures.wait(readers, return_when=futures.FIRST_EXCEPTION)
         finally:
             interrupted.set()
-        for reader in ended:
+        for reader in finished:
             reader.result()
-    took = max(max(last) - started_at, 1e-9)
+    duration_s = max(max(last) - started_at, 1e-9)
     if not options.show_detailed_stats:
         messages, megabytes = sum(c.messages for c in counts), sum(c.size for c in counts) / _MB
-        begin, end = (_date(at, options.date_format) for at in (start, start + took))
-        _print(options, _SUMMARY, begin, end, megabytes, megabytes / took, messages, messages / took)
+        first, last_date = (_date(at, options.date_format) for at in (start, start + duration_s))
+        _print(options, _SUMMARY, first, last_date, megabytes, megabytes / duration_s, messages, messages / duration_s)
     return 0
 
 
@@ -132,7 +142,7 @@ def _read(
             if count.messages >= options.messages or interrupted.is_set():
                 return
     except ConsumerTimeoutError:
-        pass  # no more is there
+        pass  # the end of the topic
 
 
 def _report(options: argparse.Namespace, index: int, count: _Count, reported: _Count, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""``zkconsumer offset-checker``: offset, log end, lag and owner of each partition of a group.
+"""The tool ``offset-checker``: offset, log end offset, lag and owner of each partition of a group.
 
 Source: Kafka 0.8.2 kafka.tools.ConsumerOffsetChecker.
 """
@@ -20,21 +20,38 @@ _ROW = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
 
 
 def add_to(tools: Any) -> None:
-    """Add the sub-command."""
-    assert __doc__
-    parser = common.add_tool(tools, "offset-checker", run, __doc__)
-    parser.add_argument("--group", required=True, help="the group")
-    parser.add_argument("--zookeeper", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
-    parser.add_argument("--topic", metavar="TOPICS", help="names with commas; default: those that have, or had, owners")
-    parser.add_argument("--socket.timeout.ms", dest="socket_timeout_ms", type=common.positive, default=6000)
-    parser.add_argument("--retry.backoff.ms", dest="retry_backoff_ms", type=common.positive, default=3000)
-    parser.add_argument("--broker-info", action="store_true", help="also print the brokers")
+    """Add the subcommand."""
+    parser = common.add_tool(tools, "offset-checker", run, "Check the offsets and the lag of a consumer group.")
+    parser.add_argument("--group", required=True, help="consumer group")
+    parser.add_argument(
+        "--zookeeper", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--topic", metavar="TOPICS", help="comma-separated list of topics (default: all topics of the group)"
+    )
+    parser.add_argument(
+        "--socket.timeout.ms",
+        dest="socket_timeout_ms",
+        type=common.positive,
+        default=6000,
+        metavar="MS",
+        help="socket timeout for offset queries (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--retry.backoff.ms",
+        dest="retry_backoff_ms",
+        type=common.positive,
+        default=3000,
+        metavar="MS",
+        help="time between two attempts to query offsets (default: %(default)s)",
+    )
+    parser.add_argument("--broker-info", action="store_true", help="print the brokers")
     common.add_access(parser)
     common.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the table; returns the exit code."""
+    """Print the table and return the exit code."""
     try:
         with common.access(common.config_of(options, options.zookeeper)) as access:
             _check(options, access)
@@ -46,9 +63,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace, access: Access) -> None:
     if not group_state.exists(access.session, options.group):
-        raise ConfigurationError(f"there is no {GroupPaths(options.group).root} in ZooKeeper at {options.zookeeper!r}")
+        raise ConfigurationError(
+            f"znode {GroupPaths(options.group).root} does not exist in ZooKeeper at {options.zookeeper!r}"
+        )
     state = group_state.read(access.session, options.group)
-    owned = access.session.children(f"{GroupPaths(options.group).root}/owners")  # also of a group that has stopped
+    owned = access.session.children(
+        f"{GroupPaths(options.group).root}/owners"
+    )  # these znodes remain when the members have stopped
     topics = options.topic.split(",") if options.topic else owned or []
     partitions = group_state.partitions_of(access.cluster, topics)
     timeout = options.socket_timeout_ms / 1000
