@@ -12,7 +12,6 @@ import re
 import threading
 import time
 from concurrent import futures
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -61,19 +60,12 @@ def add_to(tools: Any) -> None:
     common.add_json(parser)
 
 
-@dataclass(slots=True)
-class _Count:
-    messages: int = 0
-    size: int = 0
-
-
 def run(options: argparse.Namespace) -> int:
     """Consume the topic, print the statistics and return the exit code."""
     config = _config(options)
     if not options.hide_header and not options.json:
         print(", ".join(_DETAILED if options.show_detailed_stats else _SUMMARY))
-    counts = [_Count() for _ in range(options.threads)]
-    interrupted = threading.Event()
+    is_interrupted = threading.Event()
     # The consumer is closed before the pool, which wakes readers that wait for messages.
     with (
         futures.ThreadPoolExecutor(options.threads, thread_name_prefix="consumer-perf") as pool,
@@ -81,21 +73,19 @@ def run(options: argparse.Namespace) -> int:
     ):
         streams = consumer.create_message_streams({options.topic: options.threads})[options.topic]
         start, started_at = time.time(), time.monotonic()
-        last = [started_at] * options.threads
-        readers = [
-            pool.submit(_read, options, streams, index, counts, last, interrupted) for index in range(options.threads)
-        ]
+        readers = [_Reader(options, stream, number, started_at) for number, stream in enumerate(streams)]
+        running = [pool.submit(reader.run, is_interrupted) for reader in readers]
         try:
-            finished, _ = futures.wait(readers, return_when=futures.FIRST_EXCEPTION)
+            finished, _ = futures.wait(running, return_when=futures.FIRST_EXCEPTION)
         finally:
-            interrupted.set()
-        for reader in finished:
-            reader.result()
-    duration_s = max(max(last) - started_at, 1e-9)
+            is_interrupted.set()
+        for future in finished:
+            future.result()
     if not options.show_detailed_stats:
-        messages, megabytes = sum(c.messages for c in counts), sum(c.size for c in counts) / _MB
-        first, last_date = (_date(at, options.date_format) for at in (start, start + duration_s))
-        _print(options, _SUMMARY, first, last_date, megabytes, megabytes / duration_s, messages, messages / duration_s)
+        duration_s = max(max(reader.last_read_at for reader in readers) - started_at, 1e-9)
+        messages, megabytes = sum(r.messages for r in readers), sum(r.size for r in readers) / _MB
+        first, last = (_date(at, options.date_format) for at in (start, start + duration_s))
+        _print(options, _SUMMARY, first, last, megabytes, megabytes / duration_s, messages, messages / duration_s)
     return 0
 
 
@@ -116,40 +106,59 @@ def _config(options: argparse.Namespace) -> ConsumerConfig:
     )
 
 
-def _read(
-    options: argparse.Namespace,
-    streams: list[KafkaStream],
-    index: int,
-    counts: list[_Count],
-    last: list[float],
-    interrupted: threading.Event,
-) -> None:
-    count, stream = counts[index], streams[index]
-    report_at, reported = time.monotonic() + options.reporting_interval / 1000, _Count()
-    items = stream.batches() if options.arrow else stream
-    try:
-        for item in items:
-            if options.arrow:
-                count.messages += item.num_rows
-                count.size += item.column("value").nbytes
-            else:
-                count.messages += 1
-                count.size += len(item.value or b"")
-            now = last[index] = time.monotonic()
-            if options.show_detailed_stats and now >= report_at:
-                _report(options, index, count, reported, options.reporting_interval / 1000)
-                report_at, reported = now + options.reporting_interval / 1000, _Count(count.messages, count.size)
-            if count.messages >= options.messages or interrupted.is_set():
-                return
-    except ConsumerTimeoutError:
-        pass  # the end of the topic
+class _Reader:
+    """Consumes one stream in a thread of its own.
 
+    Attributes:
+        messages: number of consumed messages.
+        size: bytes of their values.
+        last_read_at: time of the latest message, of the monotonic clock.
+    """
 
-def _report(options: argparse.Namespace, index: int, count: _Count, reported: _Count, seconds: float) -> None:
-    megabytes = count.size / _MB
-    rate, messages = (count.size - reported.size) / _MB / seconds, (count.messages - reported.messages) / seconds
-    when = _date(time.time(), options.date_format)
-    _print(options, _DETAILED, when, index, megabytes, rate, count.messages, messages)
+    def __init__(self, options: argparse.Namespace, stream: KafkaStream, number: int, started_at: float) -> None:
+        self.messages = 0
+        self.size = 0
+        self.last_read_at = started_at
+        self._options = options
+        self._stream = stream
+        self._number = number
+        self._interval_s = options.reporting_interval / 1000
+        self._reported = (0, 0)  # messages and bytes at the previous report
+
+    def run(self, is_interrupted: threading.Event) -> None:
+        """Consume until the number of messages is reached, no further message arrives or the event is set."""
+        options = self._options
+        report_at = time.monotonic() + self._interval_s
+        try:
+            for item in self._stream.batches() if options.arrow else self._stream:
+                if options.arrow:
+                    self.messages += item.num_rows
+                    self.size += item.column("value").nbytes
+                else:
+                    self.messages += 1
+                    self.size += len(item.value or b"")
+                now = self.last_read_at = time.monotonic()
+                if options.show_detailed_stats and now >= report_at:
+                    self._report()
+                    report_at = now + self._interval_s
+                if self.messages >= options.messages or is_interrupted.is_set():
+                    return
+        except ConsumerTimeoutError:
+            pass  # the end of the topic
+
+    def _report(self) -> None:
+        messages, size = self.messages - self._reported[0], self.size - self._reported[1]
+        self._reported = (self.messages, self.size)
+        _print(
+            self._options,
+            _DETAILED,
+            _date(time.time(), self._options.date_format),
+            self._number,
+            self.size / _MB,
+            size / _MB / self._interval_s,
+            self.messages,
+            messages / self._interval_s,
+        )
 
 
 def _print(options: argparse.Namespace, columns: tuple[str, ...], *row: str | float) -> None:
