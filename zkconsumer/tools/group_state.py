@@ -105,8 +105,8 @@ def _children(session: ZooKeeperSession, parent: str) -> list[tuple[str, Node]]:
 
 def partitions_of(cluster: Cluster, topics: Iterable[str]) -> list[TopicPartition]:
     """Return the partitions of the topics that exist, sorted."""
-    found = cluster.partitions(sorted(set(topics)))
-    return [TopicPartition(topic, number) for topic, numbers in sorted(found.items()) for number in numbers]
+    numbers_by_topic = cluster.partitions(sorted(set(topics)))
+    return [TopicPartition(topic, number) for topic, numbers in sorted(numbers_by_topic.items()) for number in numbers]
 
 
 def log_offsets(

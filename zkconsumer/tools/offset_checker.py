@@ -6,6 +6,7 @@ Source: Kafka 0.8.2 kafka.tools.ConsumerOffsetChecker.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -67,9 +68,8 @@ def _check(options: argparse.Namespace, access: Access) -> None:
             f"znode {GroupPaths(options.group).root} does not exist in ZooKeeper at {options.zookeeper!r}"
         )
     state = group_state.read(access.session, options.group)
-    owned = access.session.children(
-        f"{GroupPaths(options.group).root}/owners"
-    )  # these znodes remain when the members have stopped
+    # The znodes of the owners' topics remain when the members have stopped.
+    owned = access.session.children(f"{GroupPaths(options.group).root}/owners")
     topics = options.topic.split(",") if options.topic else owned or []
     partitions = group_state.partitions_of(access.cluster, topics)
     timeout = options.socket_timeout_ms / 1000
@@ -77,31 +77,35 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     fetch = partial(common.retrying(options.retry_backoff_ms / 1000), coordinator.fetch_offsets)
     offsets, notes = group_state.offsets(state, partitions, fetch)
     ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
-    rows = [_row(state, partition, offsets, ends) for partition in partitions if partition in ends]
-    brokers = sorted(dict(logs.leaders.values()).items())
+    rows = {partition: _row(state, partition, offsets, ends) for partition in partitions if partition in ends}
+    brokers = sorted(dict(logs.leaders.values()).items()) if options.broker_info else None
     if options.json:
-        found: dict[str, Any] = {"group": options.group, "partitions": rows, "errors": notes + list(failed.values())}
-        if options.broker_info:
-            found["brokers"] = {str(node): str(endpoint) for node, endpoint in brokers}
-        common.print_json(found)
+        content = {"group": options.group, "partitions": list(rows.values()), "errors": [*notes, *failed.values()]}
+        if brokers is not None:
+            content["brokers"] = {str(node): str(endpoint) for node, endpoint in brokers}
+        common.print_json(content)
         return
     for note in notes:
         print(note)
-    print(_ROW % ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"))
-    by_partition = {TopicPartition(row["topic"], row["partition"]): row for row in rows}
-    for partition in partitions:
-        if partition in by_partition:
-            row = by_partition[partition]
-            lag = "unknown" if row["lag"] is None else row["lag"]
-            offset = "unknown" if row["offset"] is None else row["offset"]
-            owner = row["owner"] or "none"
-            print(_ROW % (options.group, *partition, offset, row["logSize"], lag, owner))
-        else:
-            print(f"No broker for partition {partition.topic} - {partition.partition}")
-    if options.broker_info:
+    _print_table(options.group, partitions, rows)
+    if brokers is not None:
         print("BROKER INFO")
         for node, endpoint in brokers:
             print(f"{node} -> {endpoint}")
+
+
+def _print_table(
+    group: str, partitions: Iterable[TopicPartition], rows: Mapping[TopicPartition, Mapping[str, Any]]
+) -> None:
+    print(_ROW % ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"))
+    for partition in partitions:
+        row = rows.get(partition)
+        if row is None:
+            print(f"No broker for partition {partition.topic} - {partition.partition}")
+            continue
+        lag = "unknown" if row["lag"] is None else row["lag"]
+        offset = "unknown" if row["offset"] is None else row["offset"]
+        print(_ROW % (group, *partition, offset, row["logSize"], lag, row["owner"] or "none"))
 
 
 def _row(
