@@ -1,4 +1,4 @@
-"""``python -m zkconsumer`` is the command ``zkconsumer``."""
+"""Run the command ``zkconsumer`` as ``python -m zkconsumer``."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Large buffers that are used again: for the answers of brokers and for decoded columns.
+"""Reuse of large buffers for the responses of brokers and for decoded columns.
 
-One thread fills such a buffer and others let it go, at thousands a second. Under that, general allocators keep
-tens of megabytes for each thread that ever had one; here, what is kept has a limit.
+One thread fills such a buffer and other threads release it, thousands of times per second. General-purpose allocators
+then retain tens of megabytes for each thread that ever allocated one. This pool retains a limited number of bytes.
 """
 
 from __future__ import annotations
@@ -13,54 +13,57 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Bytes from which on a buffer comes from here; smaller ones are the business of Arrow's allocator.
+#: Minimum size in bytes of a pooled buffer, and the unit of its size; Arrow allocates smaller buffers.
 _LARGE = 1 << 16
 
-#: Bytes of free buffers that are kept at most.
-_KEPT = 16 << 20
+#: Maximum bytes of free buffers.
+_MAX_FREE = 16 << 20
 
 
-class _Loan(weakref.ref[memoryview]):
-    """Tells that nobody uses a region any more."""
+class _RegionRef(weakref.ref[memoryview]):
+    """Weak reference to the view of a region, whose callback releases the region."""
 
     __slots__ = ("region",)
     region: mmap.mmap
 
 
-# Regions come back in the middle of anything, even of what happens here, for the garbage collector may run at any
-# time. So there is no lock; each step on these two is atomic.
+# The garbage collector may release a region at any time, also within the functions of this module. A lock could
+# therefore deadlock; instead, each operation on these two is atomic.
 _free: deque[mmap.mmap] = deque()
-_loans: dict[int, _Loan] = {}
+_in_use: dict[int, _RegionRef] = {}
 
 
 def allocate(size: int) -> Any:
-    """Return a writable Arrow buffer of ``size`` bytes whatever they hold; it comes back by itself."""
+    """Return a writable, uninitialized Arrow buffer of ``size`` bytes.
+
+    A large buffer returns to the pool as soon as nothing refers to it any longer.
+    """
     if size < _LARGE:
         return pa.allocate_buffer(size)
-    region = _take(size)
+    region = _acquire(size)
     view = memoryview(region)[:size]
-    loan = _Loan(view, _give_back)
-    loan.region = region
-    _loans[id(loan)] = loan
+    reference = _RegionRef(view, _release)
+    reference.region = region
+    _in_use[id(reference)] = reference
     return pa.py_buffer(view)
 
 
-def _take(size: int) -> mmap.mmap:
+def _acquire(size: int) -> mmap.mmap:
     needed = -(-size // _LARGE) * _LARGE
-    for region in reversed(list(_free)):  # the last one is the most likely to be in the processor's cache
+    for region in reversed(list(_free)):  # the latest one is most likely in the processor's cache
         if needed <= len(region) <= needed + needed // 4:
             try:
                 _free.remove(region)
             except ValueError:
-                continue  # another thread was quicker
+                continue  # another thread has acquired it
             return region
     return mmap.mmap(-1, needed, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-def _give_back(loan: _Loan) -> None:
-    del _loans[id(loan)]
-    _free.append(loan.region)
-    while sum(map(len, list(_free))) > _KEPT:
+def _release(reference: _RegionRef) -> None:
+    del _in_use[id(reference)]
+    _free.append(reference.region)
+    while sum(map(len, list(_free))) > _MAX_FREE:
         try:
             _free.popleft()
         except IndexError:

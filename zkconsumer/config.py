@@ -1,4 +1,4 @@
-"""ConsumerConfig: every property of the old consumer, by its old name, checked once.
+"""ConsumerConfig: the properties of a consumer, under the names of the old consumer.
 
 Source: Kafka 1.1 kafka.consumer.ConsumerConfig, kafka.utils.VerifiableProperties, ZKConfig.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -18,70 +17,36 @@ import javaproperties
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
+from zkconsumer.properties import (
+    REQUIRED,
+    Boolean,
+    Choice,
+    Integer,
+    Name,
+    Property,
+    Text,
+    declare,
+    declare_librdkafka,
+    declare_own,
+    invalid,
+)
+from zkconsumer.settings import Setting
 
-#: Releases of the JVM consumer that deal round-robin alike, by the oldest of them.
+#: Oldest JVM release of each group of releases that share a round-robin order.
 ROUND_ROBIN_ORDERS = ("1.0", "0.10.2", "0.8.2")
 
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]*")
-_INT_MAX = (1 << 31) - 1
+_PASSWORD = Text("password")
+_PEM_FILE = Text(valid="path of a PEM file")
+_VERIFY_HOST = Choice(("https", "none"))
 
-
-def _text(_key: str, value: str) -> str:
-    return value
-
-
-def _name(key: str, value: str) -> str:
-    if not _LEGAL.fullmatch(value):
-        raise ConfigurationError(
-            f"{key} {value} is illegal, contains a character other than ASCII alphanumerics, '.', '_' and '-'"
-        )
-    return value
-
-
-def _group(key: str, value: str) -> str:
-    if not value.strip("."):
-        raise ConfigurationError(f"{key} = {value!r} cannot be the name of a znode")
-    return _name(key, value)
-
-
-def _boolean(key: str, value: str) -> bool:
-    if value not in ("true", "false"):
-        raise ConfigurationError(f"{key} = {value!r}: exactly 'true' or 'false' is expected")
-    return value == "true"
-
-
-def _integer(least: int) -> Callable[[str, str], int]:
-    def parse(key: str, value: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,10}", value) or not least <= int(value) <= _INT_MAX:
-            raise ConfigurationError(f"{key} = {value!r}: a whole number from {least} to {_INT_MAX} is expected")
-        return int(value)
-
-    return parse
-
-
-def _choice(
-    where: str, *values: str, shown: str = "{}", any_case: bool = False, upper: bool = False
-) -> Callable[[str, str], str]:
-    def parse(key: str, value: str) -> str:
-        chosen = value.lower() if any_case else value.upper() if upper else value
-        if chosen not in values:
-            valid = " and ".join(shown.format(value) for value in values)
-            raise ConfigurationError(f"Wrong value {value} of {key} in {where}; Valid values are {valid}")
-        return chosen
-
-    return parse
-
-
-_REQUIRED = object()
-
-_NOT_APPLIED = "the original reads it and never applies it either; fetch.message.max.bytes limits each partition"
-_NO_REPORTERS = "reporters are classes of the JVM; read the connector's metrics, or use zkconsumer.prometheus"
-_NO_MIRROR = "the original has the name and no use for it"
-
-#: Other spellings of librdkafka.
+#: Alternative names, which librdkafka accepts.
 _ALIASES = {"sasl.mechanisms": "sasl.mechanism"}
 
-#: Valid names of the original that cannot matter here, with the reason.
+_NOT_APPLIED = "the JVM consumer never applies it either; fetch.message.max.bytes limits each partition"
+_NO_REPORTERS = "reporters are JVM classes; read the connector's metrics, or use zkconsumer.prometheus"
+_NO_MIRROR = "the JVM consumer does not use it"
+
+#: Properties of the JVM consumer that have no effect, with the reason.
 WITHOUT_EFFECT = {
     "fetch.max.bytes": _NOT_APPLIED,
     "kafka.metrics.reporters": _NO_REPORTERS,
@@ -93,113 +58,235 @@ WITHOUT_EFFECT = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Property:
-    parse: Callable[[str, str], Any]
-    default: Any
-
-
-def _property(parse: Callable[[str, str], Any], default: Any = _REQUIRED, *, secret: bool = False) -> Any:
-    return dataclasses.field(
-        kw_only=True,
-        repr=not secret,
-        metadata={"property": _Property(parse, default)},
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """The settings of one consumer; immutable.
+    """The configuration of one consumer; immutable.
 
-    Build it with ``from_dict`` or ``from_properties``; each attribute is a property's name with ``_`` for
-    ``.``. Times are milliseconds, sizes bytes.
+    Build it with ``from_dict`` or ``from_properties``. An attribute has the name of its property with ``_`` in place
+    of ``.``. Times are milliseconds, sizes are bytes. ``property_table`` returns the meaning of each property.
+
+    The order of the attributes is part of the pickled form, which Spark's checkpoints contain.
     """
 
-    # Who, and where.
-    group_id: str = _property(_group)
-    zookeeper_connect: str = _property(_text)
-    #: Where the cluster keeps no brokers in ZooKeeper (KRaft): ``host:port`` with commas.
-    bootstrap_servers: str = _property(_text, "")
-    consumer_id: str | None = _property(_name, None)
-    client_id: str | None = _property(_name, None)
-    zookeeper_session_timeout_ms: int = _property(_integer(1), 6000)
-    zookeeper_connection_timeout_ms: int | None = _property(_integer(1), None)
-    zookeeper_sync_time_ms: int = _property(_integer(0), 2000)
-    # Fetching.
-    socket_timeout_ms: int = _property(_integer(1), 30_000)
-    #: -1, the default, leaves the socket's receive buffer to the operating system; the original had 65536.
-    socket_receive_buffer_bytes: int = _property(_integer(-1), -1)
-    fetch_message_max_bytes: int = _property(_integer(1), 1 << 20)
-    num_consumer_fetchers: int = _property(_integer(1), 1)
-    #: Answers kept per partition; the original counted them per stream.
-    queued_max_message_chunks: int = _property(_integer(1), 2)
-    fetch_min_bytes: int = _property(_integer(0), 1)
-    fetch_wait_max_ms: int = _property(_integer(0), 100)
-    refresh_leader_backoff_ms: int = _property(_integer(0), 200)
-    auto_offset_reset: str = _property(_choice("ConsumerConfig", "smallest", "largest"), "largest")
-    consumer_timeout_ms: int = _property(_integer(-1), -1)
-    isolation_level: str = _property(
-        _choice("ConsumerConfig", "read_uncommitted", "read_committed"), "read_uncommitted"
+    # ---- identity and servers ----
+    group_id: str = declare(Name(is_znode=True), REQUIRED, "Name of the consumer group.")
+    zookeeper_connect: str = declare(
+        Text("list", "``host:port,...``, with an optional ``/chroot`` at the end"),
+        REQUIRED,
+        "ZooKeeper servers of the group, and of the brokers unless ``bootstrap.servers`` is set.",
     )
-    check_crcs: bool = _property(_boolean, True)
-    #: ``skip`` goes on behind a batch that is damaged when it is fetched again, too, and logs it. Not in the original.
-    corrupt_record_policy: str = _property(_choice("consumer config", "raise", "skip"), "raise")
-    # Security of the brokers' listeners, by librdkafka's names.
-    security_protocol: str = _property(
-        _choice("consumer config", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", upper=True), "PLAINTEXT"
+    bootstrap_servers: str = declare_own(
+        Text("list", "``host:port,...``"),
+        "",
+        "Brokers of a cluster that does not register its brokers in ZooKeeper (KRaft).",
+        counterpart="none; same name in Kafka's new consumer",
     )
-    ssl_ca_location: str | None = _property(_text, None)
-    ssl_certificate_location: str | None = _property(_text, None)
-    ssl_key_location: str | None = _property(_text, None)
-    ssl_key_password: str | None = _property(_text, None, secret=True)
-    ssl_endpoint_identification_algorithm: str = _property(_choice("consumer config", "https", "none"), "https")
-    sasl_mechanism: str = _property(
-        _choice("consumer config", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", upper=True), "PLAIN"
+    consumer_id: str | None = declare(
+        Name(),
+        None,
+        "Identifies this member in its group.",
+        derived_default="generated from host, time and a random number",
     )
-    sasl_username: str | None = _property(_text, None)
-    sasl_password: str | None = _property(_text, None, secret=True)
-    # Security of ZooKeeper.
-    zookeeper_ssl_client_enable: bool = _property(_boolean, False)
-    zookeeper_ssl_ca_location: str | None = _property(_text, None)
-    zookeeper_ssl_certificate_location: str | None = _property(_text, None)
-    zookeeper_ssl_key_location: str | None = _property(_text, None)
-    zookeeper_ssl_key_password: str | None = _property(_text, None, secret=True)
-    zookeeper_ssl_endpoint_identification_algorithm: str = _property(
-        _choice("consumer config", "https", "none"), "https"
+    client_id: str | None = declare(
+        Name(),
+        None,
+        "Client id in requests to brokers and in metric names.",
+        derived_default="``group.id``",
     )
-    zookeeper_sasl_mechanism: str | None = _property(
-        _choice("consumer config", "DIGEST-MD5", "GSSAPI", upper=True), None
+    zookeeper_session_timeout_ms: int = declare(
+        Integer(1),
+        6000,
+        "ZooKeeper session timeout in milliseconds. A member that stops without closing its session leaves the group "
+        "after this time.",
     )
-    zookeeper_sasl_username: str | None = _property(_text, None)
-    zookeeper_sasl_password: str | None = _property(_text, None, secret=True)
-    #: ``user:password`` for ZooKeeper's plain digest authentication.
-    zookeeper_auth_digest: str | None = _property(_text, None, secret=True)
-    # The group.
-    rebalance_max_retries: int = _property(_integer(1), 4)
-    rebalance_backoff_ms: int | None = _property(_integer(0), None)
-    partition_assignment_strategy: str = _property(
-        _choice("consumer config", "range", "roundrobin", "flink", shown="'{}'"), "range"
+    zookeeper_connection_timeout_ms: int | None = declare(
+        Integer(1),
+        None,
+        "Maximum time to wait for a connection to ZooKeeper and for each of its responses, in milliseconds.",
+        derived_default="``zookeeper.session.timeout.ms``",
     )
-    #: Which JVM releases to deal like with ``roundrobin``: ``1.0`` (1.0 and 1.1), ``0.10.2`` (0.10.2 and 0.11) or
-    #: ``0.8.2`` (up to 0.10.1, where all members must read the same topics). Not in the original.
-    roundrobin_order: str = _property(_choice("consumer config", *ROUND_ROBIN_ORDERS), "1.0")
-    #: Whether filters leave out Kafka's own topics; this member's view of all filters in the group.
-    exclude_internal_topics: bool = _property(_boolean, True)
-    #: How often partitions and topics are asked for where changes are no events (KRaft). From Kafka's own consumer.
-    metadata_max_age_ms: int = _property(_integer(1), 30_000)
-    # Offsets.
-    auto_commit_enable: bool = _property(_boolean, True)
-    auto_commit_interval_ms: int = _property(_integer(1), 60_000)
-    offsets_storage: str = _property(
-        _choice("consumer config", "zookeeper", "kafka", shown="'{}'", any_case=True), "zookeeper"
+    zookeeper_sync_time_ms: int = declare(Integer(0), 2000, "Default of ``rebalance.backoff.ms``, in milliseconds.")
+    # ---- fetching ----
+    socket_timeout_ms: int = declare(
+        Integer(1),
+        30_000,
+        "Maximum time to wait for the response of a broker, in milliseconds. At least ``fetch.wait.max.ms``.",
     )
-    #: With ``offsets.storage=kafka``: also keep them in ZooKeeper; None means yes.
-    dual_commit_enabled: bool | None = _property(_boolean, None)
-    offsets_channel_backoff_ms: int = _property(_integer(0), 1000)
-    offsets_channel_socket_timeout_ms: int = _property(_integer(1), 10_000)
-    offsets_commit_max_retries: int = _property(_integer(0), 5)
-    #: For monitors: write offsets to ZooKeeper that are stored already (Burrow goes by the znodes' age), and make the
-    #: three subtrees of the group at once (CMAK wants them). Not in the original.
-    offsets_commit_unchanged: bool = _property(_boolean, False)
+    socket_receive_buffer_bytes: int = declare(
+        Integer(-1),
+        -1,
+        "Size of the sockets' receive buffer in bytes; -1 leaves it to the operating system.",
+        counterpart="``socket.receive.buffer.bytes``, whose default is 65536",
+    )
+    fetch_message_max_bytes: int = declare(
+        Integer(1), 1 << 20, "Maximum bytes of records per partition in one fetch response."
+    )
+    num_consumer_fetchers: int = declare(Integer(1), 1, "Number of fetcher threads per broker.")
+    queued_max_message_chunks: int = declare(
+        Integer(1),
+        2,
+        "Maximum number of fetched chunks that are queued per partition.",
+        counterpart="``queued.max.message.chunks``, which applies per stream",
+    )
+    fetch_min_bytes: int = declare(
+        Integer(0), 1, "Minimum bytes of a fetch response; the broker waits up to ``fetch.wait.max.ms`` for them."
+    )
+    fetch_wait_max_ms: int = declare(
+        Integer(0), 100, "Maximum time that a broker waits for ``fetch.min.bytes``, in milliseconds."
+    )
+    refresh_leader_backoff_ms: int = declare(
+        Integer(0), 200, "Time to wait before the leader of a partition is looked up again, in milliseconds."
+    )
+    auto_offset_reset: str = declare(
+        Choice(
+            ("smallest", "largest"),
+            jvm_error="Wrong value {value} of auto.offset.reset in ConsumerConfig; "
+            "Valid values are smallest and largest",
+        ),
+        "largest",
+        "Where to start if a partition has no committed offset or the offset is out of range: at the log start offset "
+        "(``smallest``) or at the end offset (``largest``).",
+    )
+    consumer_timeout_ms: int = declare(
+        Integer(-1),
+        -1,
+        "Time without a record, in milliseconds, after which a stream raises ConsumerTimeoutError; -1 waits without a "
+        "limit.",
+    )
+    isolation_level: str = declare_own(
+        Choice(("read_uncommitted", "read_committed")),
+        "read_uncommitted",
+        "Whether to read all records, or to skip those of open and aborted transactions.",
+        counterpart="none; same name in Kafka's new consumer",
+    )
+    check_crcs: bool = declare_own(
+        Boolean(),
+        True,
+        "Whether to verify the checksums of records.",
+        counterpart="none; same name in Kafka's new consumer",
+    )
+    corrupt_record_policy: str = declare_own(
+        Choice(("raise", "skip")),
+        "raise",
+        "What to do with a corrupt batch: raise CorruptRecordError, or skip it and log a warning if it is still corrupt "
+        "after a second fetch.",
+    )
+    # ---- security of the brokers' listeners ----
+    security_protocol: str = declare_librdkafka(
+        Choice(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), str.upper),
+        "PLAINTEXT",
+        "Security protocol of the connections to brokers; case-insensitive.",
+    )
+    ssl_ca_location: str | None = declare_librdkafka(
+        _PEM_FILE, None, "CA certificates that sign the brokers' certificates; the system's if it is not set."
+    )
+    ssl_certificate_location: str | None = declare_librdkafka(_PEM_FILE, None, "Certificate of this client.")
+    ssl_key_location: str | None = declare_librdkafka(_PEM_FILE, None, "Private key of this client's certificate.")
+    ssl_key_password: str | None = declare_librdkafka(_PASSWORD, None, "Password of the private key.")
+    ssl_endpoint_identification_algorithm: str = declare_librdkafka(
+        _VERIFY_HOST, "https", "Whether to verify that a broker's certificate names its host (``https``)."
+    )
+    sasl_mechanism: str = declare_librdkafka(
+        Choice(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), str.upper),
+        "PLAIN",
+        "SASL mechanism for brokers; case-insensitive. ``sasl.mechanisms`` is accepted, too.",
+    )
+    sasl_username: str | None = declare_librdkafka(Text(), None, "User name for SASL.")
+    sasl_password: str | None = declare_librdkafka(_PASSWORD, None, "Password for SASL.")
+    # ---- security of ZooKeeper ----
+    zookeeper_ssl_client_enable: bool = declare_own(Boolean(), False, "Whether to connect to ZooKeeper by TLS.")
+    zookeeper_ssl_ca_location: str | None = declare_own(
+        _PEM_FILE, None, "CA certificates that sign the ZooKeeper servers' certificates; the system's if it is not set."
+    )
+    zookeeper_ssl_certificate_location: str | None = declare_own(
+        _PEM_FILE, None, "Certificate of this client for ZooKeeper; set it together with the private key."
+    )
+    zookeeper_ssl_key_location: str | None = declare_own(_PEM_FILE, None, "Private key of this client for ZooKeeper.")
+    zookeeper_ssl_key_password: str | None = declare_own(_PASSWORD, None, "Password of the private key for ZooKeeper.")
+    zookeeper_ssl_endpoint_identification_algorithm: str = declare_own(
+        _VERIFY_HOST, "https", "Whether to verify that a ZooKeeper server's certificate names its host (``https``)."
+    )
+    zookeeper_sasl_mechanism: str | None = declare_own(
+        Choice(("DIGEST-MD5", "GSSAPI"), str.upper),
+        None,
+        "SASL mechanism for ZooKeeper, case-insensitive; requires the extra ``sasl``.",
+    )
+    zookeeper_sasl_username: str | None = declare_own(Text(), None, "User name for SASL with ZooKeeper.")
+    zookeeper_sasl_password: str | None = declare_own(_PASSWORD, None, "Password for SASL with ZooKeeper.")
+    zookeeper_auth_digest: str | None = declare_own(
+        Text("password", "``user:password``"), None, "Credentials for ZooKeeper's digest authentication scheme."
+    )
+    # ---- group ----
+    rebalance_max_retries: int = declare(
+        Integer(1),
+        4,
+        "Number of attempts after which the first rebalance raises ConsumerRebalanceFailedError; later rebalances are "
+        "retried without a limit.",
+    )
+    rebalance_backoff_ms: int | None = declare(
+        Integer(0),
+        None,
+        "Maximum time between two attempts to rebalance, in milliseconds.",
+        derived_default="``zookeeper.sync.time.ms``",
+    )
+    partition_assignment_strategy: str = declare(
+        Choice(
+            ("range", "roundrobin", "flink"),
+            jvm_error="Wrong value {value} of partition.assignment.strategy in consumer config; "
+            "Valid values are 'range' and 'roundrobin' and 'flink'",
+        ),
+        "range",
+        "Partition assignment strategy. Every member of the group must use the same one.",
+        counterpart="``partition.assignment.strategy``, without ``flink``",
+    )
+    roundrobin_order: str = declare_own(
+        Choice(ROUND_ROBIN_ORDERS),
+        "1.0",
+        "JVM releases whose order ``roundrobin`` uses: ``1.0`` for 1.0 and 1.1, ``0.10.2`` for 0.10.2 and 0.11, "
+        "``0.8.2`` for 0.8.2 to 0.10.1, where all members must read the same topics.",
+    )
+    exclude_internal_topics: bool = declare(
+        Boolean(), True, "Whether topic filters, those of the other members included, exclude Kafka's internal topics."
+    )
+    metadata_max_age_ms: int = declare_own(
+        Integer(1),
+        30_000,
+        "Interval in milliseconds at which topics and partitions of a KRaft cluster are queried.",
+        counterpart="none; same name in Kafka's new consumer",
+    )
+    # ---- offsets ----
+    auto_commit_enable: bool = declare(
+        Boolean(), True, "Whether to commit the offsets of consumed records periodically."
+    )
+    auto_commit_interval_ms: int = declare(Integer(1), 60_000, "Interval of the automatic commit, in milliseconds.")
+    offsets_storage: str = declare(
+        Choice(
+            ("zookeeper", "kafka"),
+            str.lower,
+            jvm_error="Wrong value {value} of offsets.storage in consumer config; "
+            "Valid values are 'zookeeper' and 'kafka'",
+        ),
+        "zookeeper",
+        "Where to commit offsets; case-insensitive.",
+    )
+    dual_commit_enabled: bool | None = declare(
+        Boolean(),
+        None,
+        "Whether offsets that are committed to Kafka are also committed to ZooKeeper.",
+        derived_default="``true`` if ``offsets.storage`` is ``kafka``",
+    )
+    offsets_channel_backoff_ms: int = declare(
+        Integer(0), 1000, "Time between two attempts to commit offsets to Kafka, in milliseconds."
+    )
+    offsets_channel_socket_timeout_ms: int = declare(
+        Integer(1), 10_000, "Maximum time to wait for the response of the group coordinator, in milliseconds."
+    )
+    offsets_commit_max_retries: int = declare(Integer(0), 5, "Maximum number of retries of a commit to Kafka.")
+    offsets_commit_unchanged: bool = declare_own(
+        Boolean(),
+        False,
+        "Whether to write offsets to ZooKeeper that have not changed and to create the group's znodes ``ids``, "
+        "``owners`` and ``offsets`` at once; monitors such as Burrow and CMAK require it.",
+    )
 
     def __post_init__(self) -> None:
         derived = {
@@ -212,65 +299,67 @@ class ConsumerConfig:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         if not self.zookeeper_connect.strip():
-            raise ConfigurationError("zookeeper.connect is empty; host:port with commas is expected")
+            raise invalid("zookeeper.connect", "a list such as 'host:port,host:port/chroot'", self.zookeeper_connect)
         if self.socket_timeout_ms < self.fetch_wait_max_ms:
             raise ConfigurationError(
-                f"socket.timeout.ms = {self.socket_timeout_ms} is less than fetch.wait.max.ms = "
-                f"{self.fetch_wait_max_ms}: each fetch that waits would time out"
+                f"property 'socket.timeout.ms' must be at least fetch.wait.max.ms = {self.fetch_wait_max_ms}, "
+                f"got '{self.socket_timeout_ms}'; otherwise each fetch that waits for records times out"
             )
 
     @classmethod
     def from_dict(cls, properties: Mapping[str, object], *, strict: bool = False) -> ConsumerConfig:
-        """Check properties by their old names.
+        """Build a configuration from properties.
 
-        Numbers and booleans may be Python's own. A key that is not known is logged once, with the nearest
-        name; the original ignores such keys too, since one file often serves several programs.
+        Values may be text, numbers or booleans. None means that the property is not set. Each unknown property is
+        logged with the closest known name; the JVM ignores unknown properties too, since several programs often share
+        one file.
 
         Args:
-            strict: raise for unknown keys.
+            properties: by their names with dots, such as ``group.id``.
+            strict: raise for unknown properties.
 
         Raises:
-            ConfigurationError: names the key, the value and what is expected.
+            ConfigurationError: with the property, its value and the valid values.
         """
         values: dict[str, Any] = {}
-        given = {_ALIASES.get(key, key): _as_text(value) for key, value in properties.items() if value is not None}
+        texts = {_ALIASES.get(key, key): _as_text(value) for key, value in properties.items() if value is not None}
         for field in dataclasses.fields(cls):
-            key = field.name.replace("_", ".")
-            prop: _Property = field.metadata["property"]
-            text = given.pop(key, None)
+            key = _key(field.name)
+            declared: Property = field.metadata["property"]
+            text = texts.pop(key, None)
             if text is not None:
-                values[field.name] = prop.parse(key, text)
-            elif prop.default is _REQUIRED:
+                values[field.name] = declared.type.parse(key, text)
+            elif declared.default is REQUIRED:
                 raise ConfigurationError(f"Missing required property '{key}'")
             else:
-                values[field.name] = prop.default
-        for key in sorted(given):
+                values[field.name] = declared.default
+        for key in sorted(texts):
             if key in WITHOUT_EFFECT:
-                _log().warning("property_without_effect", property=key, value=given[key], reason=WITHOUT_EFFECT[key])
+                _log().warning("property_ignored", property=key, value=texts[key], reason=WITHOUT_EFFECT[key])
             else:
-                _unknown(key, strict)
+                _report_unknown(key, strict)
         return cls(**values)
 
     @classmethod
     def from_properties(
         cls, path: str | PathLike[str], overrides: Mapping[str, object] | None = None, *, strict: bool = False
     ) -> ConsumerConfig:
-        """Read an old ``consumer.properties`` file; ``overrides`` win over it."""
+        """Build a configuration from a ``consumer.properties`` file; ``overrides`` take precedence over the file."""
         return cls.from_dict({**read_properties(path), **(overrides or {})}, strict=strict)
 
     @classmethod
     def parse(cls, key: str, text: str) -> Any:
-        """Check the value of one property.
+        """Return the value of one property.
 
         Raises:
-            ConfigurationError: names the key, the value and what is expected.
+            ConfigurationError: with the property, its value and the valid values.
         """
-        [field] = (field for field in dataclasses.fields(cls) if field.name == key.replace(".", "_"))
-        return field.metadata["property"].parse(key, text)
+        [field] = (field for field in dataclasses.fields(cls) if _key(field.name) == key)
+        return field.metadata["property"].type.parse(key, text)
 
     @property
     def read_committed(self) -> bool:
-        """Whether records of open and aborted transactions are hidden."""
+        """Whether records of open and aborted transactions are skipped."""
         return self.isolation_level == "read_committed"
 
     @property
@@ -281,21 +370,31 @@ class ConsumerConfig:
 
     @property
     def rebalance_backoff(self) -> float:
-        """Seconds between two tries of a rebalance."""
+        """Seconds between two attempts to rebalance."""
         assert self.rebalance_backoff_ms is not None
         return self.rebalance_backoff_ms / 1000
 
 
 def property_names() -> list[str]:
-    """Return the names of all properties that ``ConsumerConfig`` knows."""
-    return [field.name.replace("_", ".") for field in dataclasses.fields(ConsumerConfig)]
+    """Return the names of all properties that ``ConsumerConfig`` has."""
+    return [_key(field.name) for field in dataclasses.fields(ConsumerConfig)]
+
+
+def property_table() -> list[Setting]:
+    """Return the documentation of all properties, in the order of their declaration."""
+    rows = [field.metadata["property"].setting(_key(field.name)) for field in dataclasses.fields(ConsumerConfig)]
+    rows += [
+        Setting(name, "string", "", "", f"Accepted without effect: {reason}.", f"``{name}``")
+        for name, reason in WITHOUT_EFFECT.items()
+    ]
+    return rows
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
     """Read a Java properties file.
 
     Raises:
-        ConfigurationError: it does not exist or is not in that format.
+        ConfigurationError: the file cannot be read, or is not a Java properties file.
     """
     try:
         with Path(path).open("rb") as file:
@@ -306,20 +405,24 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
         raise ConfigurationError(f"{str(path)!r} is not a Java properties file: {error}") from error
 
 
+def _key(attribute: str) -> str:
+    return attribute.replace("_", ".")
+
+
 def _as_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value).strip()
 
 
-def _unknown(key: str, strict: bool) -> None:
+def _report_unknown(key: str, strict: bool) -> None:
     if key.startswith("external"):
-        return  # VerifiableProperties lets those pass in silence
-    near = difflib.get_close_matches(key, property_names(), 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+        return  # VerifiableProperties ignores these without a warning
+    close = difflib.get_close_matches(key, property_names(), 1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
     if strict:
-        raise ConfigurationError(f"Property {key} is not valid{hint}")
-    _log().warning("unknown_property", property=key, remedy=hint.lstrip("; ") or None)
+        raise ConfigurationError(f"unknown property {key!r}{hint}")
+    _log().warning("property_unknown", property=key, remedy=hint.lstrip("; ") or None)
 
 
 def _log() -> Any:

@@ -324,7 +324,7 @@ class _Running:
         self._leaving: dict[TopicPartition, int] = {}
         self._closing = threading.RLock()
         self._closed = False
-        self.metrics.gauges(self._gauges)
+        self.metrics.register_gauges(self._gauges)
 
     def start(self) -> None:
         self.fetchers.start_connections()

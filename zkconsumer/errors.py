@@ -1,35 +1,35 @@
-"""Every error that zkconsumer raises; the tree says what to do about it.
+"""Every error that zkconsumer raises. The class determines how to handle it.
 
 ::
 
     ZkConsumerError
       ConfigurationError            fix the settings; never retried
-      RetriableError                try again after a back-off
+      RetriableError                retry after a back-off
         BrokerUnavailableError
         NotLeaderError
         ZooKeeperUnavailableError
-      AuthenticationError           a broker or ZooKeeper does not trust us, or we do not trust it
-      OwnershipLostError            another member may own it now; stop committing
-      ConsumerRebalanceFailedError  the tries of the first rebalance are used up
-      RegistrationError             a member's znode cannot be read; path and content in the text
-      AssignmentError               the group's members cannot share partitions as they are configured
-      MessageStreamsExistError      streams are created once per connector
-      OffsetOutOfRangeError         the log does not have the offset (any more)
-      MessageSizeTooLargeError      a record does not fit in one fetch
-      CorruptRecordError            CRC or structure is wrong; offset and byte position in the text
-      UnsupportedBrokerError        the broker shares no request version with us
-      ConsumerTimeoutError          nothing to read; the stream stays usable
-      ClosedError                   we closed it
+      AuthenticationError           authentication with a broker or ZooKeeper failed; never retried
+      OwnershipLostError            another member may own the partition; stop committing
+      ConsumerRebalanceFailedError  the first rebalance used up its retries
+      RegistrationError             the znode of a member is malformed; the message has path and content
+      AssignmentError               the settings of the group's members contradict each other
+      MessageStreamsExistError      streams can be created once per connector
+      OffsetOutOfRangeError         carries the log start offset and the end offset
+      MessageSizeTooLargeError      a record does not fit into one fetch; the message has size, limit and property
+      CorruptRecordError            carries the offset of the damaged batch and the offset after it
+      UnsupportedBrokerError        no request version in common with the broker
+      ConsumerTimeoutError          no record arrived in time; the stream stays usable
+      ClosedError                   the application closed the object
 
-Errors of kazoo, kafka-python and the operating system are mapped to these where they enter:
-``zookeeper.py``, ``broker/channel.py`` and ``fetcher/decode.py``.
+Errors of kazoo, kafka-python and the operating system are mapped to these classes in ``zookeeper/session.py``,
+``broker/channel.py`` and ``fetcher/decode.py``.
 """
 
 from __future__ import annotations
 
 
 class ZkConsumerError(Exception):
-    """The root of all errors of this package."""
+    """Base class of all errors of this package."""
 
 
 class ConfigurationError(ZkConsumerError, ValueError):
@@ -37,47 +37,52 @@ class ConfigurationError(ZkConsumerError, ValueError):
 
 
 class RetriableError(ZkConsumerError):
-    """Trying again after a back-off may succeed."""
+    """The operation may succeed if it is retried after a back-off."""
 
 
 class BrokerUnavailableError(RetriableError):
-    """A broker cannot be reached, closed the connection, or did not answer in time."""
+    """A broker is unreachable, closed the connection, or did not respond in time."""
 
 
 class NotLeaderError(RetriableError):
-    """The broker does not lead the partition (any more)."""
+    """The broker is not, or no longer, the leader of the partition."""
 
 
 class ZooKeeperUnavailableError(RetriableError):
-    """The ensemble cannot be reached, or did not answer in time."""
+    """ZooKeeper is unreachable, or did not respond in time."""
 
 
 class AuthenticationError(ZkConsumerError):
-    """One side of a connection does not trust the other; never retried."""
+    """Authentication failed on either side of a connection; never retried."""
 
 
 class OwnershipLostError(ZkConsumerError):
-    """The session that held the owner znodes has ended, or may have."""
+    """The session that held the owner znodes has expired, or may have expired."""
 
 
 class ConsumerRebalanceFailedError(ZkConsumerError):
-    """The first rebalance did not succeed within its tries."""
+    """The first rebalance did not succeed within its retries."""
 
 
 class RegistrationError(ZkConsumerError):
-    """The registration znode of a member of the group cannot be read."""
+    """The registration znode of a group member is malformed."""
 
 
 class AssignmentError(ZkConsumerError):
-    """The members of the group cannot share its partitions: their settings contradict each other."""
+    """Partitions cannot be assigned because the settings of the group's members contradict each other."""
 
 
 class MessageStreamsExistError(ZkConsumerError):
-    """The streams of a connector were created before; that is possible once."""
+    """The connector has streams already; they can be created only once."""
 
 
 class OffsetOutOfRangeError(ZkConsumerError):
-    """The log of the partition does not hold the offset; ``first`` and ``end`` are what it holds, -1 if not known."""
+    """The log of the partition does not contain the offset.
+
+    Attributes:
+        first: log start offset, -1 if unknown.
+        end: end offset, exclusive; -1 if unknown.
+    """
 
     def __init__(self, message: str, first: int = -1, end: int = -1) -> None:
         super().__init__(message)
@@ -86,14 +91,16 @@ class OffsetOutOfRangeError(ZkConsumerError):
 
 
 class MessageSizeTooLargeError(ZkConsumerError):
-    """A record is larger than ``fetch.message.max.bytes`` and the broker cannot send it whole."""
+    """A record is larger than ``fetch.message.max.bytes`` and the broker cannot return it completely."""
 
 
 class CorruptRecordError(ZkConsumerError):
     """The CRC or the structure of a record batch is wrong.
 
-    ``offset`` is where reading goes on; ``after`` is the offset behind the damaged batch, -1 where that cannot be told;
-    ``entry`` are the bytes of the batch, where its end is known.
+    Attributes:
+        offset: the next offset to read, at or before the damaged batch.
+        after: the offset after the damaged batch, -1 if unknown.
+        entry: bytes of the damaged batch, empty if its end is unknown.
     """
 
     def __init__(self, message: str, offset: int = -1, after: int = -1, entry: bytes = b"") -> None:
@@ -108,8 +115,8 @@ class UnsupportedBrokerError(ZkConsumerError):
 
 
 class ConsumerTimeoutError(ZkConsumerError):
-    """No record arrived within ``consumer.timeout.ms``; the stream can be read on."""
+    """No record arrived within ``consumer.timeout.ms``; the stream can be read further."""
 
 
 class ClosedError(ZkConsumerError):
-    """The object was closed by its owner."""
+    """The application closed the object."""

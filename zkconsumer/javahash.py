@@ -1,10 +1,10 @@
-"""Java's hash of a text, which decides who gets a partition and which fetcher reads it."""
+"""Java's string hash, which determines the order of a round-robin assignment and the fetcher of a partition."""
 
 from __future__ import annotations
 
 
 def java_hash(text: str) -> int:
-    """Return ``String.hashCode`` of ASCII text: signed 32 bits."""
+    """Return Java's ``String.hashCode`` of ASCII text, a signed 32-bit integer."""
     value = 0
     for unit in text:
         value = (31 * value + ord(unit)) & 0xFFFFFFFF
@@ -12,6 +12,6 @@ def java_hash(text: str) -> int:
 
 
 def signed32(value: int) -> int:
-    """Return the low 32 bits as Java's ``int`` has them."""
+    """Return the low 32 bits as a signed integer, like a cast to Java's ``int``."""
     value &= 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value

@@ -1,4 +1,4 @@
-"""Structured logging that stays silent until the application configures something."""
+"""Structured logging that prints nothing until the application configures logging."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ logging.getLogger("zkconsumer").addHandler(logging.NullHandler())
 def get_logger(name: str, **context: object) -> Any:
     """Return a logger with ``context`` bound.
 
-    Goes to structlog where the application has configured it, else to the standard library's
-    logger ``name``, which prints nothing without a handler. Call it in constructors, not per event.
+    It uses structlog if the application has configured structlog, and the standard library's logger ``name``
+    otherwise. Call it in constructors, not per event.
     """
     if structlog.is_configured():
         return structlog.get_logger(name).bind(**context)

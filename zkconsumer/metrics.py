@@ -1,7 +1,8 @@
-"""What a consumer counts and times, by the names that the original has in JMX.
+"""Metrics of a consumer, under the JMX names of the JVM consumer.
 
-One consumer has one ``Metrics``; nothing is global, so nothing outlives it or is shared by accident (KAFKA-1567,
-KAFKA-3632). Whoever wants to show them reads ``snapshot``; ``zkconsumer.prometheus`` is one such reader.
+Each consumer has its own ``Metrics``. There is no global registry, so metrics neither outlive their consumer nor are
+shared between consumers (KAFKA-1567, KAFKA-3632). Reporters, such as ``zkconsumer.prometheus``, read
+``Metrics.snapshot``.
 
 Source: Kafka 1.1 kafka.metrics.KafkaMetricsGroup, com.yammer.metrics.core.
 """
@@ -15,12 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
+#: Seconds between two updates of a meter's moving average.
 _TICK = 5.0
 _ALPHA = 1 - math.exp(-_TICK / 60)
 
-#: Values that percentiles are taken over.
+#: Number of latest values over which a histogram computes percentiles.
 _SAMPLES = 1028
-
 
 _T = TypeVar("_T", "Meter", "Histogram", "Timer")
 
@@ -34,40 +35,40 @@ class MetricName(NamedTuple):
     tags: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        """The MBean's name; tags with an empty value are left out."""
+        """Return the MBean's name, without tags whose value is empty."""
         tags = "".join(f",{key}={value}" for key, value in self.tags if value)
         return f"{self.group}:type={self.type},name={self.name}{tags}"
 
     @classmethod
     def of(cls, group: str, type_: str, name: str, **tags: object) -> MetricName:
-        """Return the name with these tags."""
+        """Return a name whose tag values are converted to text."""
         return cls(group, type_, name, tuple((key, str(value)) for key, value in tags.items()))
 
 
 class MetricsSource(Protocol):
-    """Anything with metrics, such as a ``ZookeeperConsumerConnector``."""
+    """An object with metrics, such as a ``ZookeeperConsumerConnector``."""
 
     @property
     def consumer_id(self) -> str | None:
-        """Which member of its group it is."""
+        """Id of the group member, None before streams have been created."""
 
     @property
     def metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
-        """Attributes by metric: ``Value`` of a gauge; ``Count``, ``OneMinuteRate`` and so on of the others."""
+        """Attributes by metric: ``Value`` of a gauge; ``Count``, ``OneMinuteRate`` and others of the other kinds."""
 
 
 class Meter:
-    """How often something happens; rates are per second."""
+    """Counts events; rates are events per second."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # for a few additions
+        self._lock = threading.Lock()
         self.count = 0
         self._started = self._ticked = time.monotonic()
         self._uncounted = 0
         self._rate: float | None = None
 
     def mark(self, count: int = 1) -> None:
-        """It happened so often."""
+        """Record ``count`` events."""
         with self._lock:
             self._tick()
             self.count += count
@@ -75,7 +76,7 @@ class Meter:
 
     @property
     def one_minute_rate(self) -> float:
-        """The rate of late: what is older than a minute hardly counts."""
+        """Exponentially weighted moving average of the rate over one minute."""
         with self._lock:
             self._tick()
             return self._rate or 0.0
@@ -96,7 +97,7 @@ class Meter:
 
 
 class Histogram:
-    """How large something is; percentiles are those of the last thousand."""
+    """Distribution of values; percentiles cover the latest 1,028 values."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -104,7 +105,7 @@ class Histogram:
         self._last: deque[float] = deque(maxlen=_SAMPLES)
 
     def update(self, value: float) -> None:
-        """Take a value."""
+        """Record a value."""
         with self._lock:
             self._count += 1
             self._last.append(value)
@@ -120,16 +121,16 @@ class Histogram:
 
 
 class Timer:
-    """How long something takes, in milliseconds, and how often it happens."""
+    """Durations in milliseconds, and the rate of the timed events per second."""
 
     def __init__(self) -> None:
         self._meter = Meter()
         self._histogram = Histogram()
 
-    def update(self, seconds: float) -> None:
-        """It took so long."""
+    def update(self, duration_s: float) -> None:
+        """Record an event that took ``duration_s`` seconds."""
         self._meter.mark()
-        self._histogram.update(seconds * 1000)
+        self._histogram.update(duration_s * 1000)
 
     def values(self) -> dict[str, float]:
         """Return the attributes."""
@@ -137,7 +138,7 @@ class Timer:
 
 
 class Metrics:
-    """The metrics of one consumer; any thread may use it."""
+    """Registry of the metrics of one consumer; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -145,23 +146,23 @@ class Metrics:
         self._gauges: list[Callable[[], Iterator[tuple[MetricName, float]]]] = []
 
     def meter(self, group: str, type_: str, name: str, **tags: object) -> Meter:
-        """Return the meter of that name."""
+        """Return the meter with this name; it is created at the first call."""
         return self._get(Meter, MetricName.of(group, type_, name, **tags))
 
     def histogram(self, group: str, type_: str, name: str, **tags: object) -> Histogram:
-        """Return the histogram of that name."""
+        """Return the histogram with this name; it is created at the first call."""
         return self._get(Histogram, MetricName.of(group, type_, name, **tags))
 
     def timer(self, group: str, type_: str, name: str, **tags: object) -> Timer:
-        """Return the timer of that name."""
+        """Return the timer with this name; it is created at the first call."""
         return self._get(Timer, MetricName.of(group, type_, name, **tags))
 
-    def gauges(self, read: Callable[[], Iterator[tuple[MetricName, float]]]) -> None:
-        """Have ``read`` asked for the values of some gauges at each snapshot; those it leaves out are gone."""
+    def register_gauges(self, read: Callable[[], Iterator[tuple[MetricName, float]]]) -> None:
+        """Register a function that returns the gauges of each snapshot, with their values."""
         self._gauges.append(read)
 
     def snapshot(self) -> dict[MetricName, dict[str, float]]:
-        """Return all metrics as they are now."""
+        """Return the attributes of all metrics."""
         with self._lock:
             metrics = dict(self._metrics)
         values = {name: metric.values() for name, metric in metrics.items()}

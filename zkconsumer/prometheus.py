@@ -1,4 +1,4 @@
-"""A collector for prometheus_client (the extra ``prometheus``): a consumer's metrics under names of Prometheus.
+"""Collector of a consumer's metrics for prometheus_client (extra ``prometheus``).
 
 ::
 
@@ -7,8 +7,9 @@
     start_http_server(8000)
 
 ``kafka.consumer:type=ConsumerFetcherManager,name=MaxLag,clientId=c`` becomes
-``kafka_consumer_ConsumerFetcherManager_MaxLag{clientId="c"}``; attributes other than ``Value`` are appended, and
-``Count`` becomes a counter that ends in ``_total``. A collector of several consumers adds the label ``consumerId``.
+``kafka_consumer_ConsumerFetcherManager_MaxLag{clientId="c"}``. Attributes other than ``Value`` are appended to the
+name. ``Count`` becomes a counter whose name ends in ``_total``. A collector of several consumers adds the label
+``consumerId``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from zkconsumer.metrics import MetricsSource
 
 
 class ConsumerCollector(Collector):  # type: ignore[misc]
-    """Reads the metrics of some consumers at each scrape."""
+    """Reads the metrics of one or more consumers at each scrape."""
 
     def __init__(self, *consumers: MetricsSource) -> None:
         self._consumers = consumers
@@ -34,12 +35,12 @@ class ConsumerCollector(Collector):  # type: ignore[misc]
         for consumer in self._consumers:
             for name, attributes in consumer.metrics.items():
                 tags = [(key, value) for key, value in name.tags if value]
-                if len(self._consumers) > 1:  # they may have the same client.id
+                if len(self._consumers) > 1:  # consumers may share a client.id
                     tags.append(("consumerId", consumer.consumer_id or ""))
                 for attribute, value in attributes.items():
                     end = "" if attribute == "Value" else f"_{attribute}"
                     plain = re.sub(r"\W", "_", f"{name.group}_{name.type}_{name.name}{end}")
-                    # One family has one set of labels: JMX has the same name with and without some.
+                    # A family has one set of labels, while JMX uses one name with and without some of the tags.
                     key = "/".join([plain, *(tag for tag, _ in tags)])
                     if key not in families:
                         kind = CounterMetricFamily if attribute == "Count" else GaugeMetricFamily

@@ -1,4 +1,4 @@
-"""Trying again for a while what may succeed later."""
+"""Retries of calls that raise ``RetriableError``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from zkconsumer.errors import RetriableError
 
 
-def retrying(seconds: float, *, every: float = 0.1) -> Retrying:
-    """Return what calls a function again and again while it raises ``RetriableError``, for so many seconds.
+def retrying(timeout_s: float, *, interval_s: float = 0.1) -> Retrying:
+    """Return a caller that repeats a function while it raises ``RetriableError``.
+
+    It blocks between two calls. The last error is raised when the timeout has expired.
 
     Args:
-        every: seconds between two calls.
+        timeout_s: seconds after which there is no further call.
+        interval_s: seconds between two calls.
     """
     return Retrying(
         retry=retry_if_exception_type(RetriableError),
-        wait=wait_fixed(every),
-        stop=stop_after_delay(seconds),
+        wait=wait_fixed(interval_s),
+        stop=stop_after_delay(timeout_s),
         reraise=True,
     )

@@ -85,7 +85,9 @@ def test_an_unknown_property_is_told_with_the_nearest_name_and_does_not_stop_any
     [record] = caplog.records
     assert "zookeper.connect" in record.getMessage()
     assert "'zookeeper.connect'" in record.getMessage()
-    with pytest.raises(ConfigurationError, match="zookeper.connect is not valid; did you mean 'zookeeper.connect'"):
+    with pytest.raises(
+        ConfigurationError, match="unknown property 'zookeper.connect'; did you mean 'zookeeper.connect'"
+    ):
         ConsumerConfig.from_dict(GOOD | {"zookeper.connect": "h:1"}, strict=True)
 
 

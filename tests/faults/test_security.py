@@ -240,7 +240,7 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(secured: 
     ("properties", "said"),
     [
         ({"security.protocol": "SASL_SSL"}, "needs sasl.username and sasl.password"),
-        ({"security.protocol": "TLS"}, "Wrong value TLS of security.protocol"),
+        ({"security.protocol": "TLS"}, "property 'security.protocol' must be .*, got 'TLS'"),
         ({"security.protocol": "SSL", "ssl.ca.location": "/none.pem"}, "cannot load ssl.ca.location = '/none.pem'"),
         ({"zookeeper.auth.digest": PASSWORD}, "zookeeper.auth.digest is not user:password"),
         ({"zookeeper.sasl.mechanism": "DIGEST-MD5"}, "needs zookeeper.sasl.username"),

@@ -109,7 +109,7 @@ def test_a_cluster_in_the_background_is_told_of_used_and_stopped(run: Run, envir
     supervisor = state(environment)["supervisor"]
     servers = servers_of(supervisor)
     first, *rest = up.stdout.splitlines()
-    assert first == f"Kafka 3.9.2, supervised by process {supervisor}"
+    assert first == f"Kafka 3.9.2, supervisor pid {supervisor}"
     told = dict(line.split("=") for line in rest)
     assert told["zookeeper.connect"].endswith("/kafka")
     assert Path(told["logs"]).is_dir()
@@ -121,7 +121,7 @@ def test_a_cluster_in_the_background_is_told_of_used_and_stopped(run: Run, envir
     assert (status.returncode, status.stdout, status.stderr) == (0, up.stdout, "")
     again = run("up", "--detach")
     assert (again.returncode, again.stdout) == (1, "")
-    assert f"a cluster is running already, supervised by process {supervisor}" in again.stderr
+    assert f"a development cluster is already running (pid {supervisor})" in again.stderr
 
     down = run("down")
     assert (down.returncode, down.stdout, down.stderr) == (0, "stopped\n", "")
@@ -155,7 +155,7 @@ def test_of_two_that_are_started_at_once_one_is_refused(
     errors = {process.returncode: said for process, (_, said) in [(p, p.communicate(timeout=60)) for p in both]}
 
     assert sorted(errors) == [0, 1]
-    assert "a cluster is running, or being started, already" in errors[1]
+    assert "a development cluster is already running or starting" in errors[1]
     assert len(left(environment)) == 1
     servers = servers_of(state(environment)["supervisor"])
     assert run("down").stdout == "stopped\n"
@@ -188,8 +188,8 @@ def test_ctrl_c_stops_a_cluster_in_the_foreground_and_leaves_nothing(
     process = foreground("--brokers", "1")
     assert process.stdout is not None
     said = [process.stdout.readline() for _ in range(5)]
-    assert said[0] == f"Kafka 3.9.2, supervised by process {process.pid}\n"
-    assert said[4] == "Ctrl-C stops it.\n"
+    assert said[0] == f"Kafka 3.9.2, supervisor pid {process.pid}\n"
+    assert said[4] == "press Ctrl-C to stop the cluster\n"
     servers = servers_of(process.pid)
     assert run("status").returncode == 1, "status is for the background"
 
@@ -215,7 +215,7 @@ def test_a_server_that_ends_by_itself_ends_the_cluster(
     _, errors = process.communicate(timeout=20)
 
     assert process.returncode == 1
-    assert errors.startswith("zkconsumer cluster: broker-0 has ended; the end of ")
+    assert errors.startswith("zkconsumer cluster: broker-0 has terminated; the end of ")
     wait_until_ended(servers)
     assert left(environment) == []
 
@@ -229,9 +229,9 @@ def test_a_server_that_ends_by_itself_ends_the_cluster(
         ([], "the following arguments are required: ACTION"),
         (["start"], "invalid choice: 'start'"),
         (["up", "--brokers", "none"], "argument --brokers: "),
-        (["up", "--brokers", "0"], "argument --brokers: '0' is not a whole number from 1 on"),
-        (["up", "--kafka", "latest"], "argument --kafka: 'latest' is not a version like 3.9.2"),
-        (["up", "--chroot", "kafka"], "argument --chroot: 'kafka' is not a path like /kafka"),
+        (["up", "--brokers", "0"], "argument --brokers: must be an integer of at least 1, got '0'"),
+        (["up", "--kafka", "latest"], "argument --kafka: must be a version such as 3.9.2, got 'latest'"),
+        (["up", "--chroot", "kafka"], "argument --chroot: must be a path such as /kafka, got 'kafka'"),
     ],
 )
 def test_wrong_usage_is_said_and_nothing_is_started(

@@ -373,8 +373,8 @@ File = Callable[[bytes], str]
         (["--topic", "t"], "the following arguments are required: --zookeeper"),
         (["--zookeeper", "127.0.0.1:1"], "one of the arguments --topic --whitelist --blacklist is required"),
         (["--zookeeper", "z", "--topic", "t", "--whitelist", "w"], "not allowed with argument --topic"),
-        (["--zookeeper", "z", "--topic", "t", "--max-messages", "0"], "'0' is not a whole number from 1 on"),
-        (["--zookeeper", "z", "--topic", "t", "--max-messages", "many"], "'many' is not a whole number from 1 on"),
+        (["--zookeeper", "z", "--topic", "t", "--max-messages", "0"], "must be an integer of at least 1, got '0'"),
+        (["--zookeeper", "z", "--topic", "t", "--max-messages", "many"], "must be an integer of at least 1, got 'many'"),
         (["--zookeeper", "z", "--topic", "t", "--whitlist", "t"], "unrecognized arguments: --whitlist t"),
     ],
 )
@@ -468,11 +468,11 @@ def test_from_beginning_is_refused_to_a_group_that_has_offsets(
     ("content", "said"),
     [
         (b"group.id=g\\u12\n", "is not a Java properties file"),
-        (b"group.id=g\nauto.commit.enable=yes\n", "auto.commit.enable = 'yes': exactly 'true' or 'false' is expected"),
+        (b"group.id=g\nauto.commit.enable=yes\n", "property 'auto.commit.enable' must be 'true' or 'false', got 'yes'"),
         (b"group.id=a group\n", "group.id a group is illegal"),
         (b"group.id=g\nauto.offset.reset=middle\n", "Wrong value middle of auto.offset.reset"),
         (b"group.id=g\noffsets.storage=disk\n", "Wrong value disk of offsets.storage"),
-        (b"group.id=g\nfetch.message.max.bytes=1MB\n", "fetch.message.max.bytes = '1MB': a whole number"),
+        (b"group.id=g\nfetch.message.max.bytes=1MB\n", "'fetch.message.max.bytes' must be an integer between 1"),
     ],
 )
 def test_a_properties_file_with_a_mistake_is_refused(content: bytes, said: str, refused: Refused, file: File) -> None:

@@ -150,7 +150,7 @@ def test_an_import_with_a_wrong_line_writes_nothing(
     code, _, errors = run("import-offsets", "--zkconnect", at, "--input-file", file)
 
     assert code == 1
-    assert f"{file}:2: '/brokers/ids/0:7' is not" in errors
+    assert f"{file}:2: must be /consumers/" in errors
     assert stored(zk, group, name) == {}
 
 
@@ -230,7 +230,7 @@ def test_offsets_are_shown_then_copied_to_kafka_and_back(
     set_offsets(zk, group, name, {0: 4, 1: 6})
     to = ["migrate-offsets", "--zookeeper", at, "--group", group, "--to"]
 
-    assert "2 of 2 offsets would be copied to kafka; --execute does it" in run(*to, "kafka")[1]
+    assert "2 of 2 offsets would be copied to kafka; use --execute to copy them" in run(*to, "kafka")[1]
     assert "has no offsets to copy" in run(*to, "zookeeper")[1]  # nothing was written
     assert "2 of 2 offsets copied to kafka" in run(*to, "kafka", "--execute")[1]
     assert "0 of 2 offsets copied" in run(*to, "kafka", "--execute")[1]  # again
@@ -239,7 +239,7 @@ def test_offsets_are_shown_then_copied_to_kafka_and_back(
     code, out, _ = run(*to, "zookeeper", "--execute", "--json")
     assert code == 1  # one was kept
     actions = {row["partition"]: row["action"] for row in json.loads(out)["offsets"]}
-    assert actions == {0: "keep, it is further on", 1: "copy"}
+    assert actions == {0: "skip, target is higher", 1: "copy"}
     assert stored(zk, group, name) == {0: "9", 1: "6"}
     assert run(*to, "zookeeper", "--execute", "--allow-back")[0] == 0
     assert stored(zk, group, name) == {0: "4", 1: "6"}
@@ -322,7 +322,7 @@ def test_doctor_finds_nothing_in_a_healthy_group(
 
     code, out, _ = run("doctor", "--zookeeper", at, "--group", group)
 
-    assert (code, out) == (0, f"group {group}: 2 members, 4 partitions owned: all is well\n")
+    assert (code, out) == (0, f"group {group}: 2 members, 4 partitions owned: no problems found\n")
 
 
 def test_doctor_names_each_trouble(admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:
@@ -351,15 +351,15 @@ def test_doctor_names_each_trouble(admin: Any, topic: Topic, group: str, zk: Kaz
         f"member {group}_twice": "escaped twice",
         f"member {group}_odd": "cannot evaluate",
         f"topic {gone}": "does not exist",
-        f"partition {name}-3": "is no member of the group",
+        f"partition {name}-3": "is not a member of the group",
         f"partition {name}-4": "has no owner",
         f"partition {name}-40": "of a partition that does not exist",
         f"/consumers/{group}/offsets/{name}/5": "not a whole number",
-        f"/consumers/{group}/offsets/{name}/0-5": "a name of Kafka 0.7",
+        f"/consumers/{group}/offsets/{name}/0-5": "the form of Kafka 0.7",
     }.items():
         assert problem in found[where], where
     problems = [f["problem"] for f in json.loads(out)["findings"] if f["where"] == f"partition {name}-0"]
-    assert any("the offset 1000 is not in the log, which holds 0 to 10" in problem for problem in problems)
+    assert any("the offset 1000 is out of range; the log has 0 to 10" in problem for problem in problems)
 
 
 def test_doctor_names_what_only_a_jvm_cannot_read_and_offsets_that_do_not_move(
@@ -379,8 +379,8 @@ def test_doctor_names_what_only_a_jvm_cannot_read_and_offsets_that_do_not_move(
         zk.delete(f"/consumers/{group}/ids/{group}_odd")
 
     assert code == 1
-    assert "no JVM member can read its registration: its timestamp is no text" in out
-    assert "has not moved for 1 s, and 6 records wait" in out
+    assert "JVM members cannot read its registration: its timestamp is not a string" in out
+    assert "was not committed for 1 s, and the lag is 6 records" in out
     assert run("doctor", "--zookeeper", at, "--group", group)[0] == 0
 
 
@@ -639,7 +639,7 @@ def test_watch_and_doctor_look_at_the_later_of_two_offsets(
 
     code, out, _ = run("doctor", *asked)
     assert code == 1
-    assert "the offset 99 is not in the log, which holds 0 to 10" in out
+    assert "the offset 99 is out of range; the log has 0 to 10" in out
     set_offsets(zk, group, name, {0: 3})
     assert run("doctor", *asked, "--stale-after", 1)[0] == 0
     _, out, _ = run("watch", *asked, "--count", 1)

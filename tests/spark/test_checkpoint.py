@@ -131,9 +131,9 @@ def test_what_is_no_checkpoint_or_no_offsets_is_refused(migrate: Migrate, folder
     for source, to, text in (
         (f"checkpoint:{folder}", "json:-", "is no checkpoint with a batch that is done"),
         (f"checkpoint:{broken}", "json:-", "has no source of Kafka"),
-        (f"json:{folder / 'odd'}", "zookeeper", 'offsets such as {"topic":{"0":23}} are expected'),
+        (f"json:{folder / 'odd'}", "zookeeper", 'must contain offsets such as {"topic":{"0":23}}'),
         (f"json:{folder / 'none'}", "zookeeper", "No such file"),
-        ("zookeeper", "zookeeper", "--from and --to are the same"),
+        ("zookeeper", "zookeeper", "--from and --to must differ"),
     ):
         code, output = migrate(source, to)
         assert (code, text in output) == (1, True), output

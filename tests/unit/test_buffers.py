@@ -21,10 +21,10 @@ MIB = 1 << 20
 @pytest.fixture(autouse=True)
 def nothing_is_free(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(buffers, "_free", deque())
-    before = len(buffers._loans)
+    before = len(buffers._in_use)
     yield
     gc.collect()
-    assert len(buffers._loans) == before
+    assert len(buffers._in_use) == before
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 16) - 1, 1 << 16, MIB - 1, MIB, 3 * MIB + 5])
@@ -70,7 +70,7 @@ def test_one_of_the_same_size_always_fits(size: int) -> None:
 
 def test_what_is_kept_has_a_limit() -> None:
     many = [allocate(MIB) for _ in range(40)]
-    assert len(buffers._loans) >= 40
+    assert len(buffers._in_use) >= 40
     many.clear()
 
     assert sum(map(len, buffers._free)) == 16 * MIB

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from zkconsumer import ConsumerConfig, ZkConsumerError
-from zkconsumer.config import WITHOUT_EFFECT, property_names, read_properties
+from zkconsumer.config import WITHOUT_EFFECT, property_names, property_table, read_properties
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.settings import to_rst
 
 REQUIRED = {"group.id": "g", "zookeeper.connect": "h:2181"}
 
@@ -237,7 +238,9 @@ def test_a_word_that_is_none_of_the_choices_is_refused_with_the_old_text(name: s
 
 
 def test_sockets_must_wait_longer_than_fetches() -> None:
-    with pytest.raises(ConfigurationError, match=r"socket\.timeout\.ms = 50 .* fetch\.wait\.max\.ms = 100"):
+    with pytest.raises(
+        ConfigurationError, match=r"'socket\.timeout\.ms' must be at least fetch\.wait\.max\.ms = 100, got '50'"
+    ):
         config(socket_timeout_ms=50)
 
     assert config(socket_timeout_ms=100).socket_timeout_ms == 100
@@ -293,6 +296,43 @@ def test_a_secret_is_not_in_the_text_of_a_config(name: str) -> None:
     assert "hidden-from-you" not in repr(built)
 
 
+# ---- documentation ---------------------------------------------------------------------------------
+
+
+def test_table_of_properties_is_the_documented_one() -> None:
+    """Paste the output of ``to_rst(property_table())`` into the document when a property changes."""
+    document = Path(__file__).parents[2] / "docs" / "configuration.rst"
+
+    assert to_rst(property_table()) in document.read_text()
+
+
+def test_table_describes_every_property() -> None:
+    rows = property_table()
+
+    assert [row.name for row in rows] == [*property_names(), *WITHOUT_EFFECT]
+    assert [row.name for row in rows if not (row.type and row.meaning.endswith(".") and row.counterpart)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "text"),
+    [
+        ("fetch.min.bytes", "x", "property 'fetch.min.bytes' must be an integer between 0 and 2147483647, got 'x'"),
+        ("check.crcs", "yes", "property 'check.crcs' must be 'true' or 'false', got 'yes'"),
+        (
+            "sasl.mechanism",
+            "NTLM",
+            "property 'sasl.mechanism' must be 'PLAIN', 'SCRAM-SHA-256' or 'SCRAM-SHA-512', got 'NTLM'",
+        ),
+        ("group.id", "..", "property 'group.id' must be a valid znode name, got '..'"),
+    ],
+)
+def test_error_names_property_valid_values_and_value(name: str, given: str, text: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        ConsumerConfig.from_dict({**REQUIRED, name: given})
+
+    assert str(raised.value) == text
+
+
 # ---- unknown keys ----------------------------------------------------------------------------------
 
 
@@ -318,7 +358,7 @@ def test_strict_refuses_an_unknown_key_with_the_nearest_name() -> None:
     with pytest.raises(ConfigurationError) as raised:
         config(auto_comit_enable=False)
 
-    assert str(raised.value) == "Property auto.comit.enable is not valid; did you mean 'auto.commit.enable'?"
+    assert str(raised.value) == "unknown property 'auto.comit.enable'; did you mean 'auto.commit.enable'?"
 
 
 def test_keys_that_start_with_external_are_for_others(caplog: pytest.LogCaptureFixture) -> None:
@@ -330,7 +370,7 @@ def test_keys_that_start_with_external_are_for_others(caplog: pytest.LogCaptureF
 
 @pytest.mark.parametrize("attribute", ["group_id", "zookeeper_connect"])
 def test_keys_with_underscores_are_unknown(attribute: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"Property {attribute} is not valid"):
+    with pytest.raises(ConfigurationError, match=f"unknown property {attribute!r}"):
         ConsumerConfig.from_dict({**REQUIRED, attribute: "x"}, strict=True)
 
 
@@ -406,7 +446,9 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
 def test_strict_holds_for_files_too(tmp_path: Path) -> None:
     path = written(tmp_path, "group.id=g\nzookeeper.connect=h:2181\nfetch.min.byte=5\n")
 
-    with pytest.raises(ConfigurationError, match=r"fetch\.min\.byte is not valid; did you mean 'fetch\.min\.bytes'"):
+    with pytest.raises(
+        ConfigurationError, match=r"unknown property 'fetch\.min\.byte'; did you mean 'fetch\.min\.bytes'"
+    ):
         ConsumerConfig.from_properties(path, strict=True)
 
 

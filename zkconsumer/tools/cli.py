@@ -1,6 +1,6 @@
-"""The command ``zkconsumer``: each tool is a sub-command with the old tool's options.
+"""The command ``zkconsumer``; each tool is a subcommand with the options of Kafka's tool.
 
-Exit codes: 0 success, 1 the tool failed (one line on standard error says why), 2 wrong usage, 130 Ctrl-C.
+Exit codes: 0 success, 1 failure (with one line on standard error), 2 invalid arguments, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ from zkconsumer.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool that the arguments name and return its exit code."""
+    """Run a tool and return its exit code.
+
+    Args:
+        arguments: of the command line; None for those of the process.
+    """
     parser = argparse.ArgumentParser("zkconsumer", description="Tools for ZooKeeper-coordinated consumer groups.")
     parser.add_argument("--version", action="version", version=f"zkconsumer {__version__}")
     tools = parser.add_subparsers(dest="tool", metavar="TOOL", required=True)
@@ -47,13 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         code = int(options.run(options))
-        if sys.stdout is not None:  # as where a shell has closed it
+        if sys.stdout is not None:  # None if the shell has closed it
             sys.stdout.flush()
         return code
     except ZkConsumerError as error:
         print(f"zkconsumer {options.tool}: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # its reader, such as head, has seen enough; nor can the interpreter flush at the end
+    except BrokenPipeError:  # the reader, such as head, has exited; the interpreter's final flush must not fail either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""``zkconsumer cluster``: a development cluster in the foreground, or behind one supervisor process."""
+"""The tool ``cluster``: a development cluster in the foreground, or in the background under a supervisor process."""
 
 from __future__ import annotations
 
@@ -17,58 +17,60 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from zkconsumer.devcluster.cluster import DevCluster, raise_on_sigterm
+from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, raise_on_sigterm
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.tools import common
 
 
 def add_to(tools: Any) -> None:
-    """Add the sub-command."""
-    parser = tools.add_parser("cluster", help="start and stop a development cluster", description=__doc__)
+    """Add the subcommand."""
+    parser = tools.add_parser(
+        "cluster",
+        help="Start and stop a development cluster",
+        description="Start and stop a development cluster of ZooKeeper and Kafka brokers on this machine.",
+    )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    up = actions.add_parser("up", help="start ZooKeeper and brokers; Ctrl-C stops them")
-    up.add_argument("--brokers", type=_count, default=2, metavar="N", help="how many brokers (2)")
+    up = actions.add_parser("up", help="start a cluster; stop it with Ctrl-C")
+    up.add_argument("--brokers", type=common.positive, default=2, metavar="N", help="number of brokers (default: 2)")
     up.add_argument(
-        "--kafka", type=_version, default="3.9.2", metavar="VERSION", help="3.9.2 (default), or 4.x for KRaft mode"
+        "--kafka",
+        type=_version,
+        default=DEFAULT_KAFKA,
+        metavar="VERSION",
+        help="version of Kafka, from 0.8.2.2 on (default: %(default)s); 4.x runs in KRaft mode",
     )
     up.add_argument(
-        "--chroot", type=_chroot, default="", metavar="/PATH", help="part of the ZooKeeper tree for Kafka and groups"
+        "--chroot", type=_chroot, default="", metavar="/PATH", help="ZooKeeper chroot of the brokers and the groups"
     )
-    up.add_argument("--detach", action="store_true", help="leave it running in the background")
+    up.add_argument("--detach", action="store_true", help="run the cluster in the background")
     common.add_json(up)
     up.set_defaults(run=run_up)
-    down = actions.add_parser("down", help="stop the cluster that was started with up --detach")
+    down = actions.add_parser("down", help="stop the cluster in the background")
     common.add_json(down)
     down.set_defaults(run=run_down)
-    status = actions.add_parser("status", help="say whether that cluster runs, and where")
+    status = actions.add_parser("status", help="print the addresses of the cluster in the background")
     common.add_json(status)
     status.set_defaults(run=run_status)
 
 
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
-
-
 def _version(text: str) -> str:
     if not re.fullmatch(r"\d+(\.\d+)+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a version like 3.9.2")
+        raise argparse.ArgumentTypeError(f"must be a version such as 3.9.2, got {text!r}")
     return text
 
 
 def _chroot(text: str) -> str:
     if text and not re.fullmatch(r"(/[^/]+)+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a path like /kafka")
+        raise argparse.ArgumentTypeError(f"must be a path such as /kafka, got {text!r}")
     return text
 
 
 def run_up(options: argparse.Namespace) -> int:
-    """Start a cluster."""
+    """Start a cluster and return the exit code when it has stopped, or, with ``--detach``, when it has started."""
     if options.detach:
         return _detach(options)
     raise_on_sigterm()
-    state_file = os.environ.get("ZKCONSUMER_CLUSTER_STATE")  # set for the supervisor by _detach
+    state_file = os.environ.get("ZKCONSUMER_CLUSTER_STATE")  # _detach sets it for the supervisor
     with contextlib.ExitStack() as stack:
         if state_file:
             stack.enter_context(_supervising(Path(state_file)))
@@ -83,37 +85,37 @@ def run_up(options: argparse.Namespace) -> int:
         }
         _print(options, state)
         if state_file:
-            os.dup2(1, 2)  # whoever started it waits for the end of what may be a pipe
-            fresh = Path(state_file).with_suffix(".new")
-            fresh.write_text(json.dumps(state))
-            fresh.replace(state_file)
+            os.dup2(1, 2)  # a caller that reads standard error through a pipe waits until it is closed
+            complete = Path(state_file).with_suffix(".new")
+            complete.write_text(json.dumps(state))
+            complete.replace(state_file)
             _watch(cluster)
         else:
-            notes = sys.stderr if options.json else sys.stdout
-            print("Ctrl-C stops it.", file=notes, flush=True)
+            output = sys.stderr if options.json else sys.stdout
+            print("press Ctrl-C to stop the cluster", file=output, flush=True)
             _watch(cluster)
-            print("stopping", file=notes, flush=True)
+            print("stopping", file=output, flush=True)
     return 0
 
 
 def _watch(cluster: DevCluster) -> None:
-    """Return at Ctrl-C.
+    """Block until Ctrl-C.
 
     Raises:
-        ZkConsumerError: a server ended by itself.
+        ZkConsumerError: a server has terminated.
     """
     try:
         while True:
             time.sleep(1)
             for server in (cluster.zookeeper, *cluster.brokers):
                 if not server.is_running:
-                    raise ZkConsumerError(f"{server.name} has ended; {server.log_end()}")
+                    raise ZkConsumerError(f"{server.name} has terminated; {server.log_end()}")
     except KeyboardInterrupt:
         pass
 
 
 def run_down(options: argparse.Namespace) -> int:
-    """Stop the detached cluster."""
+    """Stop the cluster in the background and return the exit code."""
     state = _running()
     if state is None:
         _print(options, None)
@@ -122,14 +124,14 @@ def run_down(options: argparse.Namespace) -> int:
     deadline = time.monotonic() + 60
     while _running() is not None:
         if time.monotonic() > deadline:
-            raise ZkConsumerError(f"the supervisor, process {state['supervisor']}, does not end within 60 s; kill it")
+            raise ZkConsumerError(f"the supervisor (pid {state['supervisor']}) did not terminate within 60 s; kill it")
         time.sleep(0.1)
     common.print_json({"stopped": state}) if options.json else print("stopped")
     return 0
 
 
 def run_status(options: argparse.Namespace) -> int:
-    """Print where the detached cluster is; exit code 1 where there is none."""
+    """Print the addresses of the cluster in the background; return exit code 1 if there is none."""
     state = _running()
     _print(options, state)
     return 1 if state is None else 0
@@ -138,7 +140,8 @@ def run_status(options: argparse.Namespace) -> int:
 def _detach(options: argparse.Namespace) -> int:
     if state := _running():
         raise ZkConsumerError(
-            f"a cluster is running already, supervised by process {state['supervisor']}; stop it with 'cluster down'"
+            f"a development cluster is already running (pid {state['supervisor']}); "
+            "stop it with `zkconsumer cluster down`"
         )
     path = _state_file()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,14 +153,14 @@ def _detach(options: argparse.Namespace) -> int:
             command,
             stdin=subprocess.DEVNULL,
             stdout=out,
-            stderr=None,  # the progress of downloads is for whoever waits here
+            stderr=None,  # shows the progress of downloads
             start_new_session=True,
             env={**os.environ, "ZKCONSUMER_CLUSTER_STATE": str(path)},
         )
     try:
         while _running() is None:
             if supervisor.poll() is not None:
-                raise ZkConsumerError(f"the cluster did not start, see above and {log}")
+                raise ZkConsumerError(f"the cluster did not start; see the messages above and {log}")
             time.sleep(0.1)
     except KeyboardInterrupt:
         supervisor.terminate()
@@ -173,12 +176,15 @@ def _state_file() -> Path:
 
 @contextlib.contextmanager
 def _supervising(path: Path) -> Iterator[None]:
-    """Hold the lock that tells others that the supervisor lives: it ends with this process, however that ends."""
+    """Hold the lock that marks the cluster as running.
+
+    The operating system releases the lock when this process terminates.
+    """
     with path.with_suffix(".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ZkConsumerError("a cluster is running, or being started, already") from None
+            raise ZkConsumerError("a development cluster is already running or starting") from None
         try:
             yield
         finally:
@@ -186,7 +192,10 @@ def _supervising(path: Path) -> Iterator[None]:
 
 
 def _running() -> dict[str, Any] | None:
-    """Return the state of the detached cluster while its supervisor lives; tidies up after a killed one."""
+    """Return the state of the cluster in the background, None if there is none.
+
+    The files of a supervisor that was killed are deleted.
+    """
     path = _state_file()
     try:
         state: dict[str, Any] = json.loads(path.read_text())
@@ -210,7 +219,7 @@ def _print(options: argparse.Namespace, state: dict[str, Any] | None) -> None:
     if state is None:
         print("no cluster is running")
         return
-    print(f"Kafka {state['kafka']}, supervised by process {state['supervisor']}")
+    print(f"Kafka {state['kafka']}, supervisor pid {state['supervisor']}")
     for name in ("zookeeper.connect", "bootstrap.servers", "logs"):
         print(f"{name}={state[name]}")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What the tools have in common: connections for a moment, and how things are printed."""
+"""Functions that the tools share: arguments, connections and output."""
 
 from __future__ import annotations
 
@@ -23,18 +23,28 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 
 CLIENT_ID = "zkconsumer-tools"
 
-#: Seconds that a broker may take to answer.
-_PATIENCE = 10.0
+#: Seconds to wait for the response of a broker.
+_BROKER_TIMEOUT = 10.0
 
-#: What the old tools take where no ensemble is named.
+#: Seconds for which a request is retried.
+_RETRY_TIMEOUT = 15.0
+
+#: Default of ``--zookeeper``, as in Kafka's tools.
 LOCAL = "localhost:2181"
 
 
 def add_tool(tools: Any, name: str, run: Any, description: str) -> argparse.ArgumentParser:
-    """Add a sub-command that ``run`` does."""
+    """Add a subcommand.
+
+    Args:
+        tools: return value of ``add_subparsers``.
+        name: of the subcommand.
+        run: function that takes the parsed options and returns the exit code.
+        description: for the tool's ``--help``; the first line is also its line in the list of tools.
+    """
     parser: argparse.ArgumentParser = tools.add_parser(
         name,
-        help=description.strip().splitlines()[0].rpartition("``: ")[2].rstrip("."),
+        help=description.splitlines()[0].rstrip("."),
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -44,36 +54,35 @@ def add_tool(tools: Any, name: str, run: Any, description: str) -> argparse.Argu
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead, for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_access(parser: argparse.ArgumentParser, *, brokers: bool = True) -> None:
-    """Add ``--command-config``, and ``--bootstrap-server`` where brokers are asked."""
+    """Add ``--command-config``, and ``--bootstrap-server`` for a tool that connects to brokers."""
     parser.add_argument(
         "--command-config",
         metavar="FILE",
-        help="properties for logins and TLS (security.protocol, zookeeper.sasl.*)",
+        help="properties file with security settings (security.protocol, zookeeper.sasl.*)",
     )
-    if not brokers:
-        return
-    parser.add_argument(
-        "--bootstrap-server", metavar="HOSTS", help="brokers, where they are not registered in that ZooKeeper (KRaft)"
-    )
+    if brokers:
+        parser.add_argument(
+            "--bootstrap-server", metavar="HOSTS", help="brokers of a cluster that does not use ZooKeeper (KRaft)"
+        )
 
 
 def positive(text: str) -> int:
-    """Read a whole number from 1 on."""
+    """Parse a positive integer."""
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
     return int(text)
 
 
 class Access:
-    """A tool's connections; all are closed with it.
+    """The connections of a tool.
 
     Attributes:
-        session: to ZooKeeper.
-        cluster: the brokers that it knows, or those that are named.
+        session: the ZooKeeper session.
+        cluster: the brokers that are registered in ZooKeeper, or those of ``bootstrap.servers``.
     """
 
     def __init__(self, config: ConsumerConfig, closing: contextlib.ExitStack) -> None:
@@ -82,31 +91,40 @@ class Access:
         self.session = ZooKeeperSession.of(config, queue.SimpleQueue())
         self.session.start()
         closing.callback(self.session.close)
-        self.cluster = cluster_of(dataclasses.replace(config, client_id=CLIENT_ID), self.session, _PATIENCE)
+        self.cluster = cluster_of(dataclasses.replace(config, client_id=CLIENT_ID), self.session, _BROKER_TIMEOUT)
         closing.callback(self.cluster.close)
 
-    def logs(self, timeout: float = _PATIENCE) -> LogOffsets:
-        """Return what asks for offsets of logs."""
+    def logs(self, timeout: float = _BROKER_TIMEOUT) -> LogOffsets:
+        """Return a client for log start offsets and end offsets.
+
+        Args:
+            timeout: seconds to wait for the response of a broker.
+        """
         logs = LogOffsets(self.cluster.brokers, CLIENT_ID, timeout=timeout, security=self._security)
         self._closing.callback(logs.close)
         return logs
 
-    def coordinator(self, group: str, timeout: float = _PATIENCE) -> GroupCoordinator:
-        """Return what asks for a group's offsets in Kafka."""
-        found = GroupCoordinator(group, self.cluster.brokers, CLIENT_ID, timeout=timeout, security=self._security)
-        self._closing.callback(found.close)
-        return found
+    def coordinator(self, group: str, timeout: float = _BROKER_TIMEOUT) -> GroupCoordinator:
+        """Return a client for the offsets that a group has committed to Kafka.
+
+        Args:
+            group: name of the group.
+            timeout: seconds to wait for the response of a broker.
+        """
+        coordinator = GroupCoordinator(group, self.cluster.brokers, CLIENT_ID, timeout=timeout, security=self._security)
+        self._closing.callback(coordinator.close)
+        return coordinator
 
 
 @contextlib.contextmanager
 def access(config: ConsumerConfig) -> Iterator[Access]:
-    """Connect as a consumer would."""
+    """Connect to ZooKeeper and the brokers of a configuration."""
     with contextlib.ExitStack() as closing:
         yield Access(config, closing)
 
 
 def config_of(options: argparse.Namespace, hosts: str) -> ConsumerConfig:
-    """Return the settings that ``--command-config`` and ``--bootstrap-server`` make, for an ensemble."""
+    """Return the configuration of ``--command-config`` and ``--bootstrap-server`` for ZooKeeper servers."""
     properties = read_properties(options.command_config) if getattr(options, "command_config", None) else {}
     if getattr(options, "bootstrap_server", None):
         properties["bootstrap.servers"] = options.bootstrap_server
@@ -114,31 +132,37 @@ def config_of(options: argparse.Namespace, hosts: str) -> ConsumerConfig:
 
 
 def check_brokers(cluster: Cluster) -> None:
-    """Refuse to judge a group without knowing a broker, since no partition would be known either."""
+    """Raise ``ConfigurationError`` if no broker is known, since no partition would be known either."""
     if not cluster.brokers():
         raise ConfigurationError(
-            "no broker is registered in that ZooKeeper; check the chroot, or give --bootstrap-server where brokers run "
-            "without it"
+            "no broker is registered in ZooKeeper; check the chroot, or set --bootstrap-server if the cluster does not "
+            "use ZooKeeper"
         )
 
 
 def retrying(backoff: float = 0.5) -> Retrying:
-    """Call again and again, for a while, what may succeed later: the first to ask for a coordinator waits for it."""
-    return retry.retrying(15, every=backoff)
+    """Return a caller that retries for 15 seconds.
+
+    The first request for a group coordinator fails until the brokers have created the offsets topic.
+
+    Args:
+        backoff: seconds between two calls.
+    """
+    return retry.retrying(_RETRY_TIMEOUT, interval_s=backoff)
 
 
 def print_json(content: object) -> None:
-    """Print what a program is to read."""
+    """Print an object as indented JSON."""
     print(json.dumps(content, indent=2, sort_keys=True))
 
 
 def print_json_line(content: object) -> None:
-    """Print one of several objects that a program is to read, at once."""
+    """Print an object as one line of JSON, and flush."""
     print(json.dumps(content, sort_keys=True), flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table: with rich on a terminal, else aligned text."""
+    """Print a table: with rich on a terminal, as aligned text otherwise."""
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     if sys.stdout.isatty() and (table := rich_table(columns, texts)) is not None:
         from rich.console import Console
@@ -151,7 +175,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
-    """Return a table for a terminal, None where the extra ``cli`` is not installed."""
+    """Return a table of rich, None if the extra ``cli`` is not installed."""
     try:
         from rich.table import Table
     except ImportError:

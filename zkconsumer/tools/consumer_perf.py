@@ -1,7 +1,7 @@
-"""``zkconsumer consumer-perf``: how fast a group of one reads a topic.
+"""The tool ``consumer-perf``: measure the throughput of a single consumer.
 
-Source: Kafka 1.1 kafka.tools.ConsumerPerformance with ``--zookeeper``; the columns are that tool's. Different on
-purpose: the group's znodes are left alone, and waiting for what does not come is not counted.
+Source: Kafka 1.1 kafka.tools.ConsumerPerformance with ``--zookeeper``, with the same columns. Deliberate differences:
+the znodes of the group are not deleted, and the final wait for further messages is not part of the time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 import threading
 import time
 from concurrent import futures
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,69 +22,70 @@ from zkconsumer.stream import KafkaStream
 from zkconsumer.tools import common
 
 _MB = 1024 * 1024
-#: Java's letters of ``--date-format`` and Python's.
+#: Pattern letters of Java's SimpleDateFormat, and Python's directives.
 _LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _DETAILED = ("time", "threadId", "data.consumed.in.MB", "MB.sec", "data.consumed.in.nMsg", "nMsg.sec")
 _SUMMARY = ("start.time", "end.time", *_DETAILED[2:])
 
 
 def add_to(tools: Any) -> None:
-    """Add the sub-command."""
-    assert __doc__
-    parser = common.add_tool(tools, "consumer-perf", run, __doc__)
-    parser.add_argument("--zookeeper", required=True, metavar="HOSTS")
-    parser.add_argument("--topic", required=True)
-    parser.add_argument("--group", default=None, help="default: perf-consumer- and a random number")
-    parser.add_argument("--messages", type=common.positive, required=True, help="a thread stops after so many")
-    parser.add_argument("--fetch-size", type=common.positive, default=_MB)
-    parser.add_argument("--from-latest", action="store_true", help="where no offset is stored, start at the end")
-    parser.add_argument("--socket-buffer-size", type=common.positive, default=2 * _MB)
-    parser.add_argument("--threads", type=common.positive, default=10, help="streams; default: %(default)s")
-    parser.add_argument("--num-fetch-threads", type=common.positive, default=1)
-    parser.add_argument("--reporting-interval", type=common.positive, default=5000, metavar="MS")
-    parser.add_argument("--date-format", default="yyyy-MM-dd HH:mm:ss:SSS")
-    parser.add_argument("--show-detailed-stats", action="store_true", help="a row per thread and interval")
-    parser.add_argument("--hide-header", action="store_true")
-    parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="further properties")
-    parser.add_argument("--arrow", action="store_true", help="read Arrow batches instead of messages")
+    """Add the subcommand."""
+    parser = common.add_tool(tools, "consumer-perf", run, "Measure the throughput of a consumer that reads one topic.")
+    default = "(default: %(default)s)"
+
+    def add_number(name: str, value: int, text: str, metavar: str = "N") -> None:
+        parser.add_argument(name, type=common.positive, default=value, metavar=metavar, help=f"{text} {default}")
+
+    parser.add_argument("--zookeeper", required=True, metavar="HOSTS", help="ZooKeeper servers")
+    parser.add_argument("--topic", required=True, help="topic to consume")
+    parser.add_argument("--group", help="consumer group (default: perf-consumer- and a random number)")
+    parser.add_argument(
+        "--messages", type=common.positive, required=True, metavar="N", help="number of messages per thread to consume"
+    )
+    add_number("--fetch-size", _MB, "maximum bytes per partition in one fetch response", "BYTES")
+    parser.add_argument(
+        "--from-latest", action="store_true", help="start with the latest message if there is no committed offset"
+    )
+    add_number("--socket-buffer-size", 2 * _MB, "size of the TCP receive buffer", "BYTES")
+    add_number("--threads", 10, "number of streams")
+    add_number("--num-fetch-threads", 1, "number of fetcher threads per broker")
+    add_number("--reporting-interval", 5000, "interval between two rows of --show-detailed-stats", "MS")
+    parser.add_argument(
+        "--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", help="format of times, as in Java's SimpleDateFormat"
+    )
+    parser.add_argument("--show-detailed-stats", action="store_true", help="print a row per thread and interval")
+    parser.add_argument("--hide-header", action="store_true", help="do not print the header")
+    parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="consumer properties file")
+    parser.add_argument("--arrow", action="store_true", help="consume Arrow batches instead of messages")
     common.add_json(parser)
 
 
-@dataclass(slots=True)
-class _Count:
-    messages: int = 0
-    size: int = 0
-
-
 def run(options: argparse.Namespace) -> int:
-    """Read, and print the row; returns the exit code."""
+    """Consume the topic, print the statistics and return the exit code."""
     config = _config(options)
     if not options.hide_header and not options.json:
         print(", ".join(_DETAILED if options.show_detailed_stats else _SUMMARY))
-    counts = [_Count() for _ in range(options.threads)]
-    interrupted = threading.Event()
-    # The consumer ends first, which wakes readers that wait in their streams.
+    is_interrupted = threading.Event()
+    # The consumer is closed before the pool, which wakes readers that wait for messages.
     with (
         futures.ThreadPoolExecutor(options.threads, thread_name_prefix="consumer-perf") as pool,
         create_consumer(config) as consumer,
     ):
         streams = consumer.create_message_streams({options.topic: options.threads})[options.topic]
         start, started_at = time.time(), time.monotonic()
-        last = [started_at] * options.threads
-        readers = [
-            pool.submit(_read, options, streams, index, counts, last, interrupted) for index in range(options.threads)
-        ]
+        readers = [_Reader(options, stream, number, started_at) for number, stream in enumerate(streams)]
+        running = [pool.submit(reader.run, is_interrupted) for reader in readers]
         try:
-            ended, _ = futures.wait(readers, return_when=futures.FIRST_EXCEPTION)
+            finished, _ = futures.wait(running, return_when=futures.FIRST_EXCEPTION)
         finally:
-            interrupted.set()
-        for reader in ended:
-            reader.result()
-    took = max(max(last) - started_at, 1e-9)
+            is_interrupted.set()
+        for future in finished:
+            future.result()
     if not options.show_detailed_stats:
-        messages, megabytes = sum(c.messages for c in counts), sum(c.size for c in counts) / _MB
-        begin, end = (_date(at, options.date_format) for at in (start, start + took))
-        _print(options, _SUMMARY, begin, end, megabytes, megabytes / took, messages, messages / took)
+        duration_s = max(max(reader.last_read_at for reader in readers) - started_at, 1e-9)
+        messages, megabytes = sum(r.messages for r in readers), sum(r.size for r in readers) / _MB
+        first, last = (_date(at, options.date_format) for at in (start, start + duration_s))
+        _print(options, _SUMMARY, first, last, megabytes, megabytes / duration_s, messages, messages / duration_s)
     return 0
 
 
@@ -106,40 +106,59 @@ def _config(options: argparse.Namespace) -> ConsumerConfig:
     )
 
 
-def _read(
-    options: argparse.Namespace,
-    streams: list[KafkaStream],
-    index: int,
-    counts: list[_Count],
-    last: list[float],
-    interrupted: threading.Event,
-) -> None:
-    count, stream = counts[index], streams[index]
-    report_at, reported = time.monotonic() + options.reporting_interval / 1000, _Count()
-    items = stream.batches() if options.arrow else stream
-    try:
-        for item in items:
-            if options.arrow:
-                count.messages += item.num_rows
-                count.size += item.column("value").nbytes
-            else:
-                count.messages += 1
-                count.size += len(item.value or b"")
-            now = last[index] = time.monotonic()
-            if options.show_detailed_stats and now >= report_at:
-                _report(options, index, count, reported, options.reporting_interval / 1000)
-                report_at, reported = now + options.reporting_interval / 1000, _Count(count.messages, count.size)
-            if count.messages >= options.messages or interrupted.is_set():
-                return
-    except ConsumerTimeoutError:
-        pass  # no more is there
+class _Reader:
+    """Consumes one stream in a thread of its own.
 
+    Attributes:
+        messages: number of consumed messages.
+        size: bytes of their values.
+        last_read_at: time of the latest message, of the monotonic clock.
+    """
 
-def _report(options: argparse.Namespace, index: int, count: _Count, reported: _Count, seconds: float) -> None:
-    megabytes = count.size / _MB
-    rate, messages = (count.size - reported.size) / _MB / seconds, (count.messages - reported.messages) / seconds
-    when = _date(time.time(), options.date_format)
-    _print(options, _DETAILED, when, index, megabytes, rate, count.messages, messages)
+    def __init__(self, options: argparse.Namespace, stream: KafkaStream, number: int, started_at: float) -> None:
+        self.messages = 0
+        self.size = 0
+        self.last_read_at = started_at
+        self._options = options
+        self._stream = stream
+        self._number = number
+        self._interval_s = options.reporting_interval / 1000
+        self._reported = (0, 0)  # messages and bytes at the previous report
+
+    def run(self, is_interrupted: threading.Event) -> None:
+        """Consume until the number of messages is reached, no further message arrives or the event is set."""
+        options = self._options
+        report_at = time.monotonic() + self._interval_s
+        try:
+            for item in self._stream.batches() if options.arrow else self._stream:
+                if options.arrow:
+                    self.messages += item.num_rows
+                    self.size += item.column("value").nbytes
+                else:
+                    self.messages += 1
+                    self.size += len(item.value or b"")
+                now = self.last_read_at = time.monotonic()
+                if options.show_detailed_stats and now >= report_at:
+                    self._report()
+                    report_at = now + self._interval_s
+                if self.messages >= options.messages or is_interrupted.is_set():
+                    return
+        except ConsumerTimeoutError:
+            pass  # the end of the topic
+
+    def _report(self) -> None:
+        messages, size = self.messages - self._reported[0], self.size - self._reported[1]
+        self._reported = (self.messages, self.size)
+        _print(
+            self._options,
+            _DETAILED,
+            _date(time.time(), self._options.date_format),
+            self._number,
+            self.size / _MB,
+            size / _MB / self._interval_s,
+            self.messages,
+            messages / self._interval_s,
+        )
 
 
 def _print(options: argparse.Namespace, columns: tuple[str, ...], *row: str | float) -> None:

@@ -1,7 +1,4 @@
-"""``zkconsumer doctor``: reads a group and says in plain words what is wrong with it.
-
-Nothing is changed. Exit code 0 where all is well, 1 where something was found.
-"""
+"""The tool ``doctor``: report problems of a group."""
 
 from __future__ import annotations
 
@@ -24,10 +21,22 @@ from zkconsumer.tools.group_state import GroupState
 from zkconsumer.tools.groups import subscribed_threads
 from zkconsumer.zookeeper.registry import Registration
 
+_DESCRIPTION = """\
+Report problems of a consumer group: members, owners, assignment and offsets.
+
+The tool changes nothing. The exit code is 0 if there is no problem, and 1 otherwise.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong: what, where, and what to do."""
+    """A problem of a group.
+
+    Attributes:
+        problem: what is wrong.
+        where: the member, topic, partition or znode.
+        remedy: what to do.
+    """
 
     problem: str
     where: str
@@ -35,24 +44,25 @@ class Finding:
 
 
 def add_to(tools: Any) -> None:
-    """Add the sub-command."""
-    assert __doc__
-    parser = common.add_tool(tools, "doctor", run, __doc__)
-    parser.add_argument("--zookeeper", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
-    parser.add_argument("--group", required=True)
+    """Add the subcommand."""
+    parser = common.add_tool(tools, "doctor", run, _DESCRIPTION)
+    parser.add_argument(
+        "--zookeeper", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
+    )
+    parser.add_argument("--group", required=True, help="consumer group")
     parser.add_argument(
         "--stale-after",
         type=common.positive,
         default=600,
         metavar="SECONDS",
-        help="an offset that is behind and was not written for so long is named; default: %(default)s",
+        help="report a partition with lag whose offset was not committed for this time (default: %(default)s)",
     )
     common.add_access(parser)
     common.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is found; returns the exit code."""
+    """Print the problems and return the exit code."""
     with common.access(common.config_of(options, options.zookeeper)) as access:
         group_state.check_exists(access.session, options.group)
         common.check_brokers(access.cluster)
@@ -64,191 +74,221 @@ def run(options: argparse.Namespace) -> int:
         for finding in findings:
             print(f"{finding.where}: {finding.problem}\n    {finding.remedy}")
         members, owned = len(state.sessions), len(state.owners)
-        verdict = f"{len(findings)} problems found" if findings else "all is well"
-        print(f"group {options.group}: {members} members, {owned} partitions owned: {verdict}")
+        result = f"{len(findings)} problems found" if findings else "no problems found"
+        print(f"group {options.group}: {members} members, {owned} partitions owned: {result}")
     return 1 if findings else 0
 
 
 def examine(state: GroupState, access: Access, stale_after: float) -> Iterator[Finding]:
-    """Yield what is wrong with a group."""
-    for path, error in state.unreadable.items():
-        if "/ids/" in path:
-            remedy = "every JVM member's rebalance fails as long as it is there: stop the program that wrote it"
-        else:
-            remedy = "write the next offset to consume there, or delete it to have auto.offset.reset applied"
-        yield Finding(error, path, remedy)
+    """Yield the problems of a group.
+
+    Args:
+        state: of the group.
+        access: connections for queries of topics and offsets.
+        stale_after: seconds after which an offset that is not committed again is a problem if there is lag.
+    """
+    yield from _check_znodes(state)
     readable = dict(state.members)
     for consumer_id, member in state.members.items():
-        yield from _not_for_jvms(consumer_id, state.registrations[consumer_id])
+        yield from _check_jvm_compatibility(consumer_id, state.registrations[consumer_id])
         if member.is_filter:
-            yield from _escaped_twice(consumer_id, member)
+            yield from _check_escaping(consumer_id, member)
             try:
                 filter_of(member)
             except ConfigurationError as error:
                 del readable[consumer_id]
                 yield Finding(
-                    f"its filter is one that members of zkconsumer cannot evaluate: {error}",
+                    f"members of zkconsumer cannot evaluate its topic filter: {error}",
                     f"member {consumer_id}",
-                    "they claim nothing new while it is there; have it name its topics",
+                    "they claim no further partitions while it is registered; subscribe it to topics by name",
                 )
     threads = subscribed_threads(readable, access.cluster)
     partitions = access.cluster.partitions(sorted({*threads, *state.topics}))
-    yield from _missing_topics(threads, partitions)
-    yield from _ownership(state, threads, partitions)
-    yield from _strategy(state, threads, partitions)
-    yield from _offsets(state, access, partitions, stale_after)
+    yield from _check_topics(threads, partitions)
+    yield from _check_owners(state, threads)
+    yield from _check_unowned(state, threads, partitions)
+    yield from _check_strategy(state, threads, partitions)
+    yield from _check_offsets(state, access, partitions, stale_after)
 
 
-def _not_for_jvms(consumer_id: str, data: bytes) -> Iterator[Finding]:
-    """What this library reads and a JVM member does not: then every rebalance of every JVM member fails."""
+# ---- members --------------------------------------------------------------------------------------------
+
+
+def _check_znodes(state: GroupState) -> Iterator[Finding]:
+    for path, error in state.unreadable.items():
+        if "/ids/" in path:
+            remedy = "every JVM member fails to rebalance while this znode exists: stop the program that created it"
+        else:
+            remedy = "write the next offset to consume, or delete the znode so that auto.offset.reset applies"
+        yield Finding(error, path, remedy)
+
+
+def _check_jvm_compatibility(consumer_id: str, data: bytes) -> Iterator[Finding]:
+    """Find registrations that zkconsumer accepts but that make every rebalance of a JVM member fail."""
     content = json.loads(data)
-    wrong = []
+    reasons = []
     if not isinstance(content.get("timestamp", ""), str):
-        wrong.append("its timestamp is no text (members before 1.0)")
+        reasons.append("its timestamp is not a string (members before 1.0)")
     if not all(type(count) is int for count in content["subscription"].values()):
-        wrong.append("a number of streams is no whole number")
-    if wrong:
+        reasons.append("a number of streams is not an integer")
+    if reasons:
         yield Finding(
-            f"no JVM member can read its registration: {'; '.join(wrong)}",
+            f"JVM members cannot read its registration: {'; '.join(reasons)}",
             f"member {consumer_id}",
-            "their rebalances fail as long as it is there: stop it, or mend the program that wrote it",
+            "they fail to rebalance while it is registered: stop it, or fix the program that registered it",
         )
 
 
-def _escaped_twice(consumer_id: str, member: Registration) -> Iterator[Finding]:
+def _check_escaping(consumer_id: str, member: Registration) -> Iterator[Finding]:
     [regex] = member.subscription
     if "\\\\" in regex:
         yield Finding(
-            f"its filter {regex!r} is escaped twice, as Kafka 1.0.1 to 1.1 write it (KAFKA-6319): it asks for topics "
-            "with a backslash in their name, which cannot exist",
+            f"its topic filter {regex!r} is escaped twice, as Kafka 1.0.1 to 1.1 write it (KAFKA-6319); it only "
+            "matches topics with a backslash in their name, which cannot exist",
             f"member {consumer_id}",
-            "write the expression without backslashes, such as [.] for a dot, or run a member that is no JVM's",
+            "use an expression without backslashes, such as [.] for a dot, or a member of zkconsumer",
         )
 
 
-def _missing_topics(threads: Mapping[str, list[str]], partitions: Mapping[str, list[int]]) -> Iterator[Finding]:
+def _check_topics(threads: Mapping[str, list[str]], partitions: Mapping[str, list[int]]) -> Iterator[Finding]:
     for topic in sorted(threads.keys() - partitions.keys()):
         yield Finding(
-            f"read by {len(threads[topic])} threads, but it does not exist",
+            f"{len(threads[topic])} threads subscribe to it, but it does not exist",
             f"topic {topic}",
             "create it, or correct the subscription; check the chroot of zookeeper.connect",
         )
 
 
-def _ownership(
-    state: GroupState, threads: Mapping[str, list[str]], partitions: Mapping[str, list[int]]
-) -> Iterator[Finding]:
+# ---- owners ---------------------------------------------------------------------------------------------
+
+
+def _check_owners(state: GroupState, threads: Mapping[str, list[str]]) -> Iterator[Finding]:
     for partition, owner in sorted(state.owners.items()):
-        member = owner.rpartition("-")[0]
+        member = _member_of(owner)
         where = f"partition {partition}"
         if member not in state.sessions:
             yield Finding(
-                f"owned by {owner}, which is no member of the group (any more)",
+                f"owned by {owner}, which is not a member of the group",
                 where,
-                "if its process has ended, so will its session, within its timeout; else it is a zombie: stop it",
+                "if its process has ended, the znode is deleted when the session expires; otherwise stop the process",
             )
         elif state.owner_sessions[partition] != state.sessions[member]:
             yield Finding(
-                f"owned by {owner} in another session than the one that it is registered in: the znode will vanish and "
-                "two members may read the partition",
+                f"owned by {owner} in another session than that of its registration: the owner znode will be deleted "
+                "and two members may read the partition",
                 where,
-                "restart that member",
+                "restart this member",
             )
         elif owner not in threads.get(partition.topic, ()):
-            yield Finding(f"owned by {owner}, which does not read the topic (any more)", where, "restart that member")
-    if not threads:
-        return
-    unowned = [
-        TopicPartition(topic, number)
-        for topic in sorted(threads)
-        for number in partitions.get(topic, ())
-        if threads[topic] and TopicPartition(topic, number) not in state.owners
-    ]
-    for partition in unowned:
-        yield Finding(
-            "has no owner, so nobody reads it",
-            f"partition {partition}",
-            "a rebalance may be under way: look again in some seconds; JVM members that have given up (\"can't "
-            'rebalance after 4 retries") try again at the next change of the group, so restart one',
-        )
+            yield Finding(f"owned by {owner}, which does not subscribe to the topic", where, "restart this member")
 
 
-def _strategy(
+def _check_unowned(
     state: GroupState, threads: Mapping[str, list[str]], partitions: Mapping[str, list[int]]
 ) -> Iterator[Finding]:
-    """Members that do not follow the same way of dealing contradict each other."""
-    if len({owner.rpartition("-")[0] for owner in state.owners.values()}) < 2:
+    for topic in sorted(threads):
+        for number in partitions.get(topic, ()):
+            partition = TopicPartition(topic, number)
+            if threads[topic] and partition not in state.owners:
+                yield Finding(
+                    "has no owner, so it is not consumed",
+                    f"partition {partition}",
+                    "a rebalance may be in progress: run this tool again after some seconds. JVM members that have "
+                    'given up ("can\'t rebalance after 4 retries") only retry at the next change of the group: '
+                    "restart one of them",
+                )
+
+
+def _check_strategy(
+    state: GroupState, threads: Mapping[str, list[str]], partitions: Mapping[str, list[int]]
+) -> Iterator[Finding]:
+    """Find members that own partitions according to different assignment strategies."""
+    if len({_member_of(owner) for owner in state.owners.values()}) < 2:
         return
     owners = {p: owner for p, owner in state.owners.items() if owner in threads.get(p.topic, ())}
-    followed: dict[str, set[str]] = {}
+    members = {_member_of(owner) for owner in owners.values()}
+    followers: dict[str, set[str]] = {}
     for strategy, order in WAYS:
         try:
-            found = assign(strategy, order, partitions, threads)
+            assignment = assign(strategy, order, partitions, threads)
         except AssignmentError:
             continue
-        name = f"{strategy} {order}".strip()
-        for member in {owner.rpartition("-")[0] for owner in owners.values()}:
-            theirs = {p for p, owner in owners.items() if owner.rpartition("-")[0] == member}
-            if theirs and all(found.get(p) == owners[p] for p in theirs):
-                followed.setdefault(name, set()).add(member)
-    members = {owner.rpartition("-")[0] for owner in owners.values()}
-    if any(who == members for who in followed.values()) or not followed:
+        for member in members:
+            owned = {p for p, owner in owners.items() if _member_of(owner) == member}
+            if owned and all(assignment.get(p) == owners[p] for p in owned):
+                followers.setdefault(f"{strategy} {order}".strip(), set()).add(member)
+    if not followers or members in followers.values():
         return
-    detail = "; ".join(f"{name}: {', '.join(sorted(who))}" for name, who in followed.items())
+    detail = "; ".join(f"{name}: {', '.join(sorted(names))}" for name, names in followers.items())
     yield Finding(
-        f"its members deal partitions in different ways, so they get into each other's way for ever ({detail})",
+        f"its members use different partition assignment strategies and block each other permanently ({detail})",
         f"group {state.group}",
-        "give all members the same partition.assignment.strategy; with roundrobin, JVM members before and after 1.0 "
+        "set the same partition.assignment.strategy for all members; with roundrobin, JVM members before and after 1.0 "
         "cannot be in one group (KAFKA-5822)",
     )
 
 
-def _offsets(
+def _member_of(owner: str) -> str:
+    """Return the consumer id of a thread id."""
+    return owner.rpartition("-")[0]
+
+
+# ---- offsets --------------------------------------------------------------------------------------------
+
+
+def _check_offsets(
     state: GroupState, access: Access, partitions: Mapping[str, list[int]], stale_after: float
 ) -> Iterator[Finding]:
     existing = [TopicPartition(topic, number) for topic in sorted(partitions) for number in partitions[topic]]
     fetch = partial(common.retrying(), access.coordinator(state.group).fetch_offsets)
     offsets, notes = group_state.furthest(state, existing, fetch)
     for note in notes:
-        yield Finding(note, "brokers", "only offsets in ZooKeeper are looked at")
+        yield Finding(note, "brokers", "only the offsets in ZooKeeper were checked")
     for partition in sorted(state.offsets.keys() - set(existing)):
         yield Finding(
-            f"an offset ({state.offsets[partition]}) is stored of a partition that does not exist (any more)",
+            f"the group has an offset ({state.offsets[partition]}) of a partition that does not exist",
             f"partition {partition}",
-            "delete it: zkconsumer consumer-groups --delete --group GROUP --topic TOPIC; a topic of that name that is "
-            "made anew would be read from there",
+            "delete it: zkconsumer consumer-groups --delete --group GROUP --topic TOPIC; otherwise a re-created topic "
+            "is consumed from this offset",
         )
     logs = access.logs()
     try:
         starts, failed = group_state.log_offsets(logs, offsets, protocol.EARLIEST)
         ends, _ = group_state.log_offsets(logs, starts, protocol.LATEST)
     except ZkConsumerError as error:
-        yield Finding(str(error), "brokers", "offsets are not held against the logs")
+        yield Finding(str(error), "brokers", "offsets were not compared with the logs")
         return
     for partition, error_text in failed.items():
-        yield Finding(error_text, f"partition {partition}", "nobody can read it before it has a leader")
-    for partition in ends:
-        offset = offsets[partition]
-        if not starts[partition] <= offset <= ends[partition]:
+        yield Finding(error_text, f"partition {partition}", "it cannot be consumed before it has a leader")
+    for partition, end in ends.items():
+        yield from _check_offset(state, partition, offsets[partition], starts[partition], end, stale_after)
+
+
+def _check_offset(
+    state: GroupState, partition: TopicPartition, offset: int, start: int, end: int, stale_after: float
+) -> Iterator[Finding]:
+    """Check a committed offset against the log start offset and the end offset."""
+    where = f"partition {partition}"
+    if not start <= offset <= end:
+        yield Finding(
+            f"the offset {offset} is out of range; the log has {start} to {end}",
+            where,
+            "auto.offset.reset applies when it is consumed next; to choose another offset, use update-offsets",
+        )
+    elif offset == end:
+        return
+    elif partition in state.owners:
+        # The commit time of an offset in Kafka is unknown.
+        is_in_zookeeper = offset == state.offsets.get(partition)
+        if is_in_zookeeper and (age := time.time() - state.stored_at[partition]) > stale_after:
             yield Finding(
-                f"the offset {offset} is not in the log, which holds {starts[partition]} to {ends[partition]}",
-                f"partition {partition}",
-                "auto.offset.reset will be applied when it is read next; to decide yourself, use update-offsets",
+                f"the offset {offset} was not committed for {age:.0f} s, and the lag is {end - offset} records",
+                where,
+                f"check whether {state.owners[partition]} is stuck",
             )
-        elif (
-            partition in state.owners
-            and offset == state.offsets.get(partition)  # of those in Kafka nobody tells when they were stored
-            and offset < ends[partition]
-            and (age := time.time() - state.stored_at[partition]) > stale_after
-        ):
-            yield Finding(
-                f"the offset {offset} has not moved for {age:.0f} s, and {ends[partition] - offset} records wait",
-                f"partition {partition}",
-                f"look whether {state.owners[partition]} hangs",
-            )
-        elif partition not in state.owners and not state.sessions and offset < ends[partition]:
-            yield Finding(
-                f"{ends[partition] - offset} records wait, and the group has no members",
-                f"partition {partition}",
-                "start a member, or delete the group if it is not used any more",
-            )
+    elif not state.sessions:
+        yield Finding(
+            f"the lag is {end - offset} records, and the group has no members",
+            where,
+            "start a member, or delete the group if it is not used any longer",
+        )

@@ -1,4 +1,4 @@
-"""How the consoles print a message: the formatters of the original, by their class names.
+"""Message formatters of ``console-consumer`` and ``simple-consumer-shell``, under their class names in Kafka.
 
 Source: Kafka 1.1 kafka.tools.DefaultMessageFormatter, NoOpMessageFormatter, ChecksumMessageFormatter,
 LoggingMessageFormatter.
@@ -17,7 +17,7 @@ from zkconsumer.fetcher.decode import native
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata
 
-#: Turns a message into the bytes to print.
+#: Returns the bytes to print for a message.
 Formatter = Callable[[MessageAndMetadata], bytes]
 
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
@@ -25,15 +25,15 @@ _DESERIALIZERS = ("StringDeserializer", "ByteArrayDeserializer", "BytesDeseriali
 
 
 def parse_properties(pairs: Sequence[str]) -> dict[str, str]:
-    """Read ``key=value`` arguments; a key alone means that it is empty."""
+    """Parse ``key=value`` arguments; a key without ``=`` has an empty value."""
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
 def make_formatter(name: str, properties: dict[str, str]) -> Formatter:
-    """Return the formatter of that class name, with or without its package.
+    """Return a formatter by its class name, with or without the package.
 
     Raises:
-        ConfigurationError: there is none of that name, or it is given a value that it has no use for.
+        ConfigurationError: the class is unknown, or a property has an invalid value.
     """
     short = name.rpartition(".")[2]
     makers: dict[str, Callable[[dict[str, str]], Formatter]] = {
@@ -43,14 +43,14 @@ def make_formatter(name: str, properties: dict[str, str]) -> Formatter:
         "LoggingMessageFormatter": _logging,
     }
     if short not in makers:
-        near = difflib.get_close_matches(short, makers, 1)
-        hint = f"; did you mean kafka.tools.{near[0]}?" if near else f"; there are {', '.join(makers)}"
-        raise ConfigurationError(f"--formatter {name}: classes of the JVM cannot be loaded here{hint}")
+        close = difflib.get_close_matches(short, makers, 1)
+        hint = f"did you mean kafka.tools.{close[0]}?" if close else f"use one of {', '.join(makers)}"
+        raise ConfigurationError(f"unknown formatter {name!r}; classes of the JVM cannot be loaded; {hint}")
     return makers[short](properties)
 
 
 def json_line(message: MessageAndMetadata) -> bytes:
-    """Return a message as a line of JSON: text where key and value are UTF-8, else ``{"base64": "..."}``."""
+    """Return a message as a line of JSON; a key or value that is not UTF-8 becomes ``{"base64": "..."}``."""
     content = {
         "topic": message.topic,
         "partition": message.partition,
@@ -75,14 +75,16 @@ def _default(properties: dict[str, str]) -> Formatter:
         name: properties.get(name, default).strip().lower() == "true"
         for name, default in (("print.timestamp", "false"), ("print.key", "false"), ("print.value", "true"))
     }
-    between = properties.get("key.separator", "\t").encode()
-    end = properties.get("line.separator", "\n").encode()
+    separator = properties.get("key.separator", "\t").encode()
+    line_separator = properties.get("line.separator", "\n").encode()
     for name in ("key.deserializer", "value.deserializer"):
         chosen = properties.get(name, _DESERIALIZERS[0]).rpartition(".")[2]
         if chosen not in _DESERIALIZERS:
-            raise ConfigurationError(f"{name}={properties[name]}: only {', '.join(_DESERIALIZERS)} are known here")
+            raise ConfigurationError(
+                f"property {name!r} must be one of {', '.join(_DESERIALIZERS)}, got {properties[name]!r}"
+            )
 
-    def write(message: MessageAndMetadata) -> bytes:
+    def format_message(message: MessageAndMetadata) -> bytes:
         columns = []
         if flags["print.timestamp"]:
             kind = _TIMESTAMP_TYPES.get(message.timestamp_type)
@@ -91,29 +93,29 @@ def _default(properties: dict[str, str]) -> Formatter:
             columns.append(b"null" if message.key is None else message.key)
         if flags["print.value"]:
             columns.append(b"null" if message.value is None else message.value)
-        return between.join(columns) + end if columns else b""
+        return separator.join(columns) + line_separator if columns else b""
 
-    return write
+    return format_message
 
 
 def _checksum(properties: dict[str, str]) -> Formatter:
     prefix_topic = properties.get("topic") is not None
 
-    def write(message: MessageAndMetadata) -> bytes:
-        # Kafka 1.1 ConsumerRecord.checksum: of the sizes, since the log's own is that of a whole batch.
+    def format_message(message: MessageAndMetadata) -> bytes:
+        # Kafka 1.1 ConsumerRecord.checksum: computed from the sizes, since the log has one checksum per batch.
         sizes = (-1 if data is None else len(data) for data in (message.key, message.value))
         checksum = native.crc32c(struct.pack(">qii", message.timestamp, *sizes))
         topic = f"{properties['topic']}:" if prefix_topic else ""
         return f"{topic}checksum:{checksum}\n".encode()
 
-    return write
+    return format_message
 
 
 def _logging(properties: dict[str, str]) -> Formatter:
     default, log = _default(properties), get_logger("zkconsumer.console")
 
-    def write(message: MessageAndMetadata) -> bytes:
-        log.info("message", key=message.key, value=message.value, timestamp=message.timestamp)
+    def format_message(message: MessageAndMetadata) -> bytes:
+        log.info("message_consumed", key=message.key, value=message.value, timestamp=message.timestamp)
         return default(message)
 
-    return write
+    return format_message

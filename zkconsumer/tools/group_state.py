@@ -1,4 +1,4 @@
-"""What ZooKeeper says of a group, read once; no decisions here."""
+"""State of a consumer group in ZooKeeper, and its offsets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ from zkconsumer.zookeeper.session import Node, ZooKeeperSession
 
 @dataclass(slots=True)
 class GroupState:
-    """The members, owners and offsets of a group, as their znodes have them.
+    """Members, owners and offsets of a group, as read from its znodes.
 
-    ``offsets`` holds -1 for a znode that means "none", and lacks what cannot be read; that is in ``unreadable``, by
-    path, as is a registration that is none. ``stored_at`` is in seconds since the epoch; ``registrations`` are as they
-    were found.
+    Attributes:
+        group: name of the group.
+        members: registration by consumer id.
+        sessions: ZooKeeper session id by consumer id, malformed registrations included.
+        registrations: content of the registration znode by consumer id, malformed ones included.
+        owners: owning thread id by partition.
+        owner_sessions: ZooKeeper session id of the owner znode by partition.
+        offsets: committed offset by partition; -1 for a znode that stands for no offset.
+        stored_at: time of the commit by partition, in seconds since the epoch.
+        unreadable: error message by path of a malformed znode.
     """
 
     group: str
@@ -33,7 +40,7 @@ class GroupState:
 
     @property
     def topics(self) -> list[str]:
-        """Topics that have an owner or an offset."""
+        """Topics that have an owner or a committed offset, sorted."""
         return sorted({partition.topic for partition in (*self.owners, *self.offsets)})
 
 
@@ -43,18 +50,18 @@ def groups(session: ZooKeeperSession) -> list[str]:
 
 
 def exists(session: ZooKeeperSession, group: str) -> bool:
-    """Whether there is such a group."""
+    """Return whether the group exists."""
     return session.exists(GroupPaths(group).root)
 
 
 def check_exists(session: ZooKeeperSession, group: str) -> None:
-    """Refuse a group that does not exist."""
+    """Raise ``ConfigurationError`` if the group does not exist."""
     if not exists(session, group):
-        raise ConfigurationError(f"there is no group {group!r} in ZooKeeper at {session.hosts!r}")
+        raise ConfigurationError(f"group {group!r} does not exist in ZooKeeper at {session.hosts!r}")
 
 
 def read(session: ZooKeeperSession, group: str) -> GroupState:
-    """Read a group."""
+    """Read the znodes of a group."""
     paths, state = GroupPaths(group), GroupState(group)
     for consumer_id, node in _children(session, paths.ids):
         path = paths.registration(consumer_id)
@@ -85,7 +92,9 @@ def _partitions(
             if name.isdigit():
                 yield TopicPartition(topic, int(name)), path, node
             else:
-                state.unreadable[path] = f"{path}: a partition's number is expected, {name!r} is a name of Kafka 0.7"
+                state.unreadable[path] = (
+                    f"{path}: must be the number of a partition, got {name!r}, which has the form of Kafka 0.7"
+                )
 
 
 def _children(session: ZooKeeperSession, parent: str) -> list[tuple[str, Node]]:
@@ -95,23 +104,32 @@ def _children(session: ZooKeeperSession, parent: str) -> list[tuple[str, Node]]:
 
 
 def partitions_of(cluster: Cluster, topics: Iterable[str]) -> list[TopicPartition]:
-    """Return all partitions of topics, sorted."""
-    found = cluster.partitions(sorted(set(topics)))
-    return [TopicPartition(topic, number) for topic, numbers in sorted(found.items()) for number in numbers]
+    """Return the partitions of the topics that exist, sorted."""
+    numbers_by_topic = cluster.partitions(sorted(set(topics)))
+    return [TopicPartition(topic, number) for topic, numbers in sorted(numbers_by_topic.items()) for number in numbers]
 
 
 def log_offsets(
     logs: LogOffsets, partitions: Iterable[TopicPartition], timestamp: int
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
-    """Return an offset of each partition's log, and why there is none, where a leader is missing or silent."""
-    found: dict[TopicPartition, int] = {}
-    failed: dict[TopicPartition, str] = {}
+    """Query log offsets partition by partition, so that an unavailable leader affects only its own partitions.
+
+    Args:
+        logs: client for the queries.
+        partitions: to query.
+        timestamp: ``protocol.EARLIEST``, ``protocol.LATEST`` or milliseconds since the epoch.
+
+    Returns:
+        The offset of each partition whose leader responded, and the error message of each other partition.
+    """
+    offsets: dict[TopicPartition, int] = {}
+    errors: dict[TopicPartition, str] = {}
     for partition in partitions:
         try:
-            found.update(logs.offsets([partition], timestamp))
+            offsets.update(logs.offsets([partition], timestamp))
         except RetriableError as error:
-            failed[partition] = str(error)
-    return found, failed
+            errors[partition] = str(error)
+    return offsets, errors
 
 
 def offsets(
@@ -119,17 +137,21 @@ def offsets(
     partitions: Sequence[TopicPartition],
     fetch_from_kafka: Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]],
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Return the offset of each partition: Kafka's, else that in ZooKeeper, else -1; and what was not to be had."""
+    """Return the committed offset of each partition: the one in Kafka if there is one, otherwise ZooKeeper's.
+
+    Returns:
+        The offset of each partition, -1 if there is none, and a note for each offset that could not be read.
+    """
     in_kafka, notes = _in_kafka(partitions, fetch_from_kafka)
-    found = {}
+    committed = {}
     for partition in partitions:
         path = GroupPaths(state.group).offset(partition)
         if path in state.unreadable:
             notes.append(f"Could not fetch offset for {partition} due to {state.unreadable[path]}.")
             continue
-        stored = in_kafka.get(partition, -1)
-        found[partition] = stored if stored >= 0 else state.offsets.get(partition, -1)
-    return found, notes
+        offset = in_kafka.get(partition, -1)
+        committed[partition] = offset if offset >= 0 else state.offsets.get(partition, -1)
+    return committed, notes
 
 
 def furthest(
@@ -137,13 +159,16 @@ def furthest(
     partitions: Sequence[TopicPartition],
     fetch_from_kafka: Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]],
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Return the later offset of those in Kafka and in ZooKeeper, where there is one; and what was not to be had.
+    """Return the higher one of the offsets in Kafka and in ZooKeeper.
 
-    A group that has moved from one storage to the other leaves its old offsets behind.
+    A group whose ``offsets.storage`` was changed has outdated offsets in the former storage.
+
+    Returns:
+        The offset of each partition that has one, and a note for each offset that could not be read.
     """
     in_kafka, notes = _in_kafka(partitions, fetch_from_kafka)
-    both = {p: max(in_kafka.get(p, -1), state.offsets.get(p, -1)) for p in partitions}
-    return {partition: offset for partition, offset in both.items() if offset >= 0}, notes
+    highest = {p: max(in_kafka.get(p, -1), state.offsets.get(p, -1)) for p in partitions}
+    return {partition: offset for partition, offset in highest.items() if offset >= 0}, notes
 
 
 def _in_kafka(
@@ -153,4 +178,4 @@ def _in_kafka(
     try:
         return (fetch_from_kafka(partitions) if partitions else {}), []
     except ZkConsumerError as error:
-        return {}, [f"Offsets in Kafka are left out: {error}"]
+        return {}, [f"Could not fetch offsets from Kafka: {error}"]

@@ -1,4 +1,4 @@
-"""``consumer-groups`` and ``verify-rebalance``: which groups there are, who owns what, and whether all is owned.
+"""The tools ``consumer-groups`` and ``verify-rebalance``.
 
 Source: Kafka 1.1 kafka.admin.ConsumerGroupCommand with ``--zookeeper``; Kafka 0.9 kafka.tools.VerifyConsumerRebalance.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zkconsumer.broker import protocol
@@ -17,37 +18,50 @@ from zkconsumer.rebalance.assignors import threads_by_topic
 from zkconsumer.rebalance.topic_filter import filter_of
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
+from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_topic
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
 def add_to(tools: Any) -> None:
-    """Add the two sub-commands."""
-    parser = common.add_tool(tools, "consumer-groups", run_groups, "List, describe or delete groups in ZooKeeper.")
-    parser.add_argument("--zookeeper", required=True, metavar="HOSTS")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--list", action="store_true", help="print the names of all groups")
-    what.add_argument("--describe", action="store_true", help="print offsets, lag and owners of a group")
-    what.add_argument("--delete", action="store_true", help="delete a group, its offsets of a topic, or both")
-    parser.add_argument("--group", action="append", default=[], help="may be given more than once with --delete")
-    parser.add_argument("--topic", help="with --delete: only the group's part of this topic; without --group: of all")
+    """Add the two subcommands."""
+    parser = common.add_tool(
+        tools, "consumer-groups", run_groups, "List, describe or delete consumer groups in ZooKeeper."
+    )
+    parser.add_argument("--zookeeper", required=True, metavar="HOSTS", help="ZooKeeper servers")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--list", action="store_true", help="list all consumer groups")
+    action.add_argument("--describe", action="store_true", help="describe a consumer group: offsets, lag and owners")
+    action.add_argument(
+        "--delete", action="store_true", help="delete consumer groups, their offsets of a topic, or both"
+    )
+    parser.add_argument("--group", action="append", default=[], help="consumer group; can be repeated with --delete")
+    parser.add_argument(
+        "--topic", help="topic whose offsets and owners --delete deletes, in all groups without --group"
+    )
     common.add_access(parser)
     common.add_json(parser)
     verify = common.add_tool(
-        tools, "verify-rebalance", run_verify, "Check that each partition of a group is owned by a member that lives."
+        tools, "verify-rebalance", run_verify, "Verify that a live member owns each partition of a consumer group."
     )
-    verify.add_argument("--zookeeper.connect", dest="zookeeper", default=common.LOCAL, metavar="HOSTS")
-    verify.add_argument("--group", required=True)
+    verify.add_argument(
+        "--zookeeper.connect",
+        dest="zookeeper",
+        default=common.LOCAL,
+        metavar="HOSTS",
+        help="ZooKeeper servers (default: %(default)s)",
+    )
+    verify.add_argument("--group", required=True, help="consumer group")
     common.add_access(verify)
     common.add_json(verify)
 
 
 def run_groups(options: argparse.Namespace) -> int:
-    """Do what was asked for; returns the exit code."""
+    """List, describe or delete groups, and return the exit code."""
     if options.describe and len(options.group) != 1:
-        raise ConfigurationError("--describe needs one --group")
+        raise ConfigurationError("--describe requires exactly one --group")
     if options.delete and not options.group and not options.topic:
-        raise ConfigurationError("--delete needs --group, --topic, or both")
+        raise ConfigurationError("--delete requires --group, --topic, or both")
     with common.access(common.config_of(options, options.zookeeper)) as access:
         session = access.session
         if options.list:
@@ -57,13 +71,13 @@ def run_groups(options: argparse.Namespace) -> int:
         if options.describe:
             return _describe(access, options.group[0], options.json)
         groups = options.group or _groups_of(session, options.topic)
-        refusals = {group: _delete(session, group, options.topic) for group in groups}
-    _print_deleted(options, refusals)
-    return 1 if any(refusals.values()) else 0
+        errors = {group: _delete(session, group, options.topic) for group in groups}
+    _print_deleted(options, errors)
+    return 1 if any(errors.values()) else 0
 
 
 def run_verify(options: argparse.Namespace) -> int:
-    """Print whether all is owned; exit code 1 where not."""
+    """Print the partitions without a live owner; return exit code 1 if there are any."""
     with common.access(common.config_of(options, options.zookeeper)) as access:
         problems = _unowned(access.session, access.cluster, options.group)
     if options.json:
@@ -91,16 +105,16 @@ def _unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> list[st
 
 
 def subscribed_threads(members: dict[str, Registration], cluster: Cluster) -> dict[str, list[str]]:
-    """Return the thread ids that read each topic that exists and is read."""
+    """Return the thread ids that subscribe to each existing topic."""
     existing = cluster.topics() if any(member.is_filter for member in members.values()) else []
-    static = {}
+    expanded = {}
     for name, member in members.items():
         if member.is_filter:
             topics, [streams] = filter_of(member), member.subscription.values()
             member = Registration({topic: streams for topic in existing if topics.is_topic_allowed(topic)})
-        static[name] = member
-    wanted = sorted({topic for member in static.values() for topic in member.subscription if is_topic(topic)})
-    return threads_by_topic(static, wanted)
+        expanded[name] = member
+    subscribed = sorted({topic for member in expanded.values() for topic in member.subscription if is_topic(topic)})
+    return threads_by_topic(expanded, subscribed)
 
 
 def _describe(access: Access, group: str, as_json: bool) -> int:
@@ -116,14 +130,7 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
     partitions = group_state.partitions_of(access.cluster, state.topics)
     ends, failed = group_state.log_offsets(access.logs(), partitions, protocol.LATEST)
     offsets, notes = group_state.offsets(state, partitions, access.coordinator(group).fetch_offsets)
-    rows: list[list[Any]] = []
-    for partition in partitions:
-        offset, end = offsets.get(partition, -1), ends.get(partition)
-        known = offset >= 0
-        lag = end - offset if known and end is not None else None
-        rows.append([*partition, offset if known else None, end, lag, state.owners.get(partition)])
-    at_work = {owner.rpartition("-")[0] for owner in state.owners.values()}
-    rows += [[None, None, None, None, None, member] for member in sorted(state.sessions) if member not in at_work]
+    rows = _rows(state, partitions, offsets, ends)
     names = ("topic", "partition", "current-offset", "log-end-offset", "lag", "consumer-id")
     if as_json:
         errors = [*failed.values(), *notes]
@@ -140,8 +147,26 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
     return 0
 
 
+def _rows(
+    state: GroupState,
+    partitions: Sequence[TopicPartition],
+    offsets: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> list[list[Any]]:
+    """Return a row for each partition, and one for each member that owns no partition."""
+    rows: list[list[Any]] = []
+    for partition in partitions:
+        offset, end = offsets.get(partition, -1), ends.get(partition)
+        has_offset = offset >= 0
+        lag = end - offset if has_offset and end is not None else None
+        rows.append([*partition, offset if has_offset else None, end, lag, state.owners.get(partition)])
+    owning = {owner.rpartition("-")[0] for owner in state.owners.values()}
+    rows += [[None, None, None, None, None, member] for member in sorted(state.sessions) if member not in owning]
+    return rows
+
+
 def _groups_of(session: ZooKeeperSession, topic: str) -> list[str]:
-    """Return the groups that have offsets of a topic."""
+    """Return the groups that have committed offsets of a topic."""
     return [group for group in group_state.groups(session) if session.exists(_offsets(group, topic))]
 
 
@@ -150,7 +175,7 @@ def _offsets(group: str, topic: str) -> str:
 
 
 def _delete(session: ZooKeeperSession, group: str, topic: str | None) -> str:
-    """Delete a group, or its part of a topic; returns why it is refused, else nothing."""
+    """Delete a group, or its offsets and owners of a topic; return the error message, empty if it succeeded."""
     paths = GroupPaths(group)
     if not group_state.exists(session, group):
         return f"Error: Delete for group '{group}' failed because group does not exist."
@@ -165,14 +190,14 @@ def _delete(session: ZooKeeperSession, group: str, topic: str | None) -> str:
     return ""
 
 
-def _print_deleted(options: argparse.Namespace, refusals: dict[str, str]) -> None:
+def _print_deleted(options: argparse.Namespace, errors: dict[str, str]) -> None:
     if options.json:
-        rows = [{"group": group, "deleted": not why, "error": why or None} for group, why in refusals.items()]
+        rows = [{"group": group, "deleted": not error, "error": error or None} for group, error in errors.items()]
         common.print_json({"topic": options.topic, "groups": rows})
         return
-    for group, why in refusals.items():
-        if why:
-            print(why)
+    for group, error in errors.items():
+        if error:
+            print(error)
         elif options.topic:
             print(f"Deleted consumer group information for group '{group}' topic '{options.topic}' in zookeeper.")
         else:

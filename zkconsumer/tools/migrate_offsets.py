@@ -1,15 +1,4 @@
-"""``zkconsumer migrate-offsets``: copy a group's offsets between ZooKeeper, Kafka, Spark checkpoints and JSON.
-
-PLACE is one of
-
-  zookeeper        the group's offsets in ZooKeeper
-  kafka            the group's offsets in Kafka
-  checkpoint:DIR   the checkpoint of a Spark query, of this source or of Spark's own; written, it is a new one
-  json:FILE        as startingOffsets has them, {"topic":{"0":23}}; - for standard input or output
-
-Without ``--execute`` it only prints what it would do. A group with live members is refused unless ``--force`` is
-given: they would go on writing where they write. Running it again copies only what differs, so it can be interrupted.
-"""
+"""The tool ``migrate-offsets``: copy the offsets of a group between ZooKeeper, Kafka, Spark checkpoints and JSON."""
 
 from __future__ import annotations
 
@@ -29,31 +18,51 @@ from zkconsumer.tools import common, group_state
 
 _COLUMNS = ("TOPIC", "PARTITION", "FROM", "TO", "ACTION")
 
+_DESCRIPTION = """\
+Copy the offsets of a consumer group between ZooKeeper, Kafka, Spark checkpoints and JSON.
+
+PLACE is one of
+
+  zookeeper        the group's offsets in ZooKeeper
+  kafka            the group's offsets in Kafka
+  checkpoint:DIR   the checkpoint of a query of this source or of Spark's Kafka source; as target, a new directory
+  json:FILE        offsets in the form of startingOffsets, {"topic":{"0":23}}; - for standard input or output
+
+Without --execute, the tool only prints what it would do. A group with live members requires --force, since its
+members would overwrite the copied offsets. The tool can be interrupted and run again: it copies only offsets that
+differ. The exit code is 1 if the target has higher offsets, which are kept without --allow-back.
+"""
+
+_HIGHER = "skip, target is higher"
+_IN_CLUSTER = ("zookeeper", "kafka")
+
 Offsets = Mapping[TopicPartition, int]
 
 
 def add_to(tools: Any) -> None:
-    """Add the sub-command."""
-    assert __doc__
-    parser = common.add_tool(tools, "migrate-offsets", run, __doc__)
-    parser.add_argument("--zookeeper", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
-    parser.add_argument("--group", required=True)
+    """Add the subcommand."""
+    parser = common.add_tool(tools, "migrate-offsets", run, _DESCRIPTION)
+    parser.add_argument(
+        "--zookeeper", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
+    )
+    parser.add_argument("--group", required=True, help="consumer group")
     parser.add_argument(
         "--from",
         dest="source",
         type=_place,
         metavar="PLACE",
-        help="zookeeper where it goes to kafka, and else kafka, by default",
+        help="where to read offsets (default: zookeeper if --to is kafka, otherwise kafka)",
     )
-    parser.add_argument("--to", type=_place, required=True, metavar="PLACE")
+    parser.add_argument("--to", type=_place, required=True, metavar="PLACE", help="where to write offsets")
     parser.add_argument(
-        "--checkpoint-of", choices=checkpoint.KINDS, default=checkpoint.KINDS[0], help="whose checkpoint is made"
+        "--checkpoint-of",
+        choices=checkpoint.KINDS,
+        default=checkpoint.KINDS[0],
+        help="source whose checkpoint is created (default: %(default)s)",
     )
-    parser.add_argument("--execute", action="store_true", help="do it; without this it is only shown")
-    parser.add_argument("--force", action="store_true", help="also while members of the group run")
-    parser.add_argument(
-        "--allow-back", action="store_true", help="also lower offsets that are further on where they are copied to"
-    )
+    parser.add_argument("--execute", action="store_true", help="copy the offsets; without this option, only print them")
+    parser.add_argument("--force", action="store_true", help="allow a group with live members")
+    parser.add_argument("--allow-back", action="store_true", help="overwrite higher offsets of the target")
     common.add_access(parser)
     common.add_json(parser)
 
@@ -64,41 +73,38 @@ def _place(text: str) -> tuple[str, str]:
         return kind, ""
     if kind in ("checkpoint", "json") and where:
         return kind, where
-    raise argparse.ArgumentTypeError(f"{text!r} is not zookeeper, kafka, checkpoint:DIR or json:FILE")
+    raise argparse.ArgumentTypeError(f"must be zookeeper, kafka, checkpoint:DIR or json:FILE, got {text!r}")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show or do it; returns the exit code."""
+    """Print the planned copy or execute it, and return the exit code."""
     to, where = options.to
     if options.source is None:
         options.source = ("zookeeper", "") if to == "kafka" else ("kafka", "")
     if options.source == options.to:
-        raise ConfigurationError(f"--from and --to are the same: {to}")
+        raise ConfigurationError(f"--from and --to must differ, got {to!r} for both")
     with contextlib.ExitStack() as closing:
         group = _Group(options, closing)
         source = _read(options, group)
-        target = group.stored(to, source) if to in _IN_CLUSTER else dict.fromkeys(source, -1)
+        target = group.committed(to, source) if to in _IN_CLUSTER else dict.fromkeys(source, -1)
         actions = {p: _action(offset, target[p], options.allow_back) for p, offset in sorted(source.items())}
-        wanted = {p: source[p] for p, action in actions.items() if action in ("copy", "move back")}
-        if options.execute and wanted:
+        selected = {p: source[p] for p, action in actions.items() if action in ("copy", "move back")}
+        if options.execute and selected:
             if to in _IN_CLUSTER:
-                group.store(to, wanted, options.allow_back)
+                group.commit(to, selected, options.allow_back)
             elif to == "checkpoint":
-                checkpoint.create(Path(where), wanted, kind=options.checkpoint_of, group=options.group)
+                checkpoint.create(Path(where), selected, kind=options.checkpoint_of, group=options.group)
             elif where != "-":
-                Path(where).write_text(json.dumps(checkpoint.as_json(wanted)) + "\n")
+                Path(where).write_text(json.dumps(checkpoint.as_json(selected)) + "\n")
     if options.to == ("json", "-"):
-        print(json.dumps(checkpoint.as_json(wanted)))
+        print(json.dumps(checkpoint.as_json(selected)))
     else:
         _print(options, source, target, actions)
-    return 1 if "keep, it is further on" in actions.values() else 0
-
-
-_IN_CLUSTER = ("zookeeper", "kafka")
+    return 1 if _HIGHER in actions.values() else 0
 
 
 class _Group:
-    """The group's offsets in ZooKeeper and Kafka; connected to where they are asked for."""
+    """Offsets of the group in ZooKeeper and Kafka; connects only if one of them is the source or the target."""
 
     def __init__(self, options: argparse.Namespace, closing: contextlib.ExitStack) -> None:
         self._name = options.group
@@ -111,37 +117,38 @@ class _Group:
         if state.sessions and not options.force and options.to[0] in _IN_CLUSTER:
             raise ConfigurationError(
                 f"group {options.group!r} has live members: {', '.join(sorted(state.sessions))}. Stop them first, "
-                "switch them to dual.commit.enabled=true instead, or give --force"
+                "set dual.commit.enabled=true for them instead, or use --force"
             )
         self._coordinator = access.coordinator(options.group)
         self._kafka = KafkaOffsets(self._coordinator)
         self._zookeeper = ZooKeeperOffsets(access.session, options.group)
 
     def in_zookeeper(self) -> dict[TopicPartition, int]:
-        """Return what ZooKeeper has of partitions that exist."""
+        """Return the offsets in ZooKeeper of partitions that exist."""
         state = self._state
         unreadable = [error for path, error in state.unreadable.items() if "/offsets/" in path]
         if unreadable:
-            raise ConfigurationError(f"not all offsets can be read, nothing was copied: {'; '.join(unreadable)}")
-        existing = set(group_state.partitions_of(self._access.cluster, state.topics))  # Kafka keeps none of others
+            raise ConfigurationError(f"offsets cannot be read, no offset was copied: {'; '.join(unreadable)}")
+        # Kafka rejects offsets of partitions that do not exist.
+        existing = set(group_state.partitions_of(self._access.cluster, state.topics))
         for partition in sorted(state.offsets.keys() - existing):
-            print(f"left out: partition {partition} does not exist (any more)", file=sys.stderr)
+            print(f"skipped: partition {partition} does not exist", file=sys.stderr)
         return {p: offset for p, offset in state.offsets.items() if offset >= 0 and p in existing}
 
     def in_kafka(self) -> dict[TopicPartition, int]:
-        """Return what Kafka has."""
-        found = common.retrying()(self._coordinator.fetch_offsets, None)
-        return {p: offset for p, offset in found.items() if offset >= 0}
+        """Return the offsets in Kafka."""
+        offsets = common.retrying()(self._coordinator.fetch_offsets, None)
+        return {p: offset for p, offset in offsets.items() if offset >= 0}
 
-    def stored(self, where: str, partitions: Offsets) -> dict[TopicPartition, int]:
-        """Return what is stored of some partitions, -1 for nothing."""
-        if where == "zookeeper":
+    def committed(self, storage: str, partitions: Offsets) -> dict[TopicPartition, int]:
+        """Return the committed offsets in ``zookeeper`` or ``kafka``, -1 for none."""
+        if storage == "zookeeper":
             return self._zookeeper.fetch(partitions)
         return dict(common.retrying()(self._kafka.fetch, partitions))
 
-    def store(self, where: str, offsets: Offsets, allow_back: bool) -> None:
-        """Store some."""
-        (self._zookeeper if where == "zookeeper" else self._kafka).commit(offsets, may_go_back=allow_back)
+    def commit(self, storage: str, offsets: Offsets, allow_back: bool) -> None:
+        """Commit offsets to ``zookeeper`` or ``kafka``."""
+        (self._zookeeper if storage == "zookeeper" else self._kafka).commit(offsets, may_go_back=allow_back)
 
 
 def _read(options: argparse.Namespace, group: _Group) -> dict[TopicPartition, int]:
@@ -155,15 +162,15 @@ def _read(options: argparse.Namespace, group: _Group) -> dict[TopicPartition, in
     try:
         return checkpoint.from_json(json.loads(sys.stdin.read() if where == "-" else Path(where).read_text()))
     except (OSError, ValueError, AttributeError) as error:
-        raise ConfigurationError(f'{where}: offsets such as {{"topic":{{"0":23}}}} are expected: {error}') from error
+        raise ConfigurationError(f'{where} must contain offsets such as {{"topic":{{"0":23}}}}: {error}') from error
 
 
-def _action(offset: int, stored: int, allow_back: bool) -> str:
-    if offset == stored:
+def _action(offset: int, committed: int, allow_back: bool) -> str:
+    if offset == committed:
         return "equal"
-    if offset > stored:
+    if offset > committed:
         return "copy"
-    return "move back" if allow_back else "keep, it is further on"
+    return "move back" if allow_back else _HIGHER
 
 
 def _print(
@@ -185,4 +192,4 @@ def _print(
     elif options.execute:
         print(f"{copied} of {len(rows)} offsets copied to {to}")
     else:
-        print(f"{copied} of {len(rows)} offsets would be copied to {to}; --execute does it")
+        print(f"{copied} of {len(rows)} offsets would be copied to {to}; use --execute to copy them")

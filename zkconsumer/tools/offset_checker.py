@@ -1,4 +1,4 @@
-"""``zkconsumer offset-checker``: offset, log end, lag and owner of each partition of a group.
+"""The tool ``offset-checker``: offset, log end offset, lag and owner of each partition of a group.
 
 Source: Kafka 0.8.2 kafka.tools.ConsumerOffsetChecker.
 """
@@ -6,6 +6,7 @@ Source: Kafka 0.8.2 kafka.tools.ConsumerOffsetChecker.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,21 +21,38 @@ _ROW = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
 
 
 def add_to(tools: Any) -> None:
-    """Add the sub-command."""
-    assert __doc__
-    parser = common.add_tool(tools, "offset-checker", run, __doc__)
-    parser.add_argument("--group", required=True, help="the group")
-    parser.add_argument("--zookeeper", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
-    parser.add_argument("--topic", metavar="TOPICS", help="names with commas; default: those that have, or had, owners")
-    parser.add_argument("--socket.timeout.ms", dest="socket_timeout_ms", type=common.positive, default=6000)
-    parser.add_argument("--retry.backoff.ms", dest="retry_backoff_ms", type=common.positive, default=3000)
-    parser.add_argument("--broker-info", action="store_true", help="also print the brokers")
+    """Add the subcommand."""
+    parser = common.add_tool(tools, "offset-checker", run, "Check the offsets and the lag of a consumer group.")
+    parser.add_argument("--group", required=True, help="consumer group")
+    parser.add_argument(
+        "--zookeeper", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--topic", metavar="TOPICS", help="comma-separated list of topics (default: all topics of the group)"
+    )
+    parser.add_argument(
+        "--socket.timeout.ms",
+        dest="socket_timeout_ms",
+        type=common.positive,
+        default=6000,
+        metavar="MS",
+        help="socket timeout for offset queries (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--retry.backoff.ms",
+        dest="retry_backoff_ms",
+        type=common.positive,
+        default=3000,
+        metavar="MS",
+        help="time between two attempts to query offsets (default: %(default)s)",
+    )
+    parser.add_argument("--broker-info", action="store_true", help="print the brokers")
     common.add_access(parser)
     common.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the table; returns the exit code."""
+    """Print the table and return the exit code."""
     try:
         with common.access(common.config_of(options, options.zookeeper)) as access:
             _check(options, access)
@@ -46,9 +64,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace, access: Access) -> None:
     if not group_state.exists(access.session, options.group):
-        raise ConfigurationError(f"there is no {GroupPaths(options.group).root} in ZooKeeper at {options.zookeeper!r}")
+        raise ConfigurationError(
+            f"znode {GroupPaths(options.group).root} does not exist in ZooKeeper at {options.zookeeper!r}"
+        )
     state = group_state.read(access.session, options.group)
-    owned = access.session.children(f"{GroupPaths(options.group).root}/owners")  # also of a group that has stopped
+    # The znodes of the owners' topics remain when the members have stopped.
+    owned = access.session.children(f"{GroupPaths(options.group).root}/owners")
     topics = options.topic.split(",") if options.topic else owned or []
     partitions = group_state.partitions_of(access.cluster, topics)
     timeout = options.socket_timeout_ms / 1000
@@ -56,31 +77,35 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     fetch = partial(common.retrying(options.retry_backoff_ms / 1000), coordinator.fetch_offsets)
     offsets, notes = group_state.offsets(state, partitions, fetch)
     ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
-    rows = [_row(state, partition, offsets, ends) for partition in partitions if partition in ends]
-    brokers = sorted(dict(logs.leaders.values()).items())
+    rows = {partition: _row(state, partition, offsets, ends) for partition in partitions if partition in ends}
+    brokers = sorted(dict(logs.leaders.values()).items()) if options.broker_info else None
     if options.json:
-        found: dict[str, Any] = {"group": options.group, "partitions": rows, "errors": notes + list(failed.values())}
-        if options.broker_info:
-            found["brokers"] = {str(node): str(endpoint) for node, endpoint in brokers}
-        common.print_json(found)
+        content = {"group": options.group, "partitions": list(rows.values()), "errors": [*notes, *failed.values()]}
+        if brokers is not None:
+            content["brokers"] = {str(node): str(endpoint) for node, endpoint in brokers}
+        common.print_json(content)
         return
     for note in notes:
         print(note)
-    print(_ROW % ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"))
-    by_partition = {TopicPartition(row["topic"], row["partition"]): row for row in rows}
-    for partition in partitions:
-        if partition in by_partition:
-            row = by_partition[partition]
-            lag = "unknown" if row["lag"] is None else row["lag"]
-            offset = "unknown" if row["offset"] is None else row["offset"]
-            owner = row["owner"] or "none"
-            print(_ROW % (options.group, *partition, offset, row["logSize"], lag, owner))
-        else:
-            print(f"No broker for partition {partition.topic} - {partition.partition}")
-    if options.broker_info:
+    _print_table(options.group, partitions, rows)
+    if brokers is not None:
         print("BROKER INFO")
         for node, endpoint in brokers:
             print(f"{node} -> {endpoint}")
+
+
+def _print_table(
+    group: str, partitions: Iterable[TopicPartition], rows: Mapping[TopicPartition, Mapping[str, Any]]
+) -> None:
+    print(_ROW % ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"))
+    for partition in partitions:
+        row = rows.get(partition)
+        if row is None:
+            print(f"No broker for partition {partition.topic} - {partition.partition}")
+            continue
+        lag = "unknown" if row["lag"] is None else row["lag"]
+        offset = "unknown" if row["offset"] is None else row["offset"]
+        print(_ROW % (group, *partition, offset, row["logSize"], lag, row["owner"] or "none"))
 
 
 def _row(

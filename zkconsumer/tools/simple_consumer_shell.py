@@ -1,4 +1,4 @@
-"""``zkconsumer simple-consumer-shell``: print the messages of one partition, without a group.
+"""The tool ``simple-consumer-shell``: print the messages of one partition, without a consumer group.
 
 Source: Kafka 1.1 kafka.tools.SimpleConsumerShell.
 """
@@ -6,7 +6,6 @@ Source: Kafka 1.1 kafka.tools.SimpleConsumerShell.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import Any
 
@@ -17,72 +16,113 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.simple_consumer import SimpleConsumer
 from zkconsumer.tools import common
-from zkconsumer.tools.formatters import json_line, make_formatter, parse_properties
+from zkconsumer.tools.formatters import Formatter, json_line, make_formatter, parse_properties
+from zkconsumer.tools.printer import OUTPUT_CLOSED, MessagePrinter, OutputClosedError
 
 
 def add_to(tools: Any) -> None:
-    """Add the sub-command."""
-    assert __doc__
-    parser = common.add_tool(tools, "simple-consumer-shell", run, __doc__)
-    parser.add_argument("--broker-list", required=True, metavar="HOSTS", help="host:port with commas")
-    parser.add_argument("--topic", required=True)
-    parser.add_argument("--partition", type=int, default=0)
-    parser.add_argument("--replica", type=int, default=-1, help="the broker's id; default: the leader (-1)")
-    parser.add_argument("--offset", type=int, default=-2, help="-2: the beginning (default), -1: the end")
-    parser.add_argument("--clientId", dest="client_id", default="SimpleConsumerShell")
-    parser.add_argument("--fetchsize", type=common.positive, default=1 << 20)
-    parser.add_argument("--formatter", default="kafka.tools.DefaultMessageFormatter")
-    parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="for the formatter")
-    parser.add_argument("--print-offsets", action="store_true")
-    parser.add_argument("--max-wait-ms", type=common.positive, default=1000)
-    parser.add_argument("--max-messages", type=common.positive)
-    parser.add_argument("--skip-message-on-error", action="store_true", help="go on where one cannot be printed")
-    parser.add_argument("--no-wait-at-logend", action="store_true", help="stop at the end of the log")
+    """Add the subcommand."""
+    parser = common.add_tool(tools, "simple-consumer-shell", run, "Read the messages of one partition.")
+    parser.add_argument("--broker-list", required=True, metavar="HOSTS", help="brokers: host:port,...")
+    parser.add_argument("--topic", required=True, help="topic to consume")
+    parser.add_argument("--partition", type=int, default=0, metavar="N", help="partition (default: %(default)s)")
+    parser.add_argument(
+        "--replica", type=int, default=-1, metavar="ID", help="broker to fetch from (default: -1, the leader)"
+    )
+    parser.add_argument(
+        "--offset", type=int, default=-2, help="first offset; -2 (default) for the earliest, -1 for the latest"
+    )
+    parser.add_argument(
+        "--clientId", dest="client_id", default="SimpleConsumerShell", help="client id (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--fetchsize",
+        type=common.positive,
+        default=1 << 20,
+        metavar="BYTES",
+        help="fetch size of each request (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--formatter",
+        default="kafka.tools.DefaultMessageFormatter",
+        help="class that formats messages (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--property", action="append", default=[], metavar="KEY=VALUE", help="property of the formatter"
+    )
+    parser.add_argument("--print-offsets", action="store_true", help="print the next offset before each message")
+    parser.add_argument(
+        "--max-wait-ms",
+        type=common.positive,
+        default=1000,
+        metavar="MS",
+        help="maximum time that a fetch request waits for data (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-messages",
+        type=common.positive,
+        metavar="N",
+        help="maximum number of messages to print before exiting (default: no limit)",
+    )
+    parser.add_argument(
+        "--skip-message-on-error",
+        action="store_true",
+        help="skip a message that cannot be formatted instead of exiting",
+    )
+    parser.add_argument(
+        "--no-wait-at-logend", action="store_true", help="exit at the end of the log instead of waiting for messages"
+    )
     common.add_access(parser, brokers=False)
     common.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print; returns the exit code."""
+    """Print the messages and return the exit code."""
     if options.offset < -2:
-        raise ConfigurationError(f"--offset {options.offset}: an offset, -2 (beginning) or -1 (end) is expected")
-    formatter = json_line if options.json else make_formatter(options.formatter, parse_properties(options.property))
+        raise ConfigurationError(f"--offset must be an offset, -2 (earliest) or -1 (latest), got '{options.offset}'")
     security = Security.of(common.config_of(options, common.LOCAL))
     partition = TopicPartition(options.topic, options.partition)
+    printer = MessagePrinter(_formatter(options), options.max_messages, skip_on_error=options.skip_message_on_error)
     endpoint = _broker(options, partition, security)
     with SimpleConsumer(endpoint.host, endpoint.port, client_id=options.client_id, security=security) as consumer:
-        offset = options.offset
-        if offset < 0:
-            offset = consumer.earliest_or_latest_offset(*partition, offset)
-        end = None
-        if options.no_wait_at_logend:
-            end = consumer.earliest_or_latest_offset(*partition, protocol.LATEST)
-        printed = 0
-        out = sys.stdout.fileno()
-        while end is None or offset < end:
-            found = consumer.fetch(*partition, offset, options.fetchsize, max_wait_ms=options.max_wait_ms)
-            for message in found.messages:
-                try:
-                    line = formatter(message)
-                    line = b"next offset = %d\n" % (message.offset + 1) + line if options.print_offsets else line
-                    while line:
-                        line = line[os.write(out, line) :]
-                except OSError:
-                    print("Unable to write to standard out, closing consumer.", file=sys.stderr)
-                    return 1
-                except Exception as error:
-                    if not options.skip_message_on_error:
-                        raise
-                    print(f"Error processing message, skipping this message: {error!r}", file=sys.stderr)
-                printed += 1
-                if printed == options.max_messages:
-                    return 0
-            offset = found.next_offset
-    end_of_log = (
-        f"Terminating. Reached the end of partition ({partition.topic}, {partition.partition}) at offset {offset}"
-    )
-    print(end_of_log, file=sys.stderr if options.json else sys.stdout)
+        try:
+            end = _print_all(options, consumer, partition, printer)
+        except OutputClosedError:
+            print(OUTPUT_CLOSED, file=sys.stderr)
+            return 1
+    if end is not None:
+        text = f"Terminating. Reached the end of partition ({partition.topic}, {partition.partition}) at offset {end}"
+        print(text, file=sys.stderr if options.json else sys.stdout)
     return 0
+
+
+def _formatter(options: argparse.Namespace) -> Formatter:
+    formatter = json_line if options.json else make_formatter(options.formatter, parse_properties(options.property))
+    if not options.print_offsets:
+        return formatter
+    return lambda message: b"next offset = %d\n" % (message.offset + 1) + formatter(message)
+
+
+def _print_all(
+    options: argparse.Namespace, consumer: SimpleConsumer, partition: TopicPartition, printer: MessagePrinter
+) -> int | None:
+    """Print messages up to ``--max-messages`` or, with ``--no-wait-at-logend``, up to the end of the log.
+
+    Returns:
+        The end offset if it was reached, None if the limit was reached.
+    """
+    offset = options.offset
+    if offset < 0:
+        offset = consumer.earliest_or_latest_offset(*partition, offset)
+    end = consumer.earliest_or_latest_offset(*partition, protocol.LATEST) if options.no_wait_at_logend else None
+    while end is None or offset < end:
+        fetched = consumer.fetch(*partition, offset, options.fetchsize, max_wait_ms=options.max_wait_ms)
+        for message in fetched.messages:
+            printer.print(message)
+            if printer.has_reached_limit:
+                return None
+        offset = fetched.next_offset
+    return int(offset)
 
 
 def _broker(options: argparse.Namespace, partition: TopicPartition, security: Security) -> Endpoint:
@@ -90,11 +130,11 @@ def _broker(options: argparse.Namespace, partition: TopicPartition, security: Se
     if options.replica >= 0:
         first = brokers[0]
         with SimpleConsumer(first.host, first.port, client_id=options.client_id, security=security) as consumer:
-            found = consumer.brokers()
-        if options.replica not in found:
-            known = ", ".join(map(str, sorted(found)))
-            raise ConfigurationError(f"--replica {options.replica}: there are brokers {known}")
-        return found[options.replica]
+            registered = consumer.brokers()
+        if options.replica not in registered:
+            ids = ", ".join(map(str, sorted(registered)))
+            raise ConfigurationError(f"--replica must be the id of a broker ({ids}), got '{options.replica}'")
+        return registered[options.replica]
     logs = LogOffsets(lambda: brokers, options.client_id, timeout=30, security=security)
     try:
         leaders = logs.find_leaders([partition])
@@ -102,6 +142,6 @@ def _broker(options: argparse.Namespace, partition: TopicPartition, security: Se
         logs.close()
     if partition not in leaders:
         raise ConfigurationError(
-            f"partition {partition.partition} of topic {partition.topic!r} does not exist, or has no leader now"
+            f"partition {partition.partition} of topic {partition.topic!r} does not exist or has no leader"
         )
     return leaders[partition][1]

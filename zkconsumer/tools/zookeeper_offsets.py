@@ -1,8 +1,8 @@
-"""``export-offsets``, ``import-offsets``, ``update-offsets``: a group's offset znodes, to a file, from it, or anew.
+"""The tools ``export-offsets``, ``import-offsets`` and ``update-offsets`` for the offsets in ZooKeeper.
 
-Source: Kafka 0.8.2 kafka.tools.ExportZkOffsets, ImportZkOffsets, UpdateOffsetsInZK. Different on purpose: an import
-writes offsets only (the original writes whatever path a line names), all lines are checked before the first is
-written, and groups with live members are refused unless ``--force`` is given.
+Source: Kafka 0.8.2 kafka.tools.ExportZkOffsets, ImportZkOffsets, UpdateOffsetsInZK. Deliberate differences: an import
+writes offset znodes only (the original writes any path), it validates all lines before it writes the first one, and a
+group with live members requires ``--force``.
 """
 
 from __future__ import annotations
@@ -27,39 +27,52 @@ _LINE = re.compile(r"/consumers/(?P<group>[^/]+)/offsets/(?P<topic>[^/]+)/(?P<pa
 
 
 def add_to(tools: Any) -> None:
-    """Add the three sub-commands."""
-    export = common.add_tool(tools, "export-offsets", run_export, "Write the offsets of groups to a file.")
-    export.add_argument("--zkconnect", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
-    export.add_argument("--group", action="append", help="may be given more than once; default: all")
-    export.add_argument("--output-file", required=True, type=Path, metavar="FILE")
+    """Add the three subcommands."""
+    export = common.add_tool(tools, "export-offsets", run_export, "Export the offsets of consumer groups to a file.")
+    export.add_argument(
+        "--zkconnect", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
+    )
+    export.add_argument("--group", action="append", help="consumer group; can be repeated (default: all groups)")
+    export.add_argument("--output-file", required=True, type=Path, metavar="FILE", help="file to write")
     common.add_access(export, brokers=False)
     common.add_json(export)
-    imports = common.add_tool(tools, "import-offsets", run_import, "Write the offsets in a file to ZooKeeper.")
-    imports.add_argument("--zkconnect", default=common.LOCAL, metavar="HOSTS", help="default: %(default)s")
-    imports.add_argument("--input-file", required=True, type=Path, metavar="FILE", help="what export-offsets wrote")
-    imports.add_argument("--force", action="store_true", help="also while members of the group run")
+    imports = common.add_tool(tools, "import-offsets", run_import, "Import the offsets in a file into ZooKeeper.")
+    imports.add_argument(
+        "--zkconnect", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
+    )
+    imports.add_argument(
+        "--input-file", required=True, type=Path, metavar="FILE", help="file that export-offsets has written"
+    )
+    imports.add_argument("--force", action="store_true", help="allow groups with live members")
     common.add_access(imports, brokers=False)
     common.add_json(imports)
-    update = common.add_tool(tools, "update-offsets", run_update, "Set a group's offsets to an end of the log.")
-    update.add_argument("where", choices=("earliest", "latest"))
-    update.add_argument("config", metavar="consumer.properties", help="names ZooKeeper and the group")
-    update.add_argument("topic")
-    update.add_argument("--force", action="store_true", help="also while members of the group run")
+    update = common.add_tool(
+        tools,
+        "update-offsets",
+        run_update,
+        "Set the offsets of a consumer group to the earliest or latest offsets of a topic.",
+    )
+    update.add_argument("where", choices=("earliest", "latest"), help="offset to set")
+    update.add_argument(
+        "config", metavar="consumer.properties", help="properties file with zookeeper.connect and group.id"
+    )
+    update.add_argument("topic", help="topic whose offsets are set")
+    update.add_argument("--force", action="store_true", help="allow groups with live members")
     common.add_json(update)
 
 
 def run_export(options: argparse.Namespace) -> int:
-    """Write one line per partition: ``/consumers/group/offsets/topic/partition:offset``."""
+    """Write one line per partition, ``/consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET``, and return the exit code."""
     with common.access(common.config_of(options, options.zkconnect)) as access:
         session = access.session
-        lines, left_out, counts = [], [], {}
+        lines, skipped, counts = [], [], {}
         for group in options.group or group_state.groups(session):
             group_state.check_exists(session, group)
             state = group_state.read(session, group)
             for path, error in state.unreadable.items():
                 if "/offsets/" in path:
-                    left_out.append(error)
-                    print(f"left out: {error}", file=sys.stderr)
+                    skipped.append(error)
+                    print(f"skipped: {error}", file=sys.stderr)
             paths = GroupPaths(group)
             counts[group] = len(state.offsets)
             lines += [f"{paths.offset(partition)}:{offset}\n" for partition, offset in sorted(state.offsets.items())]
@@ -68,32 +81,33 @@ def run_export(options: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigurationError(f"cannot write {str(options.output_file)!r}: {error.strerror}") from error
     if options.json:
-        common.print_json({"file": str(options.output_file), "offsets": counts, "leftOut": left_out})
+        common.print_json({"file": str(options.output_file), "offsets": counts, "leftOut": skipped})
     return 0
 
 
 def run_import(options: argparse.Namespace) -> int:
-    """Write the offsets that a file names, up to its first empty line."""
-    wanted = _read(options.input_file)
+    """Write the offsets of a file, up to its first empty line, and return the exit code."""
+    offsets_by_group = _read(options.input_file)
     with common.access(common.config_of(options, options.zkconnect)) as access:
         session = access.session
-        _check_idle(session, list(wanted), options.force)
-        for group, offsets in wanted.items():
+        _check_idle(session, list(offsets_by_group), options.force)
+        for group, offsets in offsets_by_group.items():
             ZooKeeperOffsets(session, group).commit(offsets, may_go_back=True)
     if options.json:
-        common.print_json({"offsets": {group: len(offsets) for group, offsets in wanted.items()}})
-    print(f"wrote {sum(map(len, wanted.values()))} offsets of {len(wanted)} groups", file=sys.stderr)
+        common.print_json({"offsets": {group: len(offsets) for group, offsets in offsets_by_group.items()}})
+    count = sum(map(len, offsets_by_group.values()))
+    print(f"imported {count} offsets of {len(offsets_by_group)} groups", file=sys.stderr)
     return 0
 
 
 def run_update(options: argparse.Namespace) -> int:
-    """Set the offset of each partition of a topic."""
+    """Set the offset of each partition of a topic, and return the exit code."""
     config = ConsumerConfig.from_properties(options.config)
     timestamp = protocol.EARLIEST if options.where == "earliest" else protocol.LATEST
     with common.access(config) as access:
         partitions = group_state.partitions_of(access.cluster, [options.topic])
         if not partitions:
-            raise ConfigurationError(f"there is no topic {options.topic!r}")
+            raise ConfigurationError(f"topic {options.topic!r} does not exist")
         _check_idle(access.session, [config.group_id], options.force)
         offsets = access.logs(config.socket_timeout_ms / 1000).offsets(partitions, timestamp)
         _store_of(access, config).commit(offsets, may_go_back=True)
@@ -108,7 +122,7 @@ def run_update(options: argparse.Namespace) -> int:
 
 
 def _store_of(access: Access, config: ConsumerConfig) -> Offsets:
-    """Return where the group keeps its offsets, by its properties."""
+    """Return the offset store that the properties of the group select."""
     zookeeper = ZooKeeperOffsets(access.session, config.group_id)
     if config.offsets_storage == "zookeeper":
         return zookeeper
@@ -123,18 +137,19 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeError) as error:
         raise ConfigurationError(f"cannot read {str(path)!r}: {error}") from error
-    found: dict[str, dict[TopicPartition, int]] = {}
+    offsets: dict[str, dict[TopicPartition, int]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             break  # the original stops here too
         parts = _LINE.fullmatch(line.strip())
         if parts is None or int(parts["offset"]) > OFFSET_MAX:
             raise ConfigurationError(
-                f"{path}:{number}: {line!r} is not /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET; nothing was written"
+                f"{path}:{number}: must be /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET, got {line!r}; "
+                "no offset was written"
             )
         partition = TopicPartition(parts["topic"], int(parts["partition"]))
-        found.setdefault(parts["group"], {})[partition] = int(parts["offset"])
-    return found
+        offsets.setdefault(parts["group"], {})[partition] = int(parts["offset"])
+    return offsets
 
 
 def _check_idle(session: ZooKeeperSession, groups: list[str], force: bool) -> None:
@@ -142,6 +157,6 @@ def _check_idle(session: ZooKeeperSession, groups: list[str], force: bool) -> No
         members = session.children(GroupPaths(group).ids)
         if members and not force:
             raise ConfigurationError(
-                f"group {group!r} has live members, which would overwrite the offsets or read on from where they are: "
-                f"{', '.join(members)}. Stop them first, or give --force"
+                f"group {group!r} has live members: {', '.join(members)}. They ignore new offsets and overwrite them. "
+                "Stop them first, or use --force"
             )

@@ -86,7 +86,7 @@ class QueryListener(StreamingQueryListener):
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._queries: dict[str, _Query] = {}
         self._metrics = Metrics()
-        self._metrics.gauges(self._gauges)
+        self._metrics.register_gauges(self._gauges)
         self._log = get_logger("zkconsumer.spark")
         self._thread = threading.Thread(target=self._run, name="zkconsumer-query-listener", daemon=True)
         self._storing: dict[threading.Thread, set[tuple[str, str]]] = {}  # and the groups of which
