@@ -14,7 +14,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.cluster import LogOffsets, cluster_of
+from zkconsumer.broker.cluster import cluster_of
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.thread import RESET
 from zkconsumer.log import get_logger

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from zkconsumer.broker.cluster import Cluster, LogOffsets
+from zkconsumer.broker.cluster import Cluster
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_offset
