@@ -20,7 +20,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.thread import RESET
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets.base import ZooKeeperOffsets
+from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import raise_or_log, range_is_gone, start_is_gone
 from zkconsumer.spark.driver.splitting import tasks

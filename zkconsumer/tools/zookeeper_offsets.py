@@ -17,7 +17,10 @@ from zkconsumer.broker import protocol
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets.base import DualOffsets, KafkaOffsets, Offsets, ZooKeeperOffsets
+from zkconsumer.offsets.base import Offsets
+from zkconsumer.offsets.dual import DualOffsets
+from zkconsumer.offsets.kafka import KafkaOffsets
+from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
 from zkconsumer.zookeeper.registry import OFFSET_MAX, GroupPaths

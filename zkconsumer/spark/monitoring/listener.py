@@ -25,7 +25,7 @@ from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import MetricName, Metrics
-from zkconsumer.offsets.base import offsets_of
+from zkconsumer.offsets.factory import offsets_of
 from zkconsumer.retry import retrying
 from zkconsumer.spark.monitoring.lag import content
 from zkconsumer.spark.offset import from_offset
