@@ -7,7 +7,6 @@ block its own (python-zk/kazoo#218, #257).
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import queue
@@ -15,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo_errors
@@ -35,6 +34,7 @@ from zkconsumer.errors import (
 )
 from zkconsumer.log import get_logger
 from zkconsumer.retry import retrying
+from zkconsumer.zookeeper.security import ZooKeeperSecurity
 
 #: Operations in one transaction: the request must fit into ZooKeeper's ``jute.maxbuffer`` of 1 MB.
 TRANSACTION_LIMIT = 1000
@@ -98,94 +98,6 @@ _CONNECTION_ERRORS = (
     kazoo_errors.SessionMovedError,
     KazooTimeoutError,
 )
-
-
-def _check_module(name: str, remedy: str) -> None:
-    """kazoo finds out in its own thread, and would only be seen not to connect."""
-    try:
-        importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigurationError(f"zookeeper.sasl.mechanism needs the module {name}: {remedy}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class ZooKeeperSecurity:
-    """How the connection is secured; secrets are left out of its text.
-
-    Attributes:
-        tls: whether it is encrypted; the PEM files are for that.
-        sasl_mechanism: ``DIGEST-MD5`` with a user and a password, or ``GSSAPI``.
-        digest: ``user:password`` of ZooKeeper's own plain scheme.
-    """
-
-    tls: bool = False
-    ca_location: str | None = None
-    certificate_location: str | None = None
-    key_location: str | None = None
-    key_password: str | None = field(default=None, repr=False)
-    check_hostname: bool = True
-    sasl_mechanism: str | None = None
-    sasl_username: str | None = None
-    sasl_password: str | None = field(default=None, repr=False)
-    digest: str | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(cls, config: ConsumerConfig) -> ZooKeeperSecurity:
-        """Return what the properties say."""
-        if config.zookeeper_auth_digest is not None and ":" not in config.zookeeper_auth_digest:
-            raise ConfigurationError("zookeeper.auth.digest is not user:password")
-        if config.zookeeper_sasl_mechanism == "DIGEST-MD5" and not (
-            config.zookeeper_sasl_username and config.zookeeper_sasl_password
-        ):
-            raise ConfigurationError(
-                "zookeeper.sasl.mechanism = DIGEST-MD5 needs zookeeper.sasl.username and zookeeper.sasl.password"
-            )
-        if config.zookeeper_sasl_mechanism:
-            _check_module("puresasl", "pip install 'zkconsumer[sasl]'")
-        if config.zookeeper_sasl_mechanism == "GSSAPI":
-            _check_module("kerberos", "pip install pykerberos, which needs the Kerberos libraries of the system")
-        if bool(config.zookeeper_ssl_certificate_location) != bool(config.zookeeper_ssl_key_location):
-            raise ConfigurationError(
-                "zookeeper.ssl.certificate.location and zookeeper.ssl.key.location are of use together only"
-            )
-        return cls(
-            config.zookeeper_ssl_client_enable,
-            config.zookeeper_ssl_ca_location,
-            config.zookeeper_ssl_certificate_location,
-            config.zookeeper_ssl_key_location,
-            config.zookeeper_ssl_key_password,
-            config.zookeeper_ssl_endpoint_identification_algorithm == "https",
-            config.zookeeper_sasl_mechanism,
-            config.zookeeper_sasl_username,
-            config.zookeeper_sasl_password,
-            config.zookeeper_auth_digest,
-        )
-
-    @property
-    def authenticates(self) -> bool:
-        """Whether ZooKeeper learns who we are, so that znodes can be kept from others."""
-        return bool(self.sasl_mechanism or self.digest)
-
-    def client_arguments(self) -> dict[str, Any]:
-        """Return what kazoo wants to know."""
-        arguments: dict[str, Any] = {}
-        if self.tls:
-            arguments |= {
-                "use_ssl": True,
-                "ca": self.ca_location,
-                "certfile": self.certificate_location,
-                "keyfile": self.key_location,
-                "keyfile_password": self.key_password,
-                "check_hostname": self.check_hostname,
-            }
-        if self.sasl_mechanism:
-            options: dict[str, Any] = {"mechanism": self.sasl_mechanism}
-            if self.sasl_mechanism == "DIGEST-MD5":
-                options |= {"username": self.sasl_username, "password": self.sasl_password}
-            arguments["sasl_options"] = options
-        if self.digest:
-            arguments["auth_data"] = [("digest", self.digest)]
-        return arguments
 
 
 #: What a JVM with a login gives the znodes that are its own: all for their creator, reading for everybody.
