@@ -49,7 +49,7 @@ class ZooKeeperCluster:
     poll_interval = None
 
     def __init__(self, session: ZooKeeperSession, protocol: str = "PLAINTEXT") -> None:
-        self._session = session
+        self._znodes = session.znodes
         self._protocol = protocol
         self._known: list[Endpoint] = []
         self._log = get_logger("zkconsumer.cluster")
@@ -57,8 +57,8 @@ class ZooKeeperCluster:
     def brokers(self) -> list[Endpoint]:
         """Return where each registered broker listens; while ZooKeeper is away, where they did before."""
         try:
-            ids = self._session.children(registry.BROKER_IDS) or []
-            nodes = self._session.get_many([f"{registry.BROKER_IDS}/{node}" for node in ids])
+            ids = self._znodes.children(registry.BROKER_IDS) or []
+            nodes = self._znodes.get_many([f"{registry.BROKER_IDS}/{node}" for node in ids])
         except ZooKeeperUnavailableError:
             if not self._known:
                 raise
@@ -78,20 +78,20 @@ class ZooKeeperCluster:
 
     def topics(self) -> list[str]:
         """Return the topics; their parent is watched."""
-        topics = self._session.children(registry.BROKER_TOPICS, watch=True)
+        topics = self._znodes.children(registry.BROKER_TOPICS, watch=True)
         if topics is None:
-            self._session.ensure(registry.BROKER_TOPICS)
-            topics = self._session.children(registry.BROKER_TOPICS, watch=True)
+            self._znodes.ensure(registry.BROKER_TOPICS)
+            topics = self._znodes.children(registry.BROKER_TOPICS, watch=True)
         return topics or []
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return partitions; each topic's znode, or its appearance, is watched."""
         paths = [registry.topic_path(topic) for topic in topics]
         found = {}
-        for topic, path, node in zip(topics, paths, self._session.get_many(paths, watch=True), strict=True):
+        for topic, path, node in zip(topics, paths, self._znodes.get_many(paths, watch=True), strict=True):
             # A topic may come between the look at it and the watch for its coming.
-            while node is None and self._session.exists(path, watch=True):
-                node = self._session.get(path, watch=True)
+            while node is None and self._znodes.exists(path, watch=True):
+                node = self._znodes.get(path, watch=True)
             if node is not None:
                 found[topic] = registry.parse_partitions(topic, node.data)
         return found
@@ -102,7 +102,7 @@ class ZooKeeperCluster:
         Its parts are the transaction that created the topic's znode, and the topic id, which brokers from 2.8 on store
         there: the id that ``LogOffsets.topic_ids`` gets from the brokers.
         """
-        nodes = self._session.get_many([registry.topic_path(topic) for topic in topics])
+        nodes = self._znodes.get_many([registry.topic_path(topic) for topic in topics])
         ids = {}
         for topic, node in zip(topics, nodes, strict=True):
             if node is not None:

@@ -35,7 +35,7 @@ class ZooKeeperOffsets:
         on_commit: Callable[[int], object] = int,
     ) -> None:
         self._on_commit = on_commit
-        self._session = session
+        self._znodes = session.znodes
         self._rewrite_unchanged = rewrite_unchanged
         self._paths = GroupPaths(group)
         self._seen: dict[TopicPartition, tuple[int, int]] = {}  # offset and znode version, -1 where missing
@@ -54,7 +54,7 @@ class ZooKeeperOffsets:
         wanted = list(partitions)
         paths = [self._paths.offset(partition) for partition in wanted]
         found = {}
-        for partition, path, node in zip(wanted, paths, self._session.get_many(paths), strict=True):
+        for partition, path, node in zip(wanted, paths, self._znodes.get_many(paths), strict=True):
             try:
                 found[partition] = parse_offset(path, node.data if node else None)
             except ZkConsumerError as error:
@@ -111,14 +111,14 @@ class ZooKeeperOffsets:
         self._on_commit(len(writes))
         refused: dict[TopicPartition, int] = {}
         missing = [(partition, offset) for partition, offset, version in writes if version < 0]
-        created = self._session.create_many([(self._paths.offset(p), b"%d" % o) for p, o in missing])
+        created = self._znodes.create_many([(self._paths.offset(p), b"%d" % o) for p, o in missing])
         for (partition, offset), done in zip(missing, created, strict=True):
             if done:
                 self._seen[partition] = (offset, 0)
             else:
                 refused[partition] = offset
         updates = [write for write in writes if write[2] >= 0]
-        versions = self._session.set_many([(self._paths.offset(p), b"%d" % o, v) for p, o, v in updates])
+        versions = self._znodes.set_many([(self._paths.offset(p), b"%d" % o, v) for p, o, v in updates])
         for (partition, offset, _), written in zip(updates, versions, strict=True):
             if written is None:
                 refused[partition] = offset

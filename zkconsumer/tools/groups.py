@@ -142,7 +142,7 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
 
 def _groups_of(session: ZooKeeperSession, topic: str) -> list[str]:
     """Return the groups that have offsets of a topic."""
-    return [group for group in group_state.groups(session) if session.exists(_offsets(group, topic))]
+    return [group for group in group_state.groups(session) if session.znodes.exists(_offsets(group, topic))]
 
 
 def _offsets(group: str, topic: str) -> str:
@@ -154,14 +154,14 @@ def _delete(session: ZooKeeperSession, group: str, topic: str | None) -> str:
     paths = GroupPaths(group)
     if not group_state.exists(session, group):
         return f"Error: Delete for group '{group}' failed because group does not exist."
-    if session.children(paths.ids):
+    if session.znodes.children(paths.ids):
         about = f" topic '{topic}'" if topic else ""
         return f"Error: Delete for group '{group}'{about} failed because its consumers are still active."
     if topic is None:
-        session.delete_tree(paths.root)
+        session.znodes.delete_tree(paths.root)
     else:
-        session.delete_tree(_offsets(group, topic))
-        session.delete_tree(paths.owners(topic))
+        session.znodes.delete_tree(_offsets(group, topic))
+        session.znodes.delete_tree(paths.owners(topic))
     return ""
 
 

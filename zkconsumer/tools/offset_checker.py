@@ -48,7 +48,8 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     if not group_state.exists(access.session, options.group):
         raise ConfigurationError(f"there is no {GroupPaths(options.group).root} in ZooKeeper at {options.zookeeper!r}")
     state = group_state.read(access.session, options.group)
-    owned = access.session.children(f"{GroupPaths(options.group).root}/owners")  # also of a group that has stopped
+    # also of a group that has stopped
+    owned = access.session.znodes.children(f"{GroupPaths(options.group).root}/owners")
     topics = options.topic.split(",") if options.topic else owned or []
     partitions = group_state.partitions_of(access.cluster, topics)
     timeout = options.socket_timeout_ms / 1000

@@ -142,7 +142,7 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
 
 def _check_idle(session: ZooKeeperSession, groups: list[str], force: bool) -> None:
     for group in groups:
-        members = session.children(GroupPaths(group).ids)
+        members = session.znodes.children(GroupPaths(group).ids)
         if members and not force:
             raise ConfigurationError(
                 f"group {group!r} has live members, which would overwrite the offsets or read on from where they are: "
