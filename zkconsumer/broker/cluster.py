@@ -107,7 +107,7 @@ class ZooKeeperCluster:
         for topic, node in zip(topics, nodes, strict=True):
             if node is not None:
                 topic_id = registry.parse_topic_id(topic, node.data)
-                ids[topic] = f"zk-{node.created}" + (f",id-{topic_id}" if topic_id else "")
+                ids[topic] = f"zk-{node.created_zxid}" + (f",id-{topic_id}" if topic_id else "")
         return ids
 
     def close(self) -> None:

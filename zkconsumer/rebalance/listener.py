@@ -303,8 +303,8 @@ class ZKRebalancerListener:
     def _look_at_clock(self) -> None:
         if self._stopping:
             return
-        if self._session.is_login_refused:
-            raise self._session.login_refused_error()  # kazoo does not try again
+        if self._session.has_failed_authentication:
+            raise self._session.authentication_error()  # kazoo does not try again
         self._check_lease()
         now = time.monotonic()
         if self._poll_at is not None and now >= self._poll_at:

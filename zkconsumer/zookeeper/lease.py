@@ -1,4 +1,4 @@
-"""Lease: how long the session of a connection is certain to exist on the server."""
+"""Lease: the time for which a ZooKeeper session is guaranteed not to have expired on the server."""
 
 from __future__ import annotations
 
@@ -11,49 +11,50 @@ from typing import Any
 from zkconsumer.log import get_logger
 from zkconsumer.zookeeper.connection import Connection
 
-#: Renewals of the lease in a session timeout.
+#: Renewals per session timeout.
 _RENEWALS = 6
 
-#: Consecutive renewal intervals without any answer after which the connection is dropped: between half and two
-#: thirds of the session timeout, which leaves a third for another server. ZooKeeper's Java client waits two thirds.
-_SILENT_INTERVALS = 3
+#: Consecutive renewal intervals without any response after which the connection is dropped. They take between half and
+#: two thirds of the session timeout, which leaves a third to connect to another server. ZooKeeper's Java client waits
+#: two thirds.
+_MAX_SILENT_INTERVALS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Renewal:
-    """A request that renews the lease of a session when it is answered."""
+    """A request whose response renews the lease."""
 
-    sent_at: float  #: ``time.monotonic()`` just before it was sent
-    result: Any  #: kazoo's
+    sent_at: float  #: ``time.monotonic()`` just before the request was sent
+    result: Any  #: kazoo's asynchronous result
 
 
 class Lease:
-    """The lease of a session, which a thread renews, so that a busy member thread does not let it lapse.
+    """The lease of a session. A thread of its own renews it, also while the member thread is busy.
 
-    The same thread drops a connection whose server does not answer: kazoo sends pings only while it sends no requests,
-    and does not expect answers to those.
+    The same thread drops the connection when the server does not respond. kazoo does not detect that: it sends pings
+    only while it has no requests to send, and does not require responses to them.
 
     Args:
         session_timeout: seconds.
-        closing: ends the thread when it is set.
+        closing: stops the thread when it is set.
     """
 
     def __init__(self, connection: Connection, session_timeout: float, closing: threading.Event) -> None:
         self._connection = connection
         self._session_timeout = session_timeout
         self._closing = closing
-        self._lock = threading.Lock()  # guards the two fields below; never held over a wait
-        self._renewed_at = -math.inf  # when the last answered renewal was sent
-        self._renewal: _Renewal | None = None  # sent, and not known to be answered
+        self._lock = threading.Lock()  # guards the two fields below; never held while blocking
+        self._renewed_at = -math.inf  # send time of the last renewal that got a response
+        self._renewal: _Renewal | None = None  # the renewal in flight
         self._thread = threading.Thread(target=self._run, name="zkconsumer-zookeeper-lease", daemon=True)
         self._log = get_logger("zkconsumer.zookeeper")
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the renewal thread."""
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the end of the thread, if it was started."""
+        """Wait until the thread has terminated, if it was started."""
         if self._thread.is_alive():
             self._thread.join()
 
@@ -61,17 +62,20 @@ class Lease:
     def remaining_s(self) -> float:
         """Seconds until the session may have expired on the server; 0 without a session.
 
-        The server counts from the last request that it received, so this counts from when the last answered renewal
-        was sent, whatever the state of the connection.
+        The server measures the session timeout from the last request that it received. The lease is measured from the
+        send time of the last renewal that got a response, whatever the state of the connection.
         """
         with self._lock:
             self._update()
             return max(0.0, self._renewed_at + self._session_timeout - time.monotonic())
 
     def renew(self) -> bool:
-        """Send a request whose answer renews the lease; returns False while the last one is not answered.
+        """Send a request whose response renews the lease.
 
-        Answers come in the order of the requests, so the lease is renewed once a later request has been answered.
+        Responses arrive in the order of requests: once a later request has got its response, the lease is renewed.
+
+        Returns:
+            False if the previous renewal is still in flight; no request is sent then.
         """
         with self._lock:
             self._update()
@@ -82,14 +86,14 @@ class Lease:
             return True
 
     def end(self) -> None:
-        """End the lease: the session has expired."""
+        """End the lease, because the session has expired."""
         with self._lock:
             self._renewed_at, self._renewal = -math.inf, None
 
-    def _update(self) -> None:  # with the lock
-        """Count the lease from the last renewal once it is answered.
+    def _update(self) -> None:  # the caller holds the lock
+        """Extend the lease if the renewal in flight has got its response.
 
-        A callback of kazoo may run only after the result of a later request is known.
+        A kazoo callback could not do this: it may run after the result of a later request is available.
         """
         if self._renewal is not None and self._renewal.result.ready():
             if self._renewal.result.successful():
@@ -97,19 +101,19 @@ class Lease:
             self._renewal = None
 
     def _run(self) -> None:
-        """Renew the lease until the session is closed, and drop a connection over which nothing is answered.
+        """Renew the lease until the session is closed, and drop the connection when the server does not respond.
 
-        kazoo then connects to the next server, within the same session. Intervals are counted and not seconds: after
-        the process was suspended, the answer may be waiting in the socket.
+        kazoo then connects to the next server, with the same session. The method counts intervals instead of seconds:
+        when the process resumes after a suspension, the response may be waiting in the socket.
         """
         silent = 0
         while not self._closing.wait(self._session_timeout / _RENEWALS):
-            is_answered = self._connection.take_answered()
+            has_response = self._connection.poll_response()
             is_waiting = self._connection.is_connected and not self.renew()
-            silent = silent + 1 if is_waiting and not is_answered else 0
-            if silent == _SILENT_INTERVALS:
+            silent = silent + 1 if is_waiting and not has_response else 0
+            if silent == _MAX_SILENT_INTERVALS:
                 silent = 0
                 self._log.warning(
-                    "zookeeper_connection_dropped", endpoint=self._connection.hosts, error="no request is answered"
+                    "zookeeper_connection_dropped", endpoint=self._connection.hosts, error="the server does not respond"
                 )
                 self._connection.drop()

@@ -10,22 +10,27 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 
 
-def _check_module(name: str, remedy: str) -> None:
-    """kazoo finds out in its own thread, and would only be seen not to connect."""
+def _require_module(name: str, remedy: str) -> None:
+    """Raise ConfigurationError if a module cannot be imported.
+
+    kazoo imports it in its own thread, and without it would only fail to connect.
+    """
     try:
         importlib.import_module(name)
     except ImportError as error:
-        raise ConfigurationError(f"zookeeper.sasl.mechanism needs the module {name}: {remedy}") from error
+        raise ConfigurationError(f"zookeeper.sasl.mechanism requires the module {name}: {remedy}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSecurity:
-    """How the connection is secured; secrets are left out of its text.
+    """Security settings of connections to ZooKeeper. Its repr does not contain secrets.
 
     Attributes:
-        tls: whether it is encrypted; the PEM files are for that.
-        sasl_mechanism: ``DIGEST-MD5`` with a user and a password, or ``GSSAPI``.
-        digest: ``user:password`` of ZooKeeper's own plain scheme.
+        tls: whether the connection is encrypted.
+        ca_location, certificate_location, key_location: paths of PEM files, used with ``tls``.
+        check_hostname: whether the server's certificate must match its host name.
+        sasl_mechanism: ``DIGEST-MD5``, which requires username and password, or ``GSSAPI``.
+        digest: ``user:password`` for ZooKeeper's digest authentication.
     """
 
     tls: bool = False
@@ -41,22 +46,26 @@ class ZooKeeperSecurity:
 
     @classmethod
     def of(cls, config: ConsumerConfig) -> ZooKeeperSecurity:
-        """Return what the properties say."""
+        """Create the settings from a consumer's properties.
+
+        Raises:
+            ConfigurationError: properties are missing or contradict each other, or a module is not installed.
+        """
         if config.zookeeper_auth_digest is not None and ":" not in config.zookeeper_auth_digest:
-            raise ConfigurationError("zookeeper.auth.digest is not user:password")
+            raise ConfigurationError("zookeeper.auth.digest must have the form user:password")
         if config.zookeeper_sasl_mechanism == "DIGEST-MD5" and not (
             config.zookeeper_sasl_username and config.zookeeper_sasl_password
         ):
             raise ConfigurationError(
-                "zookeeper.sasl.mechanism = DIGEST-MD5 needs zookeeper.sasl.username and zookeeper.sasl.password"
+                "zookeeper.sasl.mechanism = DIGEST-MD5 requires zookeeper.sasl.username and zookeeper.sasl.password"
             )
         if config.zookeeper_sasl_mechanism:
-            _check_module("puresasl", "pip install 'zkconsumer[sasl]'")
+            _require_module("puresasl", "pip install 'zkconsumer[sasl]'")
         if config.zookeeper_sasl_mechanism == "GSSAPI":
-            _check_module("kerberos", "pip install pykerberos, which needs the Kerberos libraries of the system")
+            _require_module("kerberos", "pip install pykerberos, which requires the system's Kerberos libraries")
         if bool(config.zookeeper_ssl_certificate_location) != bool(config.zookeeper_ssl_key_location):
             raise ConfigurationError(
-                "zookeeper.ssl.certificate.location and zookeeper.ssl.key.location are of use together only"
+                "zookeeper.ssl.certificate.location and zookeeper.ssl.key.location must be set together"
             )
         return cls(
             config.zookeeper_ssl_client_enable,
@@ -73,11 +82,11 @@ class ZooKeeperSecurity:
 
     @property
     def authenticates(self) -> bool:
-        """Whether ZooKeeper learns who we are, so that znodes can be kept from others."""
+        """Whether the client authenticates, so that ACLs can restrict access to its znodes."""
         return bool(self.sasl_mechanism or self.digest)
 
     def client_arguments(self) -> dict[str, Any]:
-        """Return what kazoo wants to know."""
+        """Return the keyword arguments of ``KazooClient`` for these settings."""
         arguments: dict[str, Any] = {}
         if self.tls:
             arguments |= {

@@ -1,6 +1,6 @@
-"""ZooKeeperSession: a session with the ensemble, its events on one queue, its lease and its znodes.
+"""ZooKeeperSession: a session with a ZooKeeper ensemble, with its lease, its events and operations on znodes.
 
-kazoo's callbacks run in threads that must not wait; all they do here is to put an event on the queue.
+kazoo runs callbacks in threads that must not block. The callbacks only put an event on a queue.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from zkconsumer.zookeeper.lease import Lease
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 from zkconsumer.zookeeper.znodes import Znodes
 
-#: Seconds between two looks at whether a session that connects was closed or refused meanwhile.
-_STEP = 0.1
+#: Seconds between two checks whether the session was closed, or authentication failed, while it connects.
+_CONNECT_POLL_INTERVAL = 0.1
 
-#: Seconds that the server may take to end a session.
+#: Maximum seconds to wait for the server's response when the session is closed.
 _CLOSE_TIMEOUT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something the reader of the queue has to look at.
+    """A change of the session's state, or a fired watch.
 
-    ``kind`` is ``suspended``, ``lost``, ``connected`` or ``changed``; with ``changed`` comes the path whose
-    watch fired.
+    Attributes:
+        kind: ``connected``, ``suspended`` (the connection was lost), ``lost`` (the session has ended) or ``changed``
+            (a watch has fired).
+        path: the path of the watch, with ``changed``.
     """
 
     kind: str
@@ -41,17 +43,19 @@ class Event:
 
 
 class ZooKeeperSession:
-    """A session with the ensemble.
+    """A session with a ZooKeeper ensemble. Any thread may use it.
+
+    When a session expires, kazoo opens a new one; ``session_id`` then changes.
 
     Args:
-        hosts: ``zookeeper.connect``: hosts with commas and an optional chroot at the end.
-        session_timeout: seconds offered to the server.
-        connection_timeout: seconds for connecting, and for each call.
-        events: where events go; any object with ``put``.
+        hosts: ``zookeeper.connect``: ``host:port`` pairs separated by commas, with an optional chroot at the end.
+        session_timeout: requested session timeout in seconds.
+        connection_timeout: maximum seconds to wait for the connection, and for the result of each operation.
+        events: queue for events; any object with ``put``.
 
     Attributes:
-        lease: how long the session is certain to exist.
-        znodes: reads and writes of znodes.
+        lease: the time for which the session is guaranteed not to have expired.
+        znodes: operations on znodes.
     """
 
     def __init__(
@@ -67,10 +71,10 @@ class ZooKeeperSession:
         security = security or ZooKeeperSecurity()
         self._events = events
         self._timeout = connection_timeout
-        self._lock = threading.Lock()  # held while ``_closing`` is set; never held over a wait
+        self._lock = threading.Lock()  # guards setting _closing; never held while blocking
         self._closing = threading.Event()
-        self._login_refused = False  # written by kazoo's connection thread
-        self._turn = threading.RLock()  # kazoo is not to be started and stopped at once
+        self._authentication_failed = False  # written by kazoo's connection thread
+        self._start_stop_lock = threading.RLock()  # kazoo must not be started and stopped concurrently
         self._connection = Connection(
             hosts, session_timeout=session_timeout, call_timeout=connection_timeout, security=security
         )
@@ -85,7 +89,7 @@ class ZooKeeperSession:
 
     @classmethod
     def of(cls, config: ConsumerConfig, events: queue.SimpleQueue[Any]) -> ZooKeeperSession:
-        """Return the session that a consumer with these properties has."""
+        """Create a session from a consumer's properties; it is not started."""
         return cls(
             config.zookeeper_connect,
             session_timeout=config.zookeeper_session_timeout_ms / 1000,
@@ -94,100 +98,103 @@ class ZooKeeperSession:
             security=ZooKeeperSecurity.of(config),
         )
 
-    def start(self, connect_within: float = 0.0) -> None:
-        """Connect; on an error nothing is left behind.
+    def start(self, connect_timeout: float = 0.0) -> None:
+        """Connect to the ensemble. The session is closed if that fails.
 
         Args:
-            connect_within: seconds that it may take where that is more than the connection timeout.
+            connect_timeout: maximum seconds to wait; the connection timeout applies if it is longer.
 
         Raises:
-            ZooKeeperUnavailableError: nothing answered in time.
+            ZooKeeperUnavailableError: no server accepted the connection in time.
             ConfigurationError: the chroot does not exist.
-            AuthenticationError: the login was refused.
+            AuthenticationError: authentication failed.
         """
-        timeout = max(self._timeout, connect_within)
+        timeout = max(self._timeout, connect_timeout)
         deadline = time.monotonic() + timeout
         try:
-            with self._turn:
-                if self._closing.is_set():
-                    raise ClosedError("the consumer was shut down")
+            with self._start_stop_lock:
+                self._check_open()
                 connected = self._client.start_async()
                 self.lease.start()
-            # The connection may go again before the chroot is looked at.
-            retrying(timeout)(self._check, connected, deadline, timeout)
+            # The connection may be lost again before the chroot has been checked.
+            retrying(timeout)(self._wait_until_usable, connected, deadline, timeout)
         except BaseException:
             self.close()
             raise
 
-    def _check(self, connected: threading.Event, deadline: float, timeout: float) -> None:
-        while not connected.wait(_STEP):
-            if self._closing.is_set():
-                raise ClosedError("the consumer was shut down")
-            if self.is_login_refused:
-                raise self.login_refused_error()
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise ClosedError("the ZooKeeper session was closed")
+
+    def _wait_until_usable(self, connected: threading.Event, deadline: float, timeout: float) -> None:
+        while not connected.wait(_CONNECT_POLL_INTERVAL):
+            self._check_open()
+            if self.has_failed_authentication:
+                raise self.authentication_error()
             if time.monotonic() >= deadline:
-                limit = "zookeeper.connection.timeout.ms" if timeout == self._timeout else "unavailable.timeout.ms"
+                option = "zookeeper.connection.timeout.ms" if timeout == self._timeout else "unavailable.timeout.ms"
                 raise ZooKeeperUnavailableError(
-                    f"no ZooKeeper answers at {self.hosts!r} within {timeout:g} s; check zookeeper.connect and that "
-                    f"the ensemble runs and has a quorum (a server that is read-only takes no member), or raise {limit}"
+                    f"could not connect to ZooKeeper at {self.hosts!r} within {timeout:g} s; check zookeeper.connect "
+                    "and that the ensemble is running and has a quorum (a read-only server does not accept consumers), "
+                    f"or increase {option}"
                 )
         chroot = self._client.chroot
-        # Under a chroot kazoo cannot name the chroot itself but as the root, whose stat it does give.
+        # kazoo resolves "/" to the chroot itself.
         if not self.znodes.exists("/"):
             raise ConfigurationError(
-                f"zookeeper.connect = {self.hosts!r}: the chroot {chroot!r} does not exist; create it, or correct it "
-                "to the one that brokers or the other members of the group use"
+                f"zookeeper.connect = {self.hosts!r}: the chroot {chroot!r} does not exist; create it, or use the "
+                "chroot of the brokers or of the other members of the group"
             )
 
     def close(self) -> None:
-        """End the session: all ephemeral znodes vanish. May be called from any thread, and again."""
+        """Close the session, which deletes its ephemeral znodes. Any thread may call it, more than once."""
         with self._lock:
             if self._closing.is_set():
                 return
             self._closing.set()
         self._client.remove_listener(self._on_state)
-        # kazoo waits for a server that is silent until the session would have ended.
-        hurry = threading.Timer(_CLOSE_TIMEOUT, self._connection.drop)
-        hurry.daemon = True
-        hurry.start()
+        # If the server does not respond, kazoo would wait for a whole session timeout.
+        timer = threading.Timer(_CLOSE_TIMEOUT, self._connection.drop)
+        timer.daemon = True
+        timer.start()
         try:
-            with self._turn:
+            with self._start_stop_lock:
                 self._client.stop()
                 self._client.close()
                 self.lease.join()
         finally:
-            hurry.cancel()
-            hurry.join()
+            timer.cancel()
+            timer.join()
 
     @property
     def session_id(self) -> int:
-        """The id that the ephemeral znodes of this session carry; 0 while not connected."""
+        """The session id, which is the owner of the session's ephemeral znodes; 0 without a session."""
         identity = self._client.client_id
         return int(identity[0]) if identity else 0
 
     @property
     def is_connected(self) -> bool:
-        """Whether calls can be made now."""
+        """Whether the session is connected to a server, so that operations are possible."""
         return self._connection.is_connected
 
     @property
-    def is_login_refused(self) -> bool:
-        """Whether ZooKeeper has refused the login, after which nothing is tried any more."""
-        return self._login_refused and not self._closing.is_set()
+    def has_failed_authentication(self) -> bool:
+        """Whether ZooKeeper has rejected the credentials; kazoo then does not connect again."""
+        return self._authentication_failed and not self._closing.is_set()
 
     def not_connected_error(self) -> ZooKeeperUnavailableError:
-        """Return the error for a call that cannot be made now."""
+        """Return the error for an operation while the session is not connected."""
         return self._connection.not_connected_error()
 
-    def login_refused_error(self) -> AuthenticationError:
-        """Return the error for a login that was refused."""
-        return self._connection.login_refused_error()
+    def authentication_error(self) -> AuthenticationError:
+        """Return the error for credentials that ZooKeeper has rejected."""
+        return self._connection.authentication_error()
 
     def _on_state(self, state: str) -> None:  # in kazoo's connection thread
         if state == KazooState.LOST:
             self.lease.end()
-            # Known here alone: kazoo goes on to call it closed at once.
-            self._login_refused |= self._client.client_state == KeeperState.AUTH_FAILED
+            # AUTH_FAILED is visible only here: kazoo changes the state to CLOSED right afterwards.
+            self._authentication_failed |= self._client.client_state == KeeperState.AUTH_FAILED
         self._events.put(Event(state.lower()))
 
 

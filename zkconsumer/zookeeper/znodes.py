@@ -1,4 +1,4 @@
-"""Znodes: reads and writes of znodes over a connection."""
+"""Znodes: operations on znodes, each with a deadline."""
 
 from __future__ import annotations
 
@@ -12,48 +12,57 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.zookeeper.connection import BadVersion, Connection, NodeExists, NodeMissing
 
-#: Operations in one transaction: the request must fit into ZooKeeper's ``jute.maxbuffer`` of 1 MB.
+#: Maximum operations in one transaction: the request must not exceed ZooKeeper's ``jute.maxbuffer`` of 1 MB.
 TRANSACTION_LIMIT = 1000
 
-#: What a JVM with a login gives the znodes that are its own: all for their creator, reading for everybody.
-_OURS = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+#: The ACL that an authenticated JVM member sets: full access for the creator, read access for everyone.
+_CREATOR_ACL = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A znode's content with the parts of its stat that matter here."""
+    """The data of a znode and a part of its stat.
+
+    Attributes:
+        owner_session: the id of the session that owns an ephemeral znode, else 0.
+        created_zxid: the id of the transaction that created the znode.
+        modified: time of the last write in seconds since the epoch, by the server's clock.
+    """
 
     data: bytes
     version: int
     owner_session: int
-    created: int
-    modified: float  #: seconds since the epoch, by the server's clock
+    created_zxid: int
+    modified: float
 
 
 class Znodes:
-    """Operations on znodes; each waits for its result. May be used by any thread.
+    """Operations on znodes. Each blocks until its result has arrived; any thread may call them.
+
+    All raise ``ZooKeeperUnavailableError`` without a connection or a response in time, ``OwnershipLostError`` if the
+    session has expired, and ``AuthenticationError`` if an ACL denies access.
 
     Args:
-        authenticates: whether ZooKeeper learns who we are, so that znodes can be kept from others.
-        on_change: called with the path of a znode whose watch fired, in a thread of kazoo that must not wait.
+        authenticates: whether the client authenticates; znodes are then writable by their creator only.
+        on_change: called with the path of a znode whose watch has fired, in a kazoo thread that must not block.
     """
 
     def __init__(self, connection: Connection, *, authenticates: bool, on_change: Callable[[str], object]) -> None:
         self._connection = connection
-        self._acl = _OURS if authenticates else OPEN_ACL_UNSAFE
+        self._acl = _CREATOR_ACL if authenticates else OPEN_ACL_UNSAFE
         self._notify = on_change
 
     def _on_change(self, event: Any) -> None:  # in kazoo's callback thread
         self._notify(event.path or "")
 
     def get(self, path: str, *, watch: bool = False) -> Node | None:
-        """Return a znode, or None where it is missing; with ``watch`` its next change is an event."""
+        """Return a znode, or None if it does not exist. With ``watch``, its next change is reported."""
         return self.get_many([path], watch=watch)[0]
 
     def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[Node | None]:
-        """Return many znodes, asked for at once."""
+        """Return znodes as ``get`` does. All requests are sent before the first response is awaited."""
         client = self._connection.connected_client()
         results = [client.get_async(path, self._on_change if watch else None) for path in paths]
         nodes: list[Node | None] = []
@@ -66,7 +75,7 @@ class Znodes:
         return nodes
 
     def children(self, path: str, *, watch: bool = False) -> list[str] | None:
-        """Return the sorted names of a znode's children, or None where it is missing."""
+        """Return the sorted names of a znode's children, or None if the znode does not exist."""
         try:
             result = self._connection.connected_client().get_children_async(path, self._on_change if watch else None)
             return sorted(self._connection.wait(result, path))
@@ -74,14 +83,18 @@ class Znodes:
             return None
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
-        """Whether there is such a znode; with ``watch`` its appearance, change or end is an event."""
+        """Return whether a znode exists. With ``watch``, its creation, change or deletion is reported."""
         result = self._connection.connected_client().exists_async(path, self._on_change if watch else None)
         return self._connection.wait(result, path) is not None
 
     def ensure(self, path: str, *, open_to_all: bool = False) -> None:
-        """Create a persistent znode, with its parents, unless it exists."""
+        """Create a persistent znode and its parents, unless they exist.
+
+        Args:
+            open_to_all: let every client write to the znodes, also if this client authenticates.
+        """
         parent, _, _ = path.rpartition("/")
-        # /consumers and a group's own znode are everybody's.
+        # All clients may write to /consumers and to the znode of a group.
         acl = OPEN_ACL_UNSAFE if open_to_all or path.count("/") < 3 else self._acl
         try:
             self._create(path, b"", acl)
@@ -92,10 +105,10 @@ class Znodes:
             self.ensure(path, open_to_all=open_to_all)
 
     def create_ephemeral(self, path: str, data: bytes) -> None:
-        """Create an ephemeral znode, and its parents, open to all.
+        """Create an ephemeral znode, and its parents, which every client may write to.
 
         Raises:
-            NodeExists: it is there.
+            NodeExists: the znode already exists.
         """
         try:
             self._create(path, data, OPEN_ACL_UNSAFE, ephemeral=True)
@@ -104,10 +117,16 @@ class Znodes:
             self._create(path, data, OPEN_ACL_UNSAFE, ephemeral=True)
 
     def create_all_ephemeral(self, nodes: Sequence[tuple[str, bytes]]) -> str | None:
-        """Create all or none of up to ``TRANSACTION_LIMIT`` ephemeral znodes; their parents must exist.
+        """Create ephemeral znodes in one transaction: all or none.
+
+        Args:
+            nodes: ``(path, data)`` of up to ``TRANSACTION_LIMIT`` znodes, whose parents must exist.
 
         Returns:
-            None, or the path that exists already and so prevented it.
+            None if the znodes were created, else the path of the first one that already exists.
+
+        Raises:
+            NodeMissing: a parent does not exist.
         """
         transaction = self._connection.connected_client().transaction()
         for path, data in nodes:
@@ -117,19 +136,24 @@ class Znodes:
             if isinstance(result, kazoo_errors.NodeExistsError):
                 return path
             if isinstance(result, kazoo_errors.NoNodeError):
-                raise NodeMissing(path)
+                raise NodeMissing(f"the parent of znode {path} does not exist")
             if isinstance(result, kazoo_errors.NoAuthError):
                 raise self._connection.access_denied_error(path) from result
         errors = [result for result in results if isinstance(result, Exception)]
         if errors:
-            raise ZooKeeperUnavailableError(f"ZooKeeper refused to create {nodes[0][0]!r} and others: {errors[0]!r}")
+            raise ZooKeeperUnavailableError(
+                f"could not create {len(nodes)} znodes, of which {nodes[0][0]} is the first: {errors[0]!r}"
+            )
         return None
 
     def delete(self, path: str, version: int = -1) -> None:
-        """Delete a znode if it is there.
+        """Delete a znode, if it exists.
+
+        Args:
+            version: the version that the znode must have; -1 for any.
 
         Raises:
-            BadVersion: it has been written since it had ``version``.
+            BadVersion: the znode has another version.
         """
         try:
             self._connection.wait(self._connection.connected_client().delete_async(path, version), path)
@@ -137,71 +161,80 @@ class Znodes:
             pass
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Delete znodes, in transactions; missing ones are fine."""
-        for part in _parts(list(paths)):
+        """Delete znodes in transactions. Znodes that do not exist are ignored."""
+        for chunk in _chunks(list(paths)):
             client = self._connection.connected_client()
             transaction = client.transaction()
-            for path in part:
+            for path in chunk:
                 transaction.delete(path)
-            if self._commit(transaction) is None:  # then one by one, asked for at once
-                for path, result in zip(part, [client.delete_async(path) for path in part], strict=True):
-                    self._unless_missing(result, path)
+            if self._commit(transaction) is None:  # delete the znodes that exist, one request each
+                for path, result in zip(chunk, [client.delete_async(path) for path in chunk], strict=True):
+                    self._wait_unless_stale(result, path)
 
     def delete_tree(self, path: str) -> None:
-        """Delete a znode with all below it."""
+        """Delete a znode and its descendants."""
         for child in self.children(path) or ():
             self.delete_tree(f"{path}/{child}")
         self.delete(path)
 
     def set_many(self, nodes: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
-        """Write ``(path, data, version)``, in transactions; version -1 writes whatever is there.
+        """Write the data of existing znodes in transactions.
+
+        Args:
+            nodes: ``(path, data, version)``: the version that the znode must have, -1 for any.
 
         Returns:
-            the new version of each, or None where it had another one or was missing.
+            The new version of each znode, or None if it has another version or does not exist; it is not written then.
         """
         versions: list[int | None] = []
-        for part in _parts(nodes):
+        for chunk in _chunks(nodes):
             client = self._connection.connected_client()
             transaction = client.transaction()
-            for path, data, version in part:
+            for path, data, version in chunk:
                 transaction.set_data(path, data, version)
             written = self._commit(transaction)
-            if written is None:  # then one by one, asked for at once
-                results = [client.set_async(path, data, version) for path, data, version in part]
+            if written is None:  # write the znodes that have the expected version, one request each
+                results = [client.set_async(path, data, version) for path, data, version in chunk]
                 written = [
-                    self._unless_missing(result, path) for (path, _, _), result in zip(part, results, strict=True)
+                    self._wait_unless_stale(result, path) for (path, _, _), result in zip(chunk, results, strict=True)
                 ]
             versions += [None if stat is None else int(stat.version) for stat in written]
         return versions
 
-    def _unless_missing(self, result: Any, path: str) -> Any:
-        """Return a result, or None where the znode is missing or has another version."""
+    def _wait_unless_stale(self, result: Any, path: str) -> Any:
+        """Wait for a result and return it, or None if the znode does not exist or has another version."""
         try:
             return self._connection.wait(result, path)
         except (BadVersion, NodeMissing):
             return None
 
     def create_many(self, nodes: Sequence[tuple[str, bytes]]) -> list[bool]:
-        """Create persistent znodes, and their parents, in transactions; False for each that was there.
+        """Create persistent znodes, and their parents, in transactions.
 
-        They are open to all, unless we are known to ZooKeeper, as the JVM's are.
+        As with JVM members, every client may write to them unless this client authenticates.
+
+        Args:
+            nodes: ``(path, data)`` of each znode.
+
+        Returns:
+            For each znode whether it was created; False if it already exists.
         """
         created: list[bool] = []
         for parent in {path.rpartition("/")[0] for path, _ in nodes}:
             if not self.exists(parent):
                 self.ensure(parent)
-        for part in _parts(nodes):
+        for chunk in _chunks(nodes):
             transaction = self._connection.connected_client().transaction()
-            for path, data in part:
+            for path, data in chunk:
                 transaction.create(path, data, self._acl)
             if self._commit(transaction) is None:
-                created += [self._create_missing(path, data) for path, data in part]
+                created += [self._create_missing(path, data) for path, data in chunk]
             else:
-                created += [True] * len(part)
+                created += [True] * len(chunk)
         return created
 
     def _create_missing(self, path: str, data: bytes) -> bool:
-        """Create a persistent znode; False where it was there."""
+        """Create a persistent znode; returns False if it already exists."""
         try:
             self._create(path, data, self._acl)
         except NodeExists:
@@ -213,12 +246,12 @@ class Znodes:
         self._connection.wait(result, path)
 
     def _commit(self, transaction: Any) -> list[Any] | None:
-        """Return the results of a transaction, or None where it was refused and so did nothing."""
+        """Return the results of a transaction, or None if it failed, which leaves all znodes unchanged."""
         results = self._connection.wait(transaction.commit_async())
         return None if any(isinstance(result, Exception) for result in results) else results
 
 
-def _parts(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Divide what is to be done into pieces that one transaction can take."""
+def _chunks(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Split items into sequences of at most ``TRANSACTION_LIMIT``."""
     for start in range(0, len(items), TRANSACTION_LIMIT):
         yield items[start : start + TRANSACTION_LIMIT]
