@@ -14,7 +14,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import WAYS, Assignment, assign, threads_by_topic
 from zkconsumer.rebalance.topic_filter import TopicFilter, filter_of
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_topic
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
@@ -95,7 +95,7 @@ class AssignmentContext:
         if self._own_filter or (whole_group and any(member.is_filter for member in members.values())):
             existing = self._cluster.topics()
         named = {topic for member in members.values() if not member.is_filter for topic in member.subscription}
-        named = {topic for topic in named if is_topic(topic)}  # others have no partitions
+        named = {topic for topic in named if is_valid_topic_name(topic)}  # others have no partitions
         if whole_group:
             topics = sorted(named.union(existing))
         elif self._own_filter:

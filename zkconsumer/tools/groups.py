@@ -17,7 +17,7 @@ from zkconsumer.rebalance.assignors import threads_by_topic
 from zkconsumer.rebalance.topic_filter import filter_of
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_topic
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
@@ -99,7 +99,9 @@ def subscribed_threads(members: dict[str, Registration], cluster: Cluster) -> di
             topics, [streams] = filter_of(member), member.subscription.values()
             member = Registration({topic: streams for topic in existing if topics.is_topic_allowed(topic)})
         static[name] = member
-    wanted = sorted({topic for member in static.values() for topic in member.subscription if is_topic(topic)})
+    wanted = sorted(
+        {topic for member in static.values() for topic in member.subscription if is_valid_topic_name(topic)}
+    )
     return threads_by_topic(static, wanted)
 
 
