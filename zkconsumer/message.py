@@ -1,4 +1,4 @@
-"""What a consumer hands out: messages, and the Arrow layout of batches of them."""
+"""Values that a consumer returns: messages, partitions, and the Arrow schema of batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Decoder = Callable[[bytes], Any]
 
 
 class TopicPartition(NamedTuple):
-    """A topic and the number of one of its partitions; sorts by name, then number."""
+    """A topic and a partition number, ordered by topic name and then by number."""
 
     topic: str
     partition: int
@@ -23,38 +23,53 @@ class TopicPartition(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where a broker listens, and whether it can tell which requests it knows: those before 0.10 cannot.
+    """Address of a broker.
 
-    None where that is not known.
+    Attributes:
+        host: name or IP address, without brackets.
+        port: 1 to 65535.
+        has_api_versions: whether the broker answers ApiVersions requests, which Kafka 0.10 introduced; None if unknown.
     """
 
     host: str
     port: int
-    tells_versions: bool | None = None
+    has_api_versions: bool | None = None
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """Read ``host:port``, with brackets around an IPv6 address."""
+        """Parse ``host:port``, with brackets around an IPv6 address.
+
+        Raises:
+            ValueError: the text has another form.
+        """
         host, colon, port = text.strip().rpartition(":")
         if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
             raise ValueError(f"{text!r} is not host:port")
         return cls(host.strip("[]"), int(port))
 
-    def among(self, known: Iterable[Endpoint]) -> Endpoint:
-        """Return what is known of this address, where it is."""
-        told = (endpoint for endpoint in known if endpoint.tells_versions is not None)
-        return next((endpoint for endpoint in told if endpoint[:2] == self[:2]), self)
+    def with_versions_from(self, known: Iterable[Endpoint]) -> Endpoint:
+        """Return the endpoint with this address in ``known`` whose ``has_api_versions`` is set, or this one."""
+        candidates = (endpoint for endpoint in known if endpoint.has_api_versions is not None)
+        return next((endpoint for endpoint in candidates if endpoint[:2] == self[:2]), self)
 
 
 class MessageAndMetadata(NamedTuple):
     """One record.
 
-    ``timestamp`` is in milliseconds since the epoch, -1 where the record has none; ``timestamp_type``
-    is -1 for none, 0 for the producer's time and 1 for the broker's. ``headers`` holds
-    ``(key, value)`` pairs. Source: Kafka 1.1 kafka.message.MessageAndMetadata.
+    Attributes:
+        topic: name of the topic.
+        partition: number of the partition.
+        offset: offset of the record.
+        key: decoded key, None if the record has no key.
+        value: decoded value, None if the record has no value.
+        timestamp: milliseconds since the epoch, -1 if the record has no timestamp.
+        timestamp_type: -1 for no timestamp, 0 for CreateTime, 1 for LogAppendTime.
+        headers: ``(key, value)`` pairs.
+
+    Source: Kafka 1.1 kafka.message.MessageAndMetadata.
     """
 
     topic: str
@@ -68,15 +83,16 @@ class MessageAndMetadata(NamedTuple):
 
     @property
     def message(self) -> Any:
-        """The value, by its name in the Scala class."""
+        """The value, under the name that the Scala class uses."""
         return self.value
 
 
 def decoded_message_type(key_decoder: Decoder | None, value_decoder: Decoder | None) -> type[MessageAndMetadata]:
-    """Return the message class whose ``key`` and ``value`` go through the decoders at each access.
+    """Return a message class that decodes ``key`` and ``value`` at each access.
 
-    Decoding is lazy so that a decoder's exception reaches whoever reads the field, and the stream
-    goes on (KAFKA-1140). Where the record has no key or value, it is None and no decoder is asked.
+    Decoding is lazy so that the exception of a decoder is raised where the field is read, and the stream stays
+    usable (KAFKA-1140). Decoders are not called for a missing key or value, which is None.
+
     Source: Kafka 1.1 kafka.message.MessageAndMetadata.
     """
     if key_decoder is None and value_decoder is None:
@@ -102,7 +118,7 @@ _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary()
 
 HEADERS_FIELD = pa.field("headers", pa.list_(pa.field("element", _HEADER)))
 
-#: The columns of Spark's own Kafka source, in its order; all nullable.
+#: The columns of Spark's Kafka source, in the same order; all nullable.
 ARROW_SCHEMA = pa.schema(
     [
         pa.field("key", pa.binary()),

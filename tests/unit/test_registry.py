@@ -324,7 +324,7 @@ def test_a_broker_of_every_version_is_read(data: bytes, endpoint: tuple[str, int
     found = registry.parse_broker("1", data)
 
     assert (found.host, found.port) == endpoint
-    assert found.tells_versions is (json.loads(data)["version"] >= 3)  # those of 0.10 and later do
+    assert found.has_api_versions is (json.loads(data)["version"] >= 3)  # those of 0.10 and later do
 
 
 def test_a_broker_without_plaintext_is_refused_with_a_remedy() -> None:

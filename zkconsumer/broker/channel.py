@@ -247,9 +247,9 @@ class BrokerChannel:
         that they do know.
         """
         versions = BrokerVersionData(broker_version=_BEFORE_API_VERSIONS)
-        if self.endpoint.tells_versions is False:
+        if self.endpoint.has_api_versions is False:
             return versions
-        if self.endpoint.tells_versions:
+        if self.endpoint.has_api_versions:
             return self._ask_versions()
         for _ in range(2):  # a broker that is about to stop hangs up too, but not twice
             try:

@@ -40,7 +40,7 @@ class LeaderLookup:
         wanted = set(partitions)
         answer = self.metadata(brokers, sorted({partition.topic for partition in wanted}))
         modern = True if answer.API_VERSION > 0 else None  # then so are the others, but during an upgrade from 0.9
-        endpoints = {b.node_id: Endpoint(b.host, b.port, modern).among(brokers) for b in answer.brokers}
+        endpoints = {b.node_id: Endpoint(b.host, b.port, modern).with_versions_from(brokers) for b in answer.brokers}
         found = {}
         for topic in answer.topics:
             for p in topic.partitions:

@@ -110,7 +110,7 @@ class Admin:
                 time.sleep(0.05)
 
     def _known_brokers(self, broker: Endpoint) -> int:
-        if broker.tells_versions is not False or self._zookeeper_connect is None:
+        if broker.has_api_versions is not False or self._zookeeper_connect is None:
             reply = self._channel(broker).request(protocol.metadata_request([]))
             return len(reply.brokers) if reply.controller_id >= 0 else 0
         with _zookeeper(self._zookeeper_connect) as client:  # those before 0.10 name nobody before there is a topic
@@ -206,7 +206,7 @@ class Admin:
 
     def _leaders_from(self, broker: Endpoint, topic: str) -> dict[TopicPartition, Endpoint]:
         reply = self._channel(broker).request(protocol.metadata_request([topic]))
-        brokers = {b.node_id: Endpoint(b.host, b.port).among(self._bootstrap) for b in reply.brokers}
+        brokers = {b.node_id: Endpoint(b.host, b.port).with_versions_from(self._bootstrap) for b in reply.brokers}
         return {
             TopicPartition(topic, p.partition_index): brokers[p.leader_id]
             for t in reply.topics

@@ -127,7 +127,7 @@ class GroupCoordinator:
                 channel.close()
             if answer.error_code:
                 raise self._error("be found", answer.error_code)
-            return Endpoint(answer.host, answer.port).among(brokers)
+            return Endpoint(answer.host, answer.port).with_versions_from(brokers)
         raise BrokerUnavailableError(
             f"no broker tells the coordinator of group {self.group!r}: " + ("; ".join(failures) or "none is known")
         )

@@ -225,14 +225,14 @@ def parse_broker(node: str, data: bytes, protocol: str = "PLAINTEXT") -> Endpoin
     try:
         content = json.loads(data)
         protocols = content.get("listener_security_protocol_map") or {}
-        tells_versions = int(content.get("version", 1)) >= _FIRST_WITH_API_VERSIONS
+        has_api_versions = int(content.get("version", 1)) >= _FIRST_WITH_API_VERSIONS
         for endpoint in content.get("endpoints") or ():
             listener, _, address = endpoint.partition("://")
             if protocols.get(listener, listener) == protocol:
-                return Endpoint.parse(address)._replace(tells_versions=tells_versions)
+                return Endpoint.parse(address)._replace(has_api_versions=has_api_versions)
         if protocol == "PLAINTEXT" and content.get("host") and int(content.get("port", -1)) > 0:
             address = f"{content['host']}:{int(content['port'])}"
-            return Endpoint.parse(address)._replace(tells_versions=tells_versions)
+            return Endpoint.parse(address)._replace(has_api_versions=has_api_versions)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ZkConsumerError(
             f"{BROKER_IDS}/{node} does not contain a valid broker registration: {data[:200]!r}"

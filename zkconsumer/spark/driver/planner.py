@@ -331,7 +331,7 @@ class Planner:
             known.update(self._member.cluster.brokers())
         except ZkConsumerError as error:
             self._log.warning("brokers_not_read", error=str(error))
-        return tuple(sorted({endpoint.among(known) for endpoint in known}, key=str))
+        return tuple(sorted({endpoint.with_versions_from(known) for endpoint in known}, key=str))
 
     def latest(self) -> dict[str, Any]:
         """Return the ends of the logs as they were last seen, for Spark's progress reports."""
