@@ -76,7 +76,7 @@ class LogOffsets:
         for channel, theirs in self._by_leader(partitions):
             request = protocol.list_offsets_request(theirs, timestamp, read_committed=self._read_committed)
             try:
-                answers = protocol.read_offsets_answer(channel.request(request))
+                answers = protocol.parse_list_offsets_response(channel.request(request))
             except RetriableError:
                 self._forget(theirs)
                 raise
@@ -106,7 +106,7 @@ class LogOffsets:
             )
             try:
                 with channel.exchange(request) as frame:
-                    answer = protocol.read_fetch_answer(frame, request.API_VERSION)
+                    answer = protocol.read_fetch_response(frame, request.API_VERSION)
             except RetriableError:
                 self._forget(theirs)
                 raise

@@ -54,7 +54,7 @@ class GroupCoordinator:
         """
         wanted = None if partitions is None else list(partitions)
         answer = self._connected().request(protocol.offset_fetch_request(self.group, wanted))
-        found, errors = protocol.read_offset_fetch_answer(answer)
+        found, errors = protocol.parse_offset_fetch_response(answer)
         for partition, code in errors.items():
             raise self._error(f"fetch the offset of {partition}" if partition else "fetch offsets", code)
         missing = [] if wanted is None else [partition for partition in wanted if partition not in found]
@@ -71,7 +71,7 @@ class GroupCoordinator:
         answer = self._connected().request(protocol.offset_commit_request(self.group, offsets))
         return {
             partition: self._error(f"commit offset {offsets[partition]} of {partition}", code)
-            for partition, code in protocol.read_offset_commit_answer(answer).items()
+            for partition, code in protocol.parse_offset_commit_response(answer).items()
             if code
         }
 
