@@ -1,6 +1,6 @@
-"""Brokers, partitions and leaders: from ``/brokers`` in ZooKeeper, or by asking the brokers themselves.
+"""Cluster metadata: brokers, topics and partitions, from ``/brokers`` in ZooKeeper or from Metadata requests.
 
-Source: Kafka 1.1 kafka.client.ClientUtils, ZkUtils.getCluster, ZkUtils.getPartitionsForTopics.
+Source: Kafka 1.1 ZkUtils.getCluster, ZkUtils.getPartitionsForTopics.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
 class Cluster(Protocol):
-    """Where a member learns of brokers and partitions; each member of a group must see the same."""
+    """The brokers, topics and partitions of a cluster. All members of a group must see the same partitions."""
 
     def brokers(self) -> list[Endpoint]:
-        """Return the brokers that are alive, or some of them that know the others."""
+        """Return the live brokers, or the bootstrap servers."""
 
     def topics(self) -> list[str]:
-        """Return the topics that exist, sorted; one that comes or goes later is an event."""
+        """Return the sorted names of all topics, and watch for created and deleted ones."""
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
-        """Return the sorted partitions of each topic that exists; later changes of them are events."""
+        """Return the sorted partitions of each topic that exists, and watch for changes."""
 
     @property
     def poll_interval(self) -> float | None:
-        """Seconds after which partitions have to be asked for again; None where changes are events."""
+        """Seconds between two requests for partitions; None if changes are reported by watches."""
 
     def close(self) -> None:
-        """End what waits for an answer, and ask nobody any more."""
+        """Interrupt requests in flight, and send no more."""
 
 
 class ZooKeeperCluster:
-    """Kafka before 4.0: everything stands under ``/brokers``.
+    """Metadata from ``/brokers`` in ZooKeeper, for clusters before Kafka 4.0.
 
     Args:
-        protocol: which of a broker's listeners is used, by ``security.protocol``.
+        protocol: ``security.protocol``, which selects the listener of each broker.
     """
 
     poll_interval = None
@@ -51,33 +51,43 @@ class ZooKeeperCluster:
     def __init__(self, session: ZooKeeperSession, protocol: str = "PLAINTEXT") -> None:
         self._znodes = session.znodes
         self._protocol = protocol
-        self._known: list[Endpoint] = []
+        self._last_brokers: list[Endpoint] = []
         self._log = get_logger("zkconsumer.cluster")
 
     def brokers(self) -> list[Endpoint]:
-        """Return where each registered broker listens; while ZooKeeper is away, where they did before."""
+        """Return the endpoint of each registered broker.
+
+        Brokers without a usable registration are skipped. While ZooKeeper is unavailable, the last result is returned.
+
+        Raises:
+            ZooKeeperUnavailableError: ZooKeeper is unavailable, and was at each earlier call.
+            ZkConsumerError: no broker has a usable registration.
+        """
         try:
             ids = self._znodes.children(registry.BROKER_IDS) or []
-            nodes = self._znodes.get_many([f"{registry.BROKER_IDS}/{node}" for node in ids])
+            nodes = self._znodes.get_many([f"{registry.BROKER_IDS}/{broker_id}" for broker_id in ids])
         except ZooKeeperUnavailableError:
-            if not self._known:
+            if not self._last_brokers:
                 raise
-            return self._known
-        known, unusable = [], []
-        for node, content in zip(ids, nodes, strict=True):
+            return self._last_brokers
+        brokers: list[Endpoint] = []
+        errors: list[ZkConsumerError] = []
+        for broker_id, node in zip(ids, nodes, strict=True):
+            if node is None:
+                continue
             try:
-                known += [registry.parse_broker(node, content.data, self._protocol)] if content is not None else []
+                brokers.append(registry.parse_broker(broker_id, node.data, self._protocol))
             except ZkConsumerError as error:
-                unusable.append(error)
-        if unusable:
-            self._log.warning("brokers_left_out", errors=[str(error) for error in unusable])
-        if unusable and not known:
-            raise unusable[0]
-        self._known = known
-        return known
+                errors.append(error)
+        if errors:
+            self._log.warning("brokers_skipped", error="; ".join(str(error) for error in errors))
+        if errors and not brokers:
+            raise errors[0]
+        self._last_brokers = brokers
+        return brokers
 
     def topics(self) -> list[str]:
-        """Return the topics; their parent is watched."""
+        """Return the names of all topics, and watch their parent."""
         topics = self._znodes.children(registry.BROKER_TOPICS, watch=True)
         if topics is None:
             self._znodes.ensure(registry.BROKER_TOPICS)
@@ -85,11 +95,11 @@ class ZooKeeperCluster:
         return topics or []
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
-        """Return partitions; each topic's znode, or its appearance, is watched."""
+        """Return the partitions of each topic that exists, and watch the topic's znode or its creation."""
         paths = [registry.topic_path(topic) for topic in topics]
         found = {}
         for topic, path, node in zip(topics, paths, self._znodes.get_many(paths, watch=True), strict=True):
-            # A topic may come between the look at it and the watch for its coming.
+            # The topic may be created between get() and exists(), which sets the watch for its creation.
             while node is None and self._znodes.exists(path, watch=True):
                 node = self._znodes.get(path, watch=True)
             if node is not None:
@@ -97,10 +107,10 @@ class ZooKeeperCluster:
         return found
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return an id of each existing topic that a later topic of the same name does not have.
+        """Return an id of each topic that exists. A topic that is re-created under the same name has another id.
 
-        Its parts are the transaction that created the topic's znode, and the topic id, which brokers from 2.8 on store
-        there: the id that ``LogOffsets.topic_ids`` gets from the brokers.
+        The id consists of the id of the transaction that created the topic's znode, and of the topic id that brokers
+        store there since Kafka 2.8, which ``LogOffsets.topic_ids`` gets from the brokers.
         """
         nodes = self._znodes.get_many([registry.topic_path(topic) for topic in topics])
         ids = {}
@@ -111,18 +121,18 @@ class ZooKeeperCluster:
         return ids
 
     def close(self) -> None:
-        """Nothing to close: the session is its owner's."""
+        """Do nothing: the session is not closed with the cluster."""
 
 
 class BootstrapCluster:
-    """KRaft clusters, and Spark's tasks: the brokers tell.
+    """Metadata from the brokers, for KRaft clusters and for Spark tasks. Used by one thread.
 
-    One connection is kept, to the broker that answered last; used by one thread.
+    The connection to the last broker that responded is kept open.
 
     Args:
-        servers: some of the brokers.
-        timeout: seconds for each of them.
-        poll_interval: seconds between looks for new partitions.
+        servers: the bootstrap servers.
+        timeout: maximum seconds to wait for each broker.
+        poll_interval: seconds between two requests for partitions.
     """
 
     def __init__(
@@ -143,18 +153,18 @@ class BootstrapCluster:
         return self._servers
 
     def topics(self) -> list[str]:
-        """Return the topics that one of the brokers knows."""
-        answer = self._leaders.metadata(self._servers, None)
-        return sorted(topic.name for topic in answer.topics if topic.partitions)
+        """Return the names of all topics, sorted."""
+        response = self._leaders.metadata(self._servers, None)
+        return sorted(topic.name for topic in response.topics if topic.partitions)
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
-        """Return partitions as one of the brokers knows them."""
+        """Return the sorted partitions of each topic that exists."""
         if not topics:
             return {}
-        answer = self._leaders.metadata(self._servers, topics)
+        response = self._leaders.metadata(self._servers, topics)
         return {
             topic.name: sorted(p.partition_index for p in topic.partitions)
-            for topic in answer.topics
+            for topic in response.topics
             if topic.error_code in (protocol.NONE, protocol.LEADER_NOT_AVAILABLE) and topic.partitions
         }
 
@@ -164,10 +174,13 @@ class BootstrapCluster:
 
 
 def cluster_of(config: ConsumerConfig, session: ZooKeeperSession | None, timeout: float) -> Cluster:
-    """Return what a consumer with these properties learns of: from brokers that are named, else from ZooKeeper.
+    """Create the source of metadata that a consumer's properties select.
+
+    It is ``BootstrapCluster`` if ``bootstrap.servers`` is set, else ``ZooKeeperCluster``.
 
     Args:
-        timeout: seconds for each broker.
+        session: required without ``bootstrap.servers``.
+        timeout: maximum seconds to wait for each broker.
     """
     if config.bootstrap_servers:
         assert config.client_id is not None
@@ -183,7 +196,11 @@ def cluster_of(config: ConsumerConfig, session: ZooKeeperSession | None, timeout
 
 
 def parse_bootstrap(servers: str) -> list[Endpoint]:
-    """Read ``host:port`` pairs with commas between them."""
+    """Parse ``host:port`` pairs separated by commas.
+
+    Raises:
+        ConfigurationError: a part has another form.
+    """
     try:
         return [Endpoint.parse(part) for part in servers.split(",") if part.strip()]
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""LeaderLookup: which broker leads a partition, from the brokers' answers to Metadata requests.
+"""LeaderLookup: Metadata requests, and the leaders of partitions in their responses.
 
 Source: Kafka 1.1 kafka.client.ClientUtils.fetchTopicMetadata.
 """
@@ -17,9 +17,13 @@ from zkconsumer.message import Endpoint, TopicPartition
 
 
 class LeaderLookup:
-    """Asks brokers who leads what; keeps the connection that worked.
+    """Sends Metadata requests to any of the brokers.
 
-    Used by one thread; others may only call ``close()``.
+    The connection to the last broker that responded is kept open. Used by one thread; other threads may only call
+    ``close()``.
+
+    Args:
+        timeout: maximum seconds to wait for each broker.
     """
 
     def __init__(self, client_id: str, timeout: float, security: Security = PLAINTEXT) -> None:
@@ -32,17 +36,24 @@ class LeaderLookup:
     def leaders(
         self, brokers: Sequence[Endpoint], partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, Endpoint]]:
-        """Return ``(node id, endpoint)`` of the leader of each partition that has one.
+        """Return ``(broker id, endpoint)`` of the leader of each partition that has one.
+
+        Args:
+            brokers: the brokers that may receive the request.
 
         Raises:
-            BrokerUnavailableError: none of the brokers answers.
+            BrokerUnavailableError: none of the brokers responded.
         """
         wanted = set(partitions)
-        answer = self.metadata(brokers, sorted({partition.topic for partition in wanted}))
-        modern = True if answer.API_VERSION > 0 else None  # then so are the others, but during an upgrade from 0.9
-        endpoints = {b.node_id: Endpoint(b.host, b.port, modern).with_versions_from(brokers) for b in answer.brokers}
+        response = self.metadata(brokers, sorted({partition.topic for partition in wanted}))
+        # If one broker supports ApiVersions, the others do, too, except during an upgrade from 0.9.
+        has_api_versions = True if response.API_VERSION > 0 else None
+        endpoints = {
+            broker.node_id: Endpoint(broker.host, broker.port, has_api_versions).with_versions_from(brokers)
+            for broker in response.brokers
+        }
         found = {}
-        for topic in answer.topics:
+        for topic in response.topics:
             for p in topic.partitions:
                 partition = TopicPartition(topic.name, p.partition_index)
                 if partition in wanted and p.leader_id in endpoints:
@@ -50,52 +61,59 @@ class LeaderLookup:
         return found
 
     def metadata(self, brokers: Sequence[Endpoint], topics: Sequence[str] | None) -> Any:
-        """Return the first answer to a Metadata request, of all topics for None.
+        """Send a Metadata request to one broker after the other and return the first response.
 
-        The broker that answered last is asked first.
+        The last broker that responded is the first one to receive the request.
+
+        Args:
+            topics: names; None for all topics.
+
+        Raises:
+            BrokerUnavailableError: none of the brokers responded.
+            AuthenticationError, UnsupportedBrokerError: none of the brokers can be used, for this reason.
         """
-        others = list(brokers)
-        random.shuffle(others)
-        if self._channel is not None and self._channel.endpoint in others:
-            others.remove(self._channel.endpoint)
-            others.insert(0, self._channel.endpoint)
+        endpoints = list(brokers)
+        random.shuffle(endpoints)
+        if self._channel is not None and self._channel.endpoint in endpoints:
+            endpoints.remove(self._channel.endpoint)
+            endpoints.insert(0, self._channel.endpoint)
         failures: dict[Endpoint, Exception] = {}
-        for endpoint in others:
+        for endpoint in endpoints:
             try:
-                return self._connection(endpoint).request(protocol.metadata_request(topics))
+                return self._channel_to(endpoint).request(protocol.metadata_request(topics))
             except (RetriableError, AuthenticationError, UnsupportedBrokerError) as error:
                 failures[endpoint] = error
-                self._drop()
-        refusals = [error for error in failures.values() if not isinstance(error, RetriableError)]
-        if refusals and len(refusals) == len(failures):
-            raise refusals[0]
-        raise BrokerUnavailableError(_none_answers(failures))
+                self._disconnect()
+        fatal = [error for error in failures.values() if not isinstance(error, RetriableError)]
+        if fatal and len(fatal) == len(failures):
+            raise fatal[0]
+        raise BrokerUnavailableError(_no_broker_message(failures))
 
-    def _connection(self, endpoint: Endpoint) -> BrokerChannel:
+    def _channel_to(self, endpoint: Endpoint) -> BrokerChannel:
         channel = self._channel
         if channel is None or channel.endpoint != endpoint:
-            self._drop()
+            self._disconnect()
             channel = self._channel = BrokerChannel(
                 endpoint, self._client_id, timeout=self._timeout, security=self._security
             )
-        if self._closed:  # asked for after the channel can be seen: either close() closes it, or this does
+        if self._closed:  # checked after self._channel is set, so that either close() or this method closes it
             channel.close()
         return channel
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
 
     def close(self) -> None:
-        """Close for good; a request under way in another thread raises ``ClosedError``."""
+        """Close permanently; a request in flight in another thread raises ``ClosedError``."""
         self._closed = True
         channel = self._channel
         if channel is not None:
             channel.close()
 
 
-def _none_answers(failures: Mapping[Endpoint, Exception]) -> str:
+def _no_broker_message(failures: Mapping[Endpoint, Exception]) -> str:
     if not failures:
-        return "no broker is registered in ZooKeeper; where the cluster runs without it, set bootstrap.servers"
-    return "no broker answers: " + "; ".join(str(error) for error in failures.values())
+        return "no broker is registered in ZooKeeper; set bootstrap.servers if the cluster does not use ZooKeeper"
+    return "no broker is available: " + "; ".join(str(error) for error in failures.values())

@@ -1,4 +1,4 @@
-"""LogOffsets: where the logs of partitions start and end, the offsets at a time, and samples of records.
+"""LogOffsets: start and end offsets of logs, offsets by time, and samples of records.
 
 Source: Kafka 1.1 kafka.consumer.SimpleConsumer.getOffsetsBefore.
 """
@@ -16,16 +16,20 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import NotLeaderError, RetriableError
 from zkconsumer.message import Endpoint, TopicPartition
 
-#: The version from which on answers to Metadata requests have ids of topics.
-_HAS_TOPIC_IDS = 10
+#: First version of Metadata responses with topic ids.
+_FIRST_WITH_TOPIC_IDS = 10
 
 
 class LogOffsets:
-    """Asks leaders for offsets of their logs; keeps one connection per broker. Used by one thread.
+    """Requests to the leaders of partitions, with one connection per broker. Used by one thread.
 
     Args:
-        brokers: returns the brokers that may be asked for leaders.
-        timeout: seconds for each answer.
+        brokers: returns the brokers that may receive Metadata requests.
+        timeout: maximum seconds to wait for each response.
+        read_committed: treat the last stable offset as the end of a log, and fetch committed records only.
+
+    Attributes:
+        leaders: cached ``(broker id, endpoint)`` of the leader of each partition.
     """
 
     def __init__(
@@ -48,7 +52,7 @@ class LogOffsets:
 
     @classmethod
     def of(cls, brokers: Callable[[], Sequence[Endpoint]], config: ConsumerConfig) -> LogOffsets:
-        """Return what a consumer with these properties asks."""
+        """Create an instance from a consumer's properties."""
         assert config.client_id is not None
         return cls(
             brokers,
@@ -59,7 +63,7 @@ class LogOffsets:
         )
 
     def find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, Endpoint]]:
-        """Return node id and endpoint of each partition's leader, as far as there is one; remembered ones first."""
+        """Return ``(broker id, endpoint)`` of the leader of each partition that has one, from the cache if possible."""
         wanted = set(partitions)
         missing = wanted - self.leaders.keys()
         if missing:
@@ -67,38 +71,48 @@ class LogOffsets:
         return {partition: self.leaders[partition] for partition in wanted if partition in self.leaders}
 
     def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        """Return an offset of each partition; see ``protocol.list_offsets_request``.
+        """Return an offset of each partition, or -1 if no record is at or after ``timestamp``.
+
+        Args:
+            timestamp: milliseconds since the epoch, or ``protocol.EARLIEST`` or ``LATEST``.
 
         Raises:
-            RetriableError: a leader is missing or does not answer; it is looked for anew the next time.
+            RetriableError: a partition has no leader, or a leader did not respond; the next call looks it up again.
         """
         found: dict[TopicPartition, int] = {}
-        for channel, theirs in self._by_leader(partitions):
-            request = protocol.list_offsets_request(theirs, timestamp, read_committed=self._read_committed)
+        for channel, led in self._by_leader(partitions):
+            request = protocol.list_offsets_request(led, timestamp, read_committed=self._read_committed)
             try:
-                answers = protocol.parse_list_offsets_response(channel.request(request))
+                results = protocol.parse_list_offsets_response(channel.request(request))
             except RetriableError:
-                self._forget(theirs)
+                self._invalidate_leaders(led)
                 raise
-            for partition, (error, offset) in answers.items():
+            for partition, (error, offset) in results.items():
                 if error:
-                    self._forget(theirs)
-                    raise NotLeaderError(f"broker {channel.endpoint} cannot tell offsets of {partition}: error {error}")
+                    self._invalidate_leaders(led)
+                    raise NotLeaderError(
+                        f"could not list offsets of partition {partition} on broker {channel.endpoint}: error {error}"
+                    )
                 found[partition] = offset
         return found
 
     def fetch(self, positions: Mapping[TopicPartition, int], max_bytes: int) -> dict[TopicPartition, PartitionData]:
-        """Return some of the records from each position on, at once; of a partition perhaps none, but of one.
+        """Fetch records from each position, without waiting for new ones.
 
-        Those are left out whose leader does not have the offset, or cannot read its log there.
+        Partitions whose position is out of range, or whose log is corrupt there, are missing in the result. For each
+        leader at least one partition with records returns some; others may return none.
+
+        Args:
+            positions: next offset to read of each partition.
+            max_bytes: maximum bytes per partition.
 
         Raises:
-            RetriableError: a leader is missing or does not answer.
+            RetriableError: a partition has no leader, or a leader did not respond.
         """
         found: dict[TopicPartition, PartitionData] = {}
-        for channel, theirs in self._by_leader(positions):
+        for channel, led in self._by_leader(positions):
             request = protocol.fetch_request(
-                {partition: positions[partition] for partition in sorted(theirs)},
+                {partition: positions[partition] for partition in sorted(led)},
                 max_wait_ms=0,
                 min_bytes=0,
                 partition_max_bytes=max_bytes,
@@ -106,17 +120,19 @@ class LogOffsets:
             )
             try:
                 with channel.exchange(request) as frame:
-                    answer = protocol.read_fetch_response(frame, request.API_VERSION)
+                    result = protocol.read_fetch_response(frame, request.API_VERSION)
             except RetriableError:
-                self._forget(theirs)
+                self._invalidate_leaders(led)
                 raise
-            for data in answer.partitions:
-                error = data.error_code or answer.error_code
+            for data in result.partitions:
+                error = data.error_code or result.error_code
                 if error in (protocol.OFFSET_OUT_OF_RANGE, protocol.CORRUPT_MESSAGE):
                     continue
                 if error:
-                    self._forget(theirs)
-                    raise NotLeaderError(f"broker {channel.endpoint} cannot read {data.partition}: error {error}")
+                    self._invalidate_leaders(led)
+                    raise NotLeaderError(
+                        f"could not fetch partition {data.partition} from broker {channel.endpoint}: error {error}"
+                    )
                 found[data.partition] = data
         return found
 
@@ -124,29 +140,29 @@ class LogOffsets:
         wanted = set(partitions)
         leaders = self.find_leaders(wanted)
         if missing := sorted(wanted - leaders.keys()):
-            raise NotLeaderError(f"partition {missing[0]} has no leader now")
+            raise NotLeaderError(f"partition {missing[0]} has no leader")
         by_leader: dict[Endpoint, list[TopicPartition]] = {}
         for partition, (_, endpoint) in leaders.items():
             by_leader.setdefault(endpoint, []).append(partition)
-        for endpoint, theirs in by_leader.items():
+        for endpoint, led in by_leader.items():
             channel = self._channels.get(endpoint)
             if channel is None:
                 channel = self._channels[endpoint] = BrokerChannel(
                     endpoint, self._client_id, timeout=self._timeout, security=self._security
                 )
-            yield channel, theirs
+            yield channel, led
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return what tells each topic that exists from an earlier one of its name; "" where brokers have no ids.
+        """Return the topic id of each topic that exists, with the prefix ``id-``; "" if the brokers have no topic ids.
 
         Raises:
-            BrokerUnavailableError: none of the brokers answers.
+            BrokerUnavailableError: none of the brokers responded.
         """
-        answer = self._lookup.metadata(self._brokers(), topics)
-        known = [topic for topic in answer.topics if topic.partitions]
-        if answer.API_VERSION < _HAS_TOPIC_IDS:
-            return dict.fromkeys((topic.name for topic in known), "")
-        return {topic.name: f"id-{topic.topic_id}" if topic.topic_id.int else "" for topic in known}
+        response = self._lookup.metadata(self._brokers(), topics)
+        existing = [topic for topic in response.topics if topic.partitions]
+        if response.API_VERSION < _FIRST_WITH_TOPIC_IDS:
+            return dict.fromkeys((topic.name for topic in existing), "")
+        return {topic.name: f"id-{topic.topic_id}" if topic.topic_id.int else "" for topic in existing}
 
     def close(self) -> None:
         """Close the connections."""
@@ -155,6 +171,6 @@ class LogOffsets:
             channel.close()
         self._channels.clear()
 
-    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+    def _invalidate_leaders(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             self.leaders.pop(partition, None)
