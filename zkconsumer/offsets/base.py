@@ -9,60 +9,67 @@ from zkconsumer.message import TopicPartition
 
 
 class Offsets(Protocol):
-    """Where the offsets of a group are; used by one thread.
+    """The committed offsets of a group. Used by one thread.
 
-    A commit that would lower an offset is left out and logged, unless it is allowed.
+    A commit that would lower a committed offset is skipped and logged, unless it is allowed.
     """
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the next offset to consume of each partition, -1 where none is stored.
+        """Return the committed offset of each partition, which is the next one to consume; -1 if there is none.
 
         Raises:
-            ZkConsumerError: it is not known; never -1 for that.
+            ZkConsumerError: a committed offset could not be read. -1 is never returned for that.
         """
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
-        """Store offsets and return what is stored of these partitions now.
+        """Commit offsets.
+
+        Args:
+            offsets: next offset to consume of each partition.
+            may_go_back: write offsets that are lower than the committed ones, too.
+
+        Returns:
+            The committed offset of each of these partitions, after the commit.
 
         Raises:
-            ZkConsumerError: not all were stored.
+            ZkConsumerError: not all offsets were committed.
         """
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop what is remembered of partitions that others may write from now on."""
+        """Drop cached offsets of partitions that other members may commit from now on."""
 
     def allow_back(self, partition: TopicPartition) -> None:
-        """Let the next commit of a partition lower its offset: its position was reset."""
+        """Allow the next commit of a partition to lower its offset, because its position was reset."""
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close connections that this object has opened."""
 
 
 class LowerOffsetGuard:
-    """Decides whether an offset may be written: by itself it never moves back."""
+    """Decides whether a commit may lower a committed offset, and logs it."""
 
     def __init__(self, log: Any) -> None:
         self._log = log
         self._allowed: set[TopicPartition] = set()
 
     def allow(self, partition: TopicPartition) -> None:
-        """Let the partition's offset move back."""
+        """Allow the next commit of the partition to lower its offset."""
         self._allowed.add(partition)
 
-    def settle(self, partitions: Iterable[TopicPartition]) -> None:
-        """Allow no more what was allowed for these."""
+    def reset(self, partitions: Iterable[TopicPartition]) -> None:
+        """Revoke what ``allow`` has allowed for these partitions."""
         self._allowed.difference_update(partitions)
 
-    def admits(self, partition: TopicPartition, offset: int, stored: int, may_go_back: bool) -> bool:
-        """Whether ``offset`` may replace ``stored``."""
-        if offset >= stored:
+    def permits(self, partition: TopicPartition, offset: int, committed: int, may_go_back: bool) -> bool:
+        """Return whether ``offset`` may replace ``committed``."""
+        if offset >= committed:
             return True
-        allowed = may_go_back or partition in self._allowed
+        is_allowed = may_go_back or partition in self._allowed
         self._log.warning(
-            "offset_goes_back" if allowed else "offset_not_moved_back",
+            "committed_offset_lowered" if is_allowed else "offset_commit_skipped",
             topic=partition.topic,
             partition=partition.partition,
             offset=offset,
-            stored=stored,
+            committed_offset=committed,
         )
-        return allowed
+        return is_allowed

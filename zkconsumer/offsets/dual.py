@@ -13,9 +13,10 @@ from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 
 
 class DualOffsets:
-    """Both: what Kafka has taken is written to ZooKeeper too, and of two offsets the later one counts.
+    """Committed offsets in Kafka and in ZooKeeper: the higher of both offsets of a partition is valid.
 
-    So members of either storage can follow each other. Source: Kafka 1.1, ``dual.commit.enabled``.
+    A commit writes to Kafka first, and to ZooKeeper what Kafka has accepted. Members with either storage can therefore
+    resume from each other's offsets. Source: Kafka 1.1, ``dual.commit.enabled``.
     """
 
     def __init__(self, kafka: KafkaOffsets, zookeeper: ZooKeeperOffsets) -> None:
@@ -24,23 +25,23 @@ class DualOffsets:
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See ``Offsets``."""
-        wanted = list(partitions)
-        in_zookeeper = self._zookeeper.fetch(wanted)
-        return {p: max(offset, in_zookeeper[p]) for p, offset in self._kafka.fetch(wanted).items()}
+        requested = list(partitions)
+        in_zookeeper = self._zookeeper.fetch(requested)
+        return {p: max(offset, in_zookeeper[p]) for p, offset in self._kafka.fetch(requested).items()}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
         """See ``Offsets``."""
-        stored, refused = self._kafka.store(offsets, may_go_back=may_go_back)
-        in_zookeeper = self._zookeeper.commit(stored, may_go_back=may_go_back)
-        for error in refused.values():
+        in_kafka, errors = self._kafka.try_commit(offsets, may_go_back=may_go_back)
+        in_zookeeper = self._zookeeper.commit(in_kafka, may_go_back=may_go_back)
+        for error in errors.values():
             raise error
-        return {partition: max(offset, in_zookeeper[partition]) for partition, offset in stored.items()}
+        return {partition: max(offset, in_zookeeper[partition]) for partition, offset in in_kafka.items()}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """See ``Offsets``."""
-        gone = list(partitions)
-        self._kafka.forget(gone)
-        self._zookeeper.forget(gone)
+        released = list(partitions)
+        self._kafka.forget(released)
+        self._zookeeper.forget(released)
 
     def allow_back(self, partition: TopicPartition) -> None:
         """See ``Offsets``."""
@@ -48,5 +49,5 @@ class DualOffsets:
         self._zookeeper.allow_back(partition)
 
     def close(self) -> None:
-        """Close the connection to Kafka."""
+        """Close the connection to the coordinator."""
         self._kafka.close()

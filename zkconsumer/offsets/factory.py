@@ -25,17 +25,22 @@ def offsets_of(
     dual_commit: bool,
     counter: Callable[[str], Callable[[int], object]] = lambda _: int,
 ) -> Offsets:
-    """Return the offsets of the group of a consumer with these properties.
+    """Create the committed offsets of the group in a consumer's properties.
 
     Args:
-        brokers: returns who may be asked for the group's coordinator.
-        timeout: seconds for each of its answers.
-        storage: as in ``offsets.storage``.
-        dual_commit: as in ``dual.commit.enabled``.
-        counter: given ``ZooKeeper`` or ``Kafka``, returns what is told how many offsets are sent there.
+        brokers: returns the brokers that may receive requests for the group's coordinator.
+        timeout: maximum seconds to wait for each response of the coordinator.
+        storage: value of ``offsets.storage``.
+        dual_commit: value of ``dual.commit.enabled``.
+        counter: called with ``ZooKeeper`` or ``Kafka``; returns a function that is called with the number of offsets
+            sent there.
     """
-    rewrites, count = config.offsets_commit_unchanged, counter("ZooKeeper")
-    zookeeper = ZooKeeperOffsets(session, config.group_id, rewrite_unchanged=rewrites, on_commit=count)
+    zookeeper = ZooKeeperOffsets(
+        session,
+        config.group_id,
+        rewrite_unchanged=config.offsets_commit_unchanged,
+        on_commit=counter("ZooKeeper"),
+    )
     if storage == "zookeeper":
         return zookeeper
     assert config.client_id is not None

@@ -16,14 +16,15 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
 class ZooKeeperOffsets:
-    """Reads and writes offset znodes.
+    """Committed offsets in the offset znodes of a group.
 
-    Writes name the version that was seen, so that what an operator or another owner wrote meanwhile is
-    noticed. JVM members write without looking; theirs shows as a new version too.
+    Each write requires the znode's cached version, which detects concurrent writes of operators and other owners. JVM
+    members write unconditionally; that increments the version, too.
 
     Args:
-        rewrite_unchanged: write also what is stored already, so that monitors see a live group by the znodes' age.
-        on_commit: told how many offsets were sent.
+        rewrite_unchanged: write offsets that are already committed, too, for monitoring tools that check the age of
+            offset znodes.
+        on_commit: called with the number of offsets that are sent.
     """
 
     def __init__(
@@ -38,19 +39,21 @@ class ZooKeeperOffsets:
         self._znodes = session.znodes
         self._rewrite_unchanged = rewrite_unchanged
         self._paths = GroupPaths(group)
-        self._seen: dict[TopicPartition, tuple[int, int]] = {}  # offset and znode version, -1 where missing
+        #: Committed offset and version of the znode, both -1 if it does not exist.
+        self._cache: dict[TopicPartition, tuple[int, int]] = {}
         self._log = get_logger("zkconsumer.offsets", group=group)
         self._guard = LowerOffsetGuard(self._log)
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the next offset to consume of each partition, -1 where none is stored.
+        """Return the committed offset of each partition; -1 if there is none.
 
         Raises:
-            ZkConsumerError: a znode holds something else; names its path.
+            ZkConsumerError: a znode does not contain an offset; the message has its path.
         """
-        return self._fetch(partitions, overwrite=False)
+        return self._fetch(partitions, is_before_write=False)
 
-    def _fetch(self, partitions: Iterable[TopicPartition], *, overwrite: bool) -> dict[TopicPartition, int]:
+    def _fetch(self, partitions: Iterable[TopicPartition], *, is_before_write: bool) -> dict[TopicPartition, int]:
+        """Read offset znodes into the cache. Before a write, an invalid offset counts as -1."""
         wanted = list(partitions)
         paths = [self._paths.offset(partition) for partition in wanted]
         found = {}
@@ -58,70 +61,69 @@ class ZooKeeperOffsets:
             try:
                 found[partition] = parse_offset(path, node.data if node else None)
             except ZkConsumerError as error:
-                if not overwrite:
+                if not is_before_write:
                     raise
-                self._log.warning("offset_overwritten", error=str(error))  # the owner knows better
+                self._log.warning("invalid_offset_overwritten", error=str(error))
                 found[partition] = -1
-            self._seen[partition] = (found[partition], node.version if node else -1)
+            self._cache[partition] = (found[partition], node.version if node else -1)
         return found
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
-        """Store offsets; those that are stored already are not written again (KAFKA-987).
+        """Commit offsets. An offset that is already committed is not written again (KAFKA-987).
 
-        A lower offset than the stored one is written only with ``may_go_back`` or once after ``allow_back``,
-        and logged.
+        An offset lower than the committed one is written only with ``may_go_back`` or once after ``allow_back``.
 
         Returns:
-            what the znodes of these partitions hold now.
+            The committed offset of each of these partitions, after the commit.
         """
-        unknown = [partition for partition in offsets if partition not in self._seen]
+        unknown = [partition for partition in offsets if partition not in self._cache]
         if unknown:
-            self._fetch(unknown, overwrite=True)
+            self._fetch(unknown, is_before_write=True)
         pending = dict(offsets)
         while pending:
             pending = self._write(pending, may_go_back)
-            self._fetch(pending, overwrite=True)
-        self._guard.settle(offsets)
-        return {partition: self._seen[partition][0] for partition in offsets}
+            self._fetch(pending, is_before_write=True)
+        self._guard.reset(offsets)
+        return {partition: self._cache[partition][0] for partition in offsets}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop what is remembered of partitions that others may write from now on."""
-        gone = list(partitions)
-        self._guard.settle(gone)
-        for partition in gone:
-            self._seen.pop(partition, None)
+        """Drop cached offsets of partitions that other members may commit from now on."""
+        released = list(partitions)
+        self._guard.reset(released)
+        for partition in released:
+            self._cache.pop(partition, None)
 
     def allow_back(self, partition: TopicPartition) -> None:
-        """Let the next commit of a partition lower its offset: its position was reset."""
+        """Allow the next commit of a partition to lower its offset, because its position was reset."""
         self._guard.allow(partition)
 
     def close(self) -> None:
-        """Nothing to close: the session is its owner's."""
+        """Do nothing: the session is not closed with the offsets."""
 
     def _write(self, offsets: Mapping[TopicPartition, int], may_go_back: bool) -> dict[TopicPartition, int]:
-        """Write what has to be written and return what met another version than the one seen."""
+        """Write offsets; returns those whose znode has another version than the cached one."""
         writes: list[tuple[TopicPartition, int, int]] = []
         for partition, offset in offsets.items():
-            stored, version = self._seen[partition]
-            if offset == stored and not self._rewrite_unchanged:
+            committed, version = self._cache[partition]
+            if offset == committed and not self._rewrite_unchanged:
                 continue
-            if not self._guard.admits(partition, offset, stored, may_go_back):
+            if not self._guard.permits(partition, offset, committed, may_go_back):
                 continue
             writes.append((partition, offset, version))
         self._on_commit(len(writes))
-        refused: dict[TopicPartition, int] = {}
+        stale: dict[TopicPartition, int] = {}
         missing = [(partition, offset) for partition, offset, version in writes if version < 0]
         created = self._znodes.create_many([(self._paths.offset(p), b"%d" % o) for p, o in missing])
-        for (partition, offset), done in zip(missing, created, strict=True):
-            if done:
-                self._seen[partition] = (offset, 0)
+        for (partition, offset), is_created in zip(missing, created, strict=True):
+            if is_created:
+                self._cache[partition] = (offset, 0)
             else:
-                refused[partition] = offset
+                stale[partition] = offset
         updates = [write for write in writes if write[2] >= 0]
         versions = self._znodes.set_many([(self._paths.offset(p), b"%d" % o, v) for p, o, v in updates])
-        for (partition, offset, _), written in zip(updates, versions, strict=True):
-            if written is None:
-                refused[partition] = offset
+        for (partition, offset, _), version_written in zip(updates, versions, strict=True):
+            if version_written is None:
+                stale[partition] = offset
             else:
-                self._seen[partition] = (offset, written)
-        return refused
+                self._cache[partition] = (offset, version_written)
+        return stale
