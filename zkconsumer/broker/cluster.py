@@ -97,14 +97,14 @@ class ZooKeeperCluster:
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return the partitions of each topic that exists, and watch the topic's znode or its creation."""
         paths = [registry.topic_path(topic) for topic in topics]
-        found = {}
+        partitions = {}
         for topic, path, node in zip(topics, paths, self._znodes.get_many(paths, watch=True), strict=True):
             # The topic may be created between get() and exists(), which sets the watch for its creation.
             while node is None and self._znodes.exists(path, watch=True):
                 node = self._znodes.get(path, watch=True)
             if node is not None:
-                found[topic] = registry.parse_partitions(topic, node.data)
-        return found
+                partitions[topic] = registry.parse_partitions(topic, node.data)
+        return partitions
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Return an id of each topic that exists. A topic that is re-created under the same name has another id.

@@ -44,21 +44,21 @@ class LeaderLookup:
         Raises:
             BrokerUnavailableError: none of the brokers responded.
         """
-        wanted = set(partitions)
-        response = self.metadata(brokers, sorted({partition.topic for partition in wanted}))
+        requested = set(partitions)
+        response = self.metadata(brokers, sorted({partition.topic for partition in requested}))
         # If one broker supports ApiVersions, the others do, too, except during an upgrade from 0.9.
         has_api_versions = True if response.API_VERSION > 0 else None
         endpoints = {
             broker.node_id: Endpoint(broker.host, broker.port, has_api_versions).with_versions_from(brokers)
             for broker in response.brokers
         }
-        found = {}
+        leaders = {}
         for topic in response.topics:
             for p in topic.partitions:
                 partition = TopicPartition(topic.name, p.partition_index)
-                if partition in wanted and p.leader_id in endpoints:
-                    found[partition] = (int(p.leader_id), endpoints[p.leader_id])
-        return found
+                if partition in requested and p.leader_id in endpoints:
+                    leaders[partition] = (int(p.leader_id), endpoints[p.leader_id])
+        return leaders
 
     def metadata(self, brokers: Sequence[Endpoint], topics: Sequence[str] | None) -> Any:
         """Send a Metadata request to one broker after the other and return the first response.

@@ -64,11 +64,11 @@ class LogOffsets:
 
     def find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, Endpoint]]:
         """Return ``(broker id, endpoint)`` of the leader of each partition that has one, from the cache if possible."""
-        wanted = set(partitions)
-        missing = wanted - self.leaders.keys()
+        requested = set(partitions)
+        missing = requested - self.leaders.keys()
         if missing:
             self.leaders.update(self._lookup.leaders(self._brokers(), missing))
-        return {partition: self.leaders[partition] for partition in wanted if partition in self.leaders}
+        return {partition: self.leaders[partition] for partition in requested if partition in self.leaders}
 
     def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         """Return an offset of each partition, or -1 if no record is at or after ``timestamp``.
@@ -79,22 +79,22 @@ class LogOffsets:
         Raises:
             RetriableError: a partition has no leader, or a leader did not respond; the next call looks it up again.
         """
-        found: dict[TopicPartition, int] = {}
-        for channel, led in self._by_leader(partitions):
-            request = protocol.list_offsets_request(led, timestamp, read_committed=self._read_committed)
+        offsets: dict[TopicPartition, int] = {}
+        for channel, led_partitions in self._by_leader(partitions):
+            request = protocol.list_offsets_request(led_partitions, timestamp, read_committed=self._read_committed)
             try:
                 results = protocol.parse_list_offsets_response(channel.request(request))
             except RetriableError:
-                self._invalidate_leaders(led)
+                self._invalidate_leaders(led_partitions)
                 raise
             for partition, (error, offset) in results.items():
                 if error:
-                    self._invalidate_leaders(led)
+                    self._invalidate_leaders(led_partitions)
                     raise NotLeaderError(
                         f"could not list offsets of partition {partition} on broker {channel.endpoint}: error {error}"
                     )
-                found[partition] = offset
-        return found
+                offsets[partition] = offset
+        return offsets
 
     def fetch(self, positions: Mapping[TopicPartition, int], max_bytes: int) -> dict[TopicPartition, PartitionData]:
         """Fetch records from each position, without waiting for new ones.
@@ -109,10 +109,10 @@ class LogOffsets:
         Raises:
             RetriableError: a partition has no leader, or a leader did not respond.
         """
-        found: dict[TopicPartition, PartitionData] = {}
-        for channel, led in self._by_leader(positions):
+        fetched: dict[TopicPartition, PartitionData] = {}
+        for channel, led_partitions in self._by_leader(positions):
             request = protocol.fetch_request(
-                {partition: positions[partition] for partition in sorted(led)},
+                {partition: positions[partition] for partition in sorted(led_partitions)},
                 max_wait_ms=0,
                 min_bytes=0,
                 partition_max_bytes=max_bytes,
@@ -122,35 +122,35 @@ class LogOffsets:
                 with channel.exchange(request) as frame:
                     result = protocol.read_fetch_response(frame, request.API_VERSION)
             except RetriableError:
-                self._invalidate_leaders(led)
+                self._invalidate_leaders(led_partitions)
                 raise
             for data in result.partitions:
                 error = data.error_code or result.error_code
                 if error in (protocol.OFFSET_OUT_OF_RANGE, protocol.CORRUPT_MESSAGE):
                     continue
                 if error:
-                    self._invalidate_leaders(led)
+                    self._invalidate_leaders(led_partitions)
                     raise NotLeaderError(
                         f"could not fetch partition {data.partition} from broker {channel.endpoint}: error {error}"
                     )
-                found[data.partition] = data
-        return found
+                fetched[data.partition] = data
+        return fetched
 
     def _by_leader(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[BrokerChannel, list[TopicPartition]]]:
-        wanted = set(partitions)
-        leaders = self.find_leaders(wanted)
-        if missing := sorted(wanted - leaders.keys()):
+        requested = set(partitions)
+        leaders = self.find_leaders(requested)
+        if missing := sorted(requested - leaders.keys()):
             raise NotLeaderError(f"partition {missing[0]} has no leader")
         by_leader: dict[Endpoint, list[TopicPartition]] = {}
         for partition, (_, endpoint) in leaders.items():
             by_leader.setdefault(endpoint, []).append(partition)
-        for endpoint, led in by_leader.items():
+        for endpoint, led_partitions in by_leader.items():
             channel = self._channels.get(endpoint)
             if channel is None:
                 channel = self._channels[endpoint] = BrokerChannel(
                     endpoint, self._client_id, timeout=self._timeout, security=self._security
                 )
-            yield channel, led
+            yield channel, led_partitions
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Return the topic id of each topic that exists, with the prefix ``id-``; "" if the brokers have no topic ids.

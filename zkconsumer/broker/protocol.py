@@ -223,13 +223,13 @@ def list_offsets_request(partitions: Iterable[TopicPartition], timestamp: int, *
 
 def parse_list_offsets_response(response: Any) -> dict[TopicPartition, tuple[int, int]]:
     """Return ``(error code, offset)`` of each partition; the offset is -1 if no record is at or after the timestamp."""
-    found = {}
+    offsets = {}
     for topic in response.topics:
         for p in topic.partitions:
             old = getattr(p, "old_style_offsets", None)
             offset = old[0] if response.API_VERSION == 0 and old else p.offset
-            found[TopicPartition(topic.name, p.partition_index)] = (p.error_code, offset)
-    return found
+            offsets[TopicPartition(topic.name, p.partition_index)] = (p.error_code, offset)
+    return offsets
 
 
 def metadata_request(topics: Iterable[str] | None) -> Any:
@@ -255,12 +255,12 @@ def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None
         version: 0 reads the offsets from ZooKeeper; None negotiates a version that reads them from Kafka.
     """
     topics = OffsetFetchRequest.OffsetFetchRequestTopic
-    wanted = None if partitions is None else _by_topic(partitions)
+    by_topic = None if partitions is None else _by_topic(partitions)
     return OffsetFetchRequest(
         group_id=group,
-        topics=None if wanted is None else [topics(name=n, partition_indexes=p) for n, p in wanted.items()],
+        topics=None if by_topic is None else [topics(name=n, partition_indexes=p) for n, p in by_topic.items()],
         require_stable=False,
-        min_version=(1 if wanted is not None else 2) if version is None else version,
+        min_version=(1 if by_topic is not None else 2) if version is None else version,
         max_version=7 if version is None else version,
     )
 

@@ -54,19 +54,19 @@ class ZooKeeperOffsets:
 
     def _fetch(self, partitions: Iterable[TopicPartition], *, is_before_write: bool) -> dict[TopicPartition, int]:
         """Read offset znodes into the cache. Before a write, an invalid offset counts as -1."""
-        wanted = list(partitions)
-        paths = [self._paths.offset(partition) for partition in wanted]
-        found = {}
-        for partition, path, node in zip(wanted, paths, self._znodes.get_many(paths), strict=True):
+        requested = list(partitions)
+        paths = [self._paths.offset(partition) for partition in requested]
+        offsets = {}
+        for partition, path, node in zip(requested, paths, self._znodes.get_many(paths), strict=True):
             try:
-                found[partition] = parse_offset(path, node.data if node else None)
+                offsets[partition] = parse_offset(path, node.data if node else None)
             except ZkConsumerError as error:
                 if not is_before_write:
                     raise
                 self._log.warning("invalid_offset_overwritten", error=str(error))
-                found[partition] = -1
-            self._cache[partition] = (found[partition], node.version if node else -1)
-        return found
+                offsets[partition] = -1
+            self._cache[partition] = (offsets[partition], node.version if node else -1)
+        return offsets
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
         """Commit offsets. An offset that is already committed is not written again (KAFKA-987).

@@ -124,9 +124,7 @@ class Connection:
                 f"ZooKeeper at {self.hosts!r} is unreachable or did not respond within {self._timeout:g} s"
             ) from error
         except kazoo_errors.SessionExpiredError as error:
-            raise OwnershipLostError(
-                "the ZooKeeper session has expired; the consumer has to rejoin the group"
-            ) from error
+            raise OwnershipLostError("the ZooKeeper session has expired; the consumer rejoins the group") from error
         except kazoo_errors.KazooException as error:
             raise ZooKeeperUnavailableError(
                 f"request to ZooKeeper at {self.hosts!r} failed: {type(error).__name__} {error}"

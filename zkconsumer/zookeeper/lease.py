@@ -90,7 +90,7 @@ class Lease:
         with self._lock:
             self._renewed_at, self._renewal = -math.inf, None
 
-    def _update(self) -> None:  # the caller holds the lock
+    def _update(self) -> None:  # with the lock held
         """Extend the lease if the renewal in flight has got its response.
 
         A kazoo callback could not do this: it may run after the result of a later request is available.
@@ -106,13 +106,13 @@ class Lease:
         kazoo then connects to the next server, with the same session. The method counts intervals instead of seconds:
         when the process resumes after a suspension, the response may be waiting in the socket.
         """
-        silent = 0
+        silent_intervals = 0
         while not self._closing.wait(self._session_timeout / _RENEWALS):
             has_response = self._connection.poll_response()
             is_waiting = self._connection.is_connected and not self.renew()
-            silent = silent + 1 if is_waiting and not has_response else 0
-            if silent == _MAX_SILENT_INTERVALS:
-                silent = 0
+            silent_intervals = silent_intervals + 1 if is_waiting and not has_response else 0
+            if silent_intervals == _MAX_SILENT_INTERVALS:
+                silent_intervals = 0
                 self._log.warning(
                     "zookeeper_connection_dropped", endpoint=self._connection.hosts, error="the server does not respond"
                 )

@@ -124,7 +124,7 @@ class ZooKeeperSession:
 
     def _check_open(self) -> None:
         if self._closing.is_set():
-            raise ClosedError("the ZooKeeper session was closed")
+            raise ClosedError("the consumer was shut down while it was connecting to ZooKeeper")
 
     def _wait_until_usable(self, connected: threading.Event, deadline: float, timeout: float) -> None:
         while not connected.wait(_CONNECT_POLL_INTERVAL):
@@ -182,6 +182,8 @@ class ZooKeeperSession:
         """Whether ZooKeeper has rejected the credentials; kazoo then does not connect again."""
         return self._authentication_failed and not self._closing.is_set()
 
+    # ---- errors ----
+
     def not_connected_error(self) -> ZooKeeperUnavailableError:
         """Return the error for an operation while the session is not connected."""
         return self._connection.not_connected_error()
@@ -189,6 +191,8 @@ class ZooKeeperSession:
     def authentication_error(self) -> AuthenticationError:
         """Return the error for credentials that ZooKeeper has rejected."""
         return self._connection.authentication_error()
+
+    # ---- callbacks of kazoo ----
 
     def _on_state(self, state: str) -> None:  # in kazoo's connection thread
         if state == KazooState.LOST:
