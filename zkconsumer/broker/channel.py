@@ -31,10 +31,11 @@ from zkconsumer.version import __version__
 #: Maximum size of a response in bytes: Kafka's size field is an int32.
 MAX_FRAME = (1 << 31) - 1
 
+_API_VERSIONS_KEY = 18
 _UNSUPPORTED_VERSION = 35
 #: The version assumed of a broker without ApiVersions; 0.9 supports all request versions of 0.8.2.
 _BEFORE_API_VERSIONS = (0, 8, 2)
-_BUFFER = 64 * 1024
+_BUFFER_SIZE = 64 * 1024
 
 
 class Frame:
@@ -94,11 +95,11 @@ class BrokerChannel:
         self._receive_buffer = receive_buffer
         self._lock = threading.RLock()  # guards the three fields below; never held while blocking
         self._socket: socket.socket | None = None
-        self._users = 0
+        self._active_calls = 0
         self._closed = False
         self._correlation = 0
-        self._buffer = memoryview(bytearray(_BUFFER))
-        self._at = self._end = 0
+        self._buffer = memoryview(bytearray(_BUFFER_SIZE))
+        self._position = self._end = 0
 
     def connect(self) -> BrokerChannel:
         """Open the connection, negotiate request versions and authenticate, unless it is open.
@@ -124,7 +125,7 @@ class BrokerChannel:
         """Close the channel permanently; a call that blocks in another thread raises ``ClosedError``."""
         with self._lock:
             self._closed = True
-            if self._users and self._socket is not None:
+            if self._active_calls and self._socket is not None:
                 # The descriptor must stay open: a new connection could get the same number, and the other thread could
                 # then wait for that connection.
                 try:
@@ -147,13 +148,13 @@ class BrokerChannel:
         with self._lock:
             if self._closed:
                 raise ClosedError(f"the channel to {self.endpoint} is closed")
-            self._users += 1
+            self._active_calls += 1
         try:
             yield
         finally:
             with self._lock:
-                self._users -= 1
-                if self._closed and not self._users:
+                self._active_calls -= 1
+                if self._closed and not self._active_calls:
                     self.disconnect()
 
     def _open(self) -> None:
@@ -169,7 +170,7 @@ class BrokerChannel:
                 if self._closed:
                     sock.close()
                     raise ClosedError(f"the channel to {self.endpoint} is closed")
-                self._socket, self._at, self._end = sock, 0, 0  # from now on close() interrupts connect()
+                self._socket, self._position, self._end = sock, 0, 0  # from now on close() interrupts connect()
             try:
                 sock.connect(address)
                 if not self._security.uses_tls:
@@ -194,8 +195,9 @@ class BrokerChannel:
         """
         with self.exchange(request) as frame:
             response_class = request.header.get_response_class()
-            flexible = response_class.flexible_version_q(request.API_VERSION) and request.API_KEY != 18
-            body = memoryview(frame.read(frame.remaining))[1 if flexible else 0 :]
+            # Flexible versions have a byte of tagged fields in the header, except for ApiVersions (KIP-511).
+            has_tags = response_class.flexible_version_q(request.API_VERSION) and request.API_KEY != _API_VERSIONS_KEY
+            body = memoryview(frame.read(frame.remaining))[1 if has_tags else 0 :]
             try:
                 return response_class.decode(body)
             except Exception as error:  # decoders raise various types for malformed responses
@@ -247,9 +249,9 @@ class BrokerChannel:
     def _negotiate(self) -> BrokerVersionData:
         """Return the request versions that the broker supports.
 
-        Brokers before 0.10 do not support ApiVersions requests: 0.8 closes the connection, 0.9 does not respond. They
-        are not sent to a broker that is known to be older. If the version of the broker is unknown, a closed connection
-        or no response, followed by a response to a request that old brokers support, identifies an old broker.
+        Brokers before 0.10 do not support ApiVersions requests: 0.8 closes the connection, 0.9 does not respond. No
+        such request is sent to a broker that is known to be older. If the version of the broker is unknown, an
+        old broker is identified by its reaction, and by its response to a request that old brokers support.
         """
         versions = BrokerVersionData(broker_version=_BEFORE_API_VERSIONS)
         if self.endpoint.has_api_versions is False:
@@ -284,7 +286,7 @@ class BrokerChannel:
             if response.error_code != _UNSUPPORTED_VERSION:
                 break
             # The error response has the layout of version 0 and contains the newest version that the broker supports.
-            version = next((key.max_version for key in response.api_keys or () if key.api_key == 18), 0)
+            version = next((key.max_version for key in response.api_keys or () if key.api_key == _API_VERSIONS_KEY), 0)
         self.disconnect()
         raise UnsupportedBrokerError(
             f"broker {self.endpoint} rejected the ApiVersions request with error {response.error_code}"
@@ -314,24 +316,24 @@ class BrokerChannel:
             raise
 
     def _read(self, size: int) -> bytes:
-        buffered = self._end - self._at
+        buffered = self._end - self._position
         if buffered >= size:
-            self._at += size
-            return self._buffer[self._at - size : self._at].tobytes()
-        if size > _BUFFER:
+            self._position += size
+            return self._buffer[self._position - size : self._position].tobytes()
+        if size > _BUFFER_SIZE:
             return bytes(self._read_into(bytearray(size)))
-        self._buffer[:buffered] = self._buffer[self._at : self._end]
-        self._at, self._end = 0, buffered
+        self._buffer[:buffered] = self._buffer[self._position : self._end]
+        self._position, self._end = 0, buffered
         while self._end < size:
             self._end += self._receive(self._buffer[self._end :])
-        self._at = size
+        self._position = size
         return self._buffer[:size].tobytes()
 
     def _read_into(self, target: Any) -> Any:
         view = memoryview(target).cast("B")
-        filled = min(self._end - self._at, len(view))
-        view[:filled] = self._buffer[self._at : self._at + filled]
-        self._at += filled
+        filled = min(self._end - self._position, len(view))
+        view[:filled] = self._buffer[self._position : self._position + filled]
+        self._position += filled
         while filled < len(view):
             filled += self._receive(view[filled:])
         return view
