@@ -167,7 +167,7 @@ class ConsumerConfig:
     corrupt_record_policy: str = declare_own(
         Choice(("raise", "skip")),
         "raise",
-        "What to do with a corrupt batch: raise CorruptRecordError, or skip it and log a warning if it is still corrupt "
+        "What to do with a corrupt batch: raise CorruptRecordError, or skip it and log an error if it is still corrupt "
         "after a second fetch.",
     )
     # ---- security of the brokers' listeners ----

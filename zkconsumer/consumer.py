@@ -35,7 +35,7 @@ from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.rebalance.topic_filter import TopicFilter
 from zkconsumer.stream import KafkaStream
-from zkconsumer.zookeeper.registry import OFFSET_MAX, Registration, check_streams, thread_ids
+from zkconsumer.zookeeper.registry import OFFSET_MAX, Registration, check_stream_count, thread_ids
 
 
 class ZookeeperConsumerConnector:
@@ -111,7 +111,7 @@ class ZookeeperConsumerConnector:
             topic_filter: ``Whitelist`` or ``Blacklist``.
             streams: how many; the decoders and the errors are those of ``create_message_streams``.
         """
-        check_streams(f"filter {topic_filter!r}", streams)
+        check_stream_count(f"filter {topic_filter!r}", streams)
         registration = Registration({topic_filter.regex: streams}, topic_filter.pattern)
         return self._create(registration, key_decoder, value_decoder)[topic_filter.regex]
 

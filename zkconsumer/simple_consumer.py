@@ -119,7 +119,7 @@ class SimpleConsumer:
             read_committed=read_committed,
         )
         with self._channel.exchange(request) as frame:
-            answer = protocol.read_fetch_answer(frame, request.API_VERSION)
+            answer = protocol.read_fetch_response(frame, request.API_VERSION)
         self._check(answer.error_code, f"fetch {asked} from offset {offset}")
         [data] = answer.partitions
         self._check(data.error_code, f"fetch {asked} from offset {offset}")
@@ -154,7 +154,7 @@ class SimpleConsumer:
         closed before that time.
         """
         asked = TopicPartition(topic, partition)
-        answer = protocol.read_offsets_answer(
+        answer = protocol.parse_list_offsets_response(
             self._channel.request(protocol.list_offsets_request([asked], timestamp_ms))
         )
         error, offset = answer.get(asked, (-1, -1))
@@ -168,7 +168,7 @@ class SimpleConsumer:
             storage: ``kafka``, or ``zookeeper``, which brokers up to 3.9 write on behalf of the client.
         """
         request = protocol.offset_commit_request(group, offsets, version=_version(storage))
-        for partition, code in protocol.read_offset_commit_answer(self._channel.request(request)).items():
+        for partition, code in protocol.parse_offset_commit_response(self._channel.request(request)).items():
             self._check(code, f"commit offset {offsets[partition]} of {partition}")
 
     def fetch_offsets(
@@ -176,7 +176,7 @@ class SimpleConsumer:
     ) -> dict[TopicPartition, int]:
         """Return a group's offsets, -1 where there is none; see ``commit_offsets``."""
         request = protocol.offset_fetch_request(group, partitions, version=_version(storage))
-        found, errors = protocol.read_offset_fetch_answer(self._channel.request(request))
+        found, errors = protocol.parse_offset_fetch_response(self._channel.request(request))
         for partition, code in errors.items():
             if code == protocol.UNKNOWN_TOPIC_OR_PARTITION and partition is not None and storage == "zookeeper":
                 found[partition] = -1  # how the broker says that the znode is missing

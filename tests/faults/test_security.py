@@ -198,8 +198,12 @@ def channel(secured: Secured, listener: str, properties: dict[str, object]) -> B
 @pytest.mark.parametrize(
     ("listener", "properties", "said"),
     [
-        ("PASSWORD", lambda s: s.password(password="wrong"), "refuses user 'alice' by PLAIN"),
-        ("PASSWORD", lambda s: s.password("SCRAM-SHA-256", "wrong"), "refuses user 'alice' by SCRAM-SHA-256"),
+        ("PASSWORD", lambda s: s.password(password="wrong"), "authentication of user 'alice' with PLAIN at"),
+        (
+            "PASSWORD",
+            lambda s: s.password("SCRAM-SHA-256", "wrong"),
+            "authentication of user 'alice' with SCRAM-SHA-256 at",
+        ),
         ("TLS", lambda s: {"security.protocol": "SSL"}, "is not trusted"),
         ("TLS", lambda s: s.tls(**{"ssl.ca.location": str(s.other_ca)}), "is not trusted"),
     ],
@@ -223,7 +227,7 @@ def test_a_stream_says_that_its_brokers_refuse_the_login(
     connector = consumer(secured.password(password="wrong"))
     [stream] = connector.create_message_streams({name: 1})[name]
 
-    with pytest.raises(AuthenticationError, match="refuses user 'alice'"):
+    with pytest.raises(AuthenticationError, match="authentication of user 'alice'"):
         next(stream)
 
 
@@ -239,13 +243,13 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(secured: 
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        ({"security.protocol": "SASL_SSL"}, "needs sasl.username and sasl.password"),
+        ({"security.protocol": "SASL_SSL"}, "requires sasl.username and sasl.password"),
         ({"security.protocol": "TLS"}, "property 'security.protocol' must be .*, got 'TLS'"),
-        ({"security.protocol": "SSL", "ssl.ca.location": "/none.pem"}, "cannot load ssl.ca.location = '/none.pem'"),
-        ({"zookeeper.auth.digest": PASSWORD}, "zookeeper.auth.digest is not user:password"),
-        ({"zookeeper.sasl.mechanism": "DIGEST-MD5"}, "needs zookeeper.sasl.username"),
-        ({"zookeeper.ssl.certificate.location": "/c.pem"}, "of use together only"),
-        ({"zookeeper.sasl.mechanism": "GSSAPI"}, "needs the module kerberos: pip install pykerberos"),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/none.pem"}, "could not load ssl.ca.location = '/none.pem'"),
+        ({"zookeeper.auth.digest": PASSWORD}, "zookeeper.auth.digest must have the form user:password"),
+        ({"zookeeper.sasl.mechanism": "DIGEST-MD5"}, "requires zookeeper.sasl.username"),
+        ({"zookeeper.ssl.certificate.location": "/c.pem"}, "must be set together"),
+        ({"zookeeper.sasl.mechanism": "GSSAPI"}, "requires the module kerberos: pip install pykerberos"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused(
@@ -307,7 +311,7 @@ def test_a_member_that_may_not_write_says_which_znode_and_what_to_do(
             "rebalance.max.retries": 2,
         }
     )
-    with pytest.raises(ZkConsumerError, match=rf"/consumers/{group}/owners/{name}:.*zookeeper\.auth\.digest"):
+    with pytest.raises(ZkConsumerError, match=rf"/consumers/{group}/owners/{name} denied by.*zookeeper\.auth\.digest"):
         stranger.create_message_streams({name: 1})
 
 
@@ -345,7 +349,7 @@ def test_a_digest_login_to_zookeeper_by_sasl(tmp_path: Path) -> None:
             zk.stop()
             zk.close()
         refused = create_consumer(ConsumerConfig.from_dict({**properties, "zookeeper.sasl.password": "wrong"}))
-        with pytest.raises(AuthenticationError, match="refuses the login") as raised:
+        with pytest.raises(AuthenticationError, match="authentication with ZooKeeper at .* failed") as raised:
             refused.create_message_streams({name: 1})
         assert "wrong" not in str(raised.value)
         refused.shutdown()

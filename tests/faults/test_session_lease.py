@@ -32,7 +32,7 @@ def session(cluster: DevCluster) -> Iterator[Callable[..., ZooKeeperSession]]:
         opened.append(one)
         one.start()
         assert events.get() == Event("connected")
-        wait_for(lambda: one.lapses_in > 0.0, what="the first renewal is answered")
+        wait_for(lambda: one.lease.remaining_s > 0.0, what="the first renewal is answered")
         return one
 
     yield start
@@ -44,15 +44,15 @@ def test_lease_counts_from_last_answered_renewal(cluster: DevCluster, session: C
     with Cable(cluster.zookeeper.port) as cable:
         one = session(cable)
         time.sleep(SESSION_TIMEOUT)
-        assert one.lapses_in > 0.7 * SESSION_TIMEOUT
+        assert one.lease.remaining_s > 0.7 * SESSION_TIMEOUT
         cable.cut()
-        lapses_at = time.monotonic() + one.lapses_in
+        lapses_at = time.monotonic() + one.lease.remaining_s
         assert one._events.get(timeout=0.8 * SESSION_TIMEOUT) == Event("suspended")
-        assert time.monotonic() + one.lapses_in == pytest.approx(lapses_at, abs=0.1)
-        wait_for(lambda: one.lapses_in == 0.0, what="the lease lapses")
+        assert time.monotonic() + one.lease.remaining_s == pytest.approx(lapses_at, abs=0.1)
+        wait_for(lambda: one.lease.remaining_s == 0.0, what="the lease lapses")
         assert time.monotonic() == pytest.approx(lapses_at, abs=0.1)
         cable.mend()
-        wait_for(lambda: one.lapses_in > 0.0, what="the lease of a new session")
+        wait_for(lambda: one.lease.remaining_s > 0.0, what="the lease of a new session")
 
 
 def test_session_moves_from_silent_server_in_time(
@@ -64,8 +64,8 @@ def test_session_moves_from_silent_server_in_time(
         silent.cut()
         assert one._events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
         assert one._events.get(timeout=SESSION_TIMEOUT) == Event("connected")
-        assert one.lapses_in > 0.0
-        wait_for(lambda: one.lapses_in > 0.9 * SESSION_TIMEOUT, what="the lease is renewed")
+        assert one.lease.remaining_s > 0.0
+        wait_for(lambda: one.lease.remaining_s > 0.9 * SESSION_TIMEOUT, what="the lease is renewed")
         assert one.session_id == identity
 
 
@@ -88,8 +88,8 @@ def test_lapsed_lease_on_living_connection_is_regained(
     one.wait_for_more(100)
     rebalances, session = one.core.rebalances, one.core.session
     identity = session.session_id
-    with session._lock:
-        session._renewed_at, session._renewal = time.monotonic() - 60, None
+    with session.lease._lock:
+        session.lease._renewed_at, session.lease._renewal = time.monotonic() - 60, None
     one.core.wake()
     wait_for(lambda: one.core.rebalances > rebalances, what="it has registered again")
     one.wait_for_more(100)

@@ -374,7 +374,10 @@ File = Callable[[bytes], str]
         (["--zookeeper", "127.0.0.1:1"], "one of the arguments --topic --whitelist --blacklist is required"),
         (["--zookeeper", "z", "--topic", "t", "--whitelist", "w"], "not allowed with argument --topic"),
         (["--zookeeper", "z", "--topic", "t", "--max-messages", "0"], "must be an integer of at least 1, got '0'"),
-        (["--zookeeper", "z", "--topic", "t", "--max-messages", "many"], "must be an integer of at least 1, got 'many'"),
+        (
+            ["--zookeeper", "z", "--topic", "t", "--max-messages", "many"],
+            "must be an integer of at least 1, got 'many'",
+        ),
         (["--zookeeper", "z", "--topic", "t", "--whitlist", "t"], "unrecognized arguments: --whitlist t"),
     ],
 )
@@ -396,9 +399,9 @@ def test_without_a_zookeeper_it_says_where_there_is_none(tool: Callable[..., Too
 
     assert (code, out) == (1, b"")
     assert errors == (
-        "zkconsumer console-consumer: no ZooKeeper answers at '127.0.0.1:1' within 0.3 s; check zookeeper.connect "
-        "and that the ensemble runs and has a quorum (a server that is read-only takes no member), or raise "
-        "zookeeper.connection.timeout.ms\n"
+        "zkconsumer console-consumer: could not connect to ZooKeeper at '127.0.0.1:1' within 0.3 s; check "
+        "zookeeper.connect and that the ensemble is running and has a quorum (a read-only server does not accept "
+        "consumers), or increase zookeeper.connection.timeout.ms\n"
     )
     assert time.monotonic() - started < 10
 

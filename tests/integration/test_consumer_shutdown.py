@@ -152,7 +152,7 @@ def test_where_no_zookeeper_answers_that_is_said_in_time_and_nothing_is_left(con
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "1", None])
 def test_a_wrong_number_of_streams_is_refused(count: object, consumer: Consumer) -> None:
-    with pytest.raises(ConfigurationError, match="at least 1 is expected"):
+    with pytest.raises(ConfigurationError, match="must be an integer of at least 1, got"):
         consumer().create_message_streams({"t": count})
 
 

@@ -17,7 +17,7 @@ from zkconsumer.fetcher import decode
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
 from zkconsumer.metrics import Metrics
-from zkconsumer.zookeeper.session import ZooKeeperSession
+from zkconsumer.zookeeper.znodes import Znodes
 
 Cluster = DevCluster | ExistingCluster
 Topic = Callable[..., str]
@@ -119,13 +119,13 @@ def test_a_tool_that_deletes_the_group_while_a_member_claims_does_not_end_the_me
     name = topic()
     produce(admin, name, 0, numbers(0, 1))
 
-    def made_and_deleted(original: Callable[..., Any], session: ZooKeeperSession, path: str) -> None:
-        original(session, path)
+    def made_and_deleted(original: Callable[..., Any], znodes: Znodes, path: str) -> None:
+        original(znodes, path)
         zk.delete(f"/consumers/{group}/owners", recursive=True)
 
     connector = consumer(consumer_id="c")
     zk.ensure_path(f"/consumers/{group}/ids")  # so that what the member makes is the parent of its owner znodes
-    once(monkeypatch, ZooKeeperSession, "ensure", made_and_deleted)
+    once(monkeypatch, Znodes, "ensure", made_and_deleted)
 
     [stream] = connector.create_message_streams({name: 1})[name]
 

@@ -132,7 +132,7 @@ def test_the_registration_is_what_the_jvm_writes(topic: Topic, consumer: Consume
 
 
 def test_wrong_use_is_refused(topic: Topic, consumer: Consumer) -> None:
-    with pytest.raises(ConfigurationError, match="0 streams"):
+    with pytest.raises(ConfigurationError, match="at least 1, got 0"):
         consumer().create_message_streams_by_filter(Whitelist("a"), 0)
     connector = consumer()
     connector.create_message_streams_by_filter(Whitelist("none-such"))

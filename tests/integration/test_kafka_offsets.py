@@ -172,7 +172,7 @@ def test_consumers_that_kafka_coordinates_are_named_where_they_refuse_a_commit(
         connector = consumer(offsets_storage="kafka", dual_commit_enabled=False, auto_commit_enable=False)
         [stream] = connector.create_message_streams({name: 1})[name]
         take(stream, 2)
-        with pytest.raises(ZkConsumerError, match="consumers that are coordinated by Kafka itself are in a group"):
+        with pytest.raises(ZkConsumerError, match="the group has active members that are coordinated by Kafka"):
             connector.commit_offsets()
     finally:
         other.close()

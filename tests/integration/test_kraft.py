@@ -154,7 +154,7 @@ def test_where_no_bootstrap_server_answers_that_is_said(
         zookeeper_session_timeout_ms=1000,
     )
 
-    with pytest.raises(ConsumerRebalanceFailedError, match=r"no broker answers: .*127\.0\.0\.1:1") as raised:
+    with pytest.raises(ConsumerRebalanceFailedError, match=r"no broker is available: .*127\.0\.0\.1:1") as raised:
         connector.create_message_streams({topic(): 1})
 
     assert isinstance(raised.value.__cause__, BrokerUnavailableError)

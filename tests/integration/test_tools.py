@@ -347,15 +347,15 @@ def test_doctor_names_each_trouble(admin: Any, topic: Topic, group: str, zk: Kaz
     assert code == 1
     found = {finding["where"]: finding["problem"] for finding in json.loads(out)["findings"]}
     for where, problem in {
-        f"/consumers/{group}/ids/{group}_broken": "is not the registration of a consumer",
+        f"/consumers/{group}/ids/{group}_broken": "does not contain a valid consumer registration",
         f"member {group}_twice": "escaped twice",
         f"member {group}_odd": "cannot evaluate",
         f"topic {gone}": "does not exist",
         f"partition {name}-3": "is not a member of the group",
         f"partition {name}-4": "has no owner",
         f"partition {name}-40": "of a partition that does not exist",
-        f"/consumers/{group}/offsets/{name}/5": "not a whole number",
-        f"/consumers/{group}/offsets/{name}/0-5": "the form of Kafka 0.7",
+        f"/consumers/{group}/offsets/{name}/5": "must contain an integer offset",
+        f"/consumers/{group}/offsets/{name}/0-5": "a name of Kafka 0.7",
     }.items():
         assert problem in found[where], where
     problems = [f["problem"] for f in json.loads(out)["findings"] if f["where"] == f"partition {name}-0"]

@@ -17,7 +17,8 @@ from kafka.protocol.admin import DeleteRecordsRequest
 from support import PATIENCE, wait_for
 
 from zkconsumer.broker.channel import BrokerChannel
-from zkconsumer.broker.cluster import LeaderLookup, parse_bootstrap
+from zkconsumer.broker.cluster import parse_bootstrap
+from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.message import TopicPartition
 

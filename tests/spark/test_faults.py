@@ -376,7 +376,7 @@ def test_two_servers_at_once_and_a_plain_consumer_beside_the_query(
 def test_a_zookeeper_that_only_reads_is_told_by_the_query(query: Queries, folder: Path) -> None:
     with zookeeper_that_only_reads(folder) as connect:
         one = query("any", zookeeper_connect=connect, zookeeper_connection_timeout_ms=1000)
-        with pytest.raises(Exception, match="a server that is read-only takes no member"):
+        with pytest.raises(Exception, match="a read-only server does not accept consumers"):
             one.finish()
 
 

@@ -115,12 +115,12 @@ def channel() -> Iterator[Callable[..., BrokerChannel]]:
         one.close()
 
 
-def fetch(channel: BrokerChannel) -> protocol.FetchAnswer:
+def fetch(channel: BrokerChannel) -> protocol.FetchResult:
     request = protocol.fetch_request(
         {TopicPartition("t", 0): 0}, max_wait_ms=1, min_bytes=1, partition_max_bytes=1000, read_committed=False
     )
     with channel.exchange(request) as frame:
-        return protocol.read_fetch_answer(frame, request.API_VERSION)
+        return protocol.read_fetch_response(frame, request.API_VERSION)
 
 
 def fetched(records: bytes, version: int = 11) -> bytes:
@@ -189,7 +189,7 @@ def test_a_broker_that_refuses_to_tell_its_versions_is_unsupported(
 ) -> None:
     one = channel(peer(lambda _key, _version, correlation: api_versions(correlation, error=58)).endpoint)
 
-    with pytest.raises(UnsupportedBrokerError, match="refused ApiVersions with error 58"):
+    with pytest.raises(UnsupportedBrokerError, match="rejected the ApiVersions request with error 58"):
         one.connect()
 
 
@@ -199,7 +199,7 @@ def test_a_broker_that_refuses_to_tell_its_versions_is_unsupported(
 def test_nobody_there_is_said_with_the_address(channel: Callable[..., BrokerChannel]) -> None:
     endpoint = Endpoint("127.0.0.1", free_port())
 
-    with pytest.raises(BrokerUnavailableError, match=f"cannot connect to broker {endpoint}"):
+    with pytest.raises(BrokerUnavailableError, match=f"could not connect to broker {endpoint}"):
         channel(endpoint).connect()
 
 
@@ -208,7 +208,7 @@ def test_a_peer_that_is_no_broker_is_told_from_one(
 ) -> None:
     one = channel(peer(lambda *_: b"HTTP/1.1 400 Bad Request\r\n\r\n").endpoint)
 
-    with pytest.raises(BrokerUnavailableError, match="does not answer as a Kafka broker does"):
+    with pytest.raises(BrokerUnavailableError, match="did not send a valid Kafka response"):
         one.connect()
 
 
@@ -250,7 +250,7 @@ def test_no_answer_in_time_is_told_with_the_time(
     one = channel(peer(lambda *_: b"").endpoint, timeout=0.2)
     started = time.monotonic()
 
-    with pytest.raises(BrokerUnavailableError, match=r"no answer within 0\.2 s"):
+    with pytest.raises(BrokerUnavailableError, match=r"no response within 0\.2 s"):
         one.connect()
 
     assert time.monotonic() - started < 3
@@ -350,7 +350,7 @@ def test_closing_keeps_the_descriptor_until_the_other_thread_is_done_with_it(
         assert sock is not None
         in_thread(one.close).result()
         assert sock.fileno() >= 0
-        frame.read(frame.left)
+        frame.read(frame.remaining)
         fetch(one)
     assert sock.fileno() < 0
 
@@ -383,17 +383,17 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 def test_a_throttle_ends_after_the_longest_time_whatever_the_broker_said() -> None:
-    throttle = Throttle(longest=30)
-    throttle.note((1 << 31) - 1)
+    throttle = Throttle(max_delay=30)
+    throttle.update((1 << 31) - 1)
 
     assert 29 < throttle.remaining() <= 30
 
 
 def test_a_throttle_lasts_as_long_as_the_broker_said() -> None:
-    throttle = Throttle(longest=100)
+    throttle = Throttle(max_delay=100)
     assert throttle.remaining() == 0
-    throttle.note(60_000)
+    throttle.update(60_000)
 
     assert 59 < throttle.remaining() <= 60
-    throttle.note(0)
+    throttle.update(0)
     assert throttle.remaining() > 59

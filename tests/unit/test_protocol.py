@@ -13,7 +13,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol
-from zkconsumer.broker.protocol import FetchAnswer, PartitionData, read_fetch_answer
+from zkconsumer.broker.protocol import FetchResult, PartitionData, read_fetch_response
 from zkconsumer.errors import BrokerUnavailableError
 
 VERSIONS = range(13)
@@ -30,12 +30,12 @@ class BytesFrame:
         self._at = 0
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return len(self._data) - self._at
 
     def read(self, size: int) -> bytes:
-        if not 0 <= size <= self.left:
-            raise BrokerUnavailableError(f"{size} of {self.left} bytes")
+        if not 0 <= size <= self.remaining:
+            raise BrokerUnavailableError(f"{size} of {self.remaining} bytes")
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -83,16 +83,16 @@ def encoded(version: int, topics: dict[str, list[Any]], *, throttle: int = 0, er
     return data[4:]
 
 
-def walked(data: bytes, version: int) -> FetchAnswer:
+def walked(data: bytes, version: int) -> FetchResult:
     frame = BytesFrame(data)
-    answer = read_fetch_answer(frame, version)
-    assert frame.left == 0, "the walk ends where the answer ends"
+    answer = read_fetch_response(frame, version)
+    assert frame.remaining == 0, "the walk ends where the answer ends"
     return answer
 
 
-def plain(answer: FetchAnswer) -> FetchAnswer:
+def plain(answer: FetchResult) -> FetchResult:
     """Return the answer with records as bytes, which can be compared."""
-    return FetchAnswer(
+    return FetchResult(
         answer.throttle_time_ms,
         answer.error_code,
         [
@@ -114,7 +114,7 @@ TOPICS = {
 }
 
 
-def expected(version: int) -> FetchAnswer:
+def expected(version: int) -> FetchResult:
     def data(topic: str, number: int, error: int, mark: int, start: int, aborted: Any, records: bytes) -> PartitionData:
         return PartitionData(
             TopicPartition(topic, number),
@@ -125,7 +125,7 @@ def expected(version: int) -> FetchAnswer:
             records,
         )
 
-    return FetchAnswer(
+    return FetchResult(
         55 if version >= 1 else 0,
         0,
         [
@@ -146,7 +146,7 @@ def test_an_answer_of_each_version_is_read_to_its_end(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_empty_answer_is_read(version: int) -> None:
-    assert walked(encoded(version, {}), version) == FetchAnswer(0, 0, [])
+    assert walked(encoded(version, {}), version) == FetchResult(0, 0, [])
 
 
 @pytest.mark.parametrize("version", range(7, 13))
@@ -175,16 +175,16 @@ def test_an_answer_that_is_cut_anywhere_raises(version: int) -> None:
     whole = encoded(version, TOPICS, throttle=55)
     for size in range(len(whole)):
         with pytest.raises((BrokerUnavailableError, ValueError)):
-            read_fetch_answer(BytesFrame(whole[:size]), version)
+            read_fetch_response(BytesFrame(whole[:size]), version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_answer_with_bytes_behind_it_leaves_them(version: int) -> None:
     frame = BytesFrame(encoded(version, TOPICS) + b"behind")
 
-    read_fetch_answer(frame, version)
+    read_fetch_response(frame, version)
 
-    assert frame.left == len(b"behind")
+    assert frame.remaining == len(b"behind")
 
 
 names = st.text(st.characters(max_codepoint=0x2FFF, exclude_categories=["Cs"]), max_size=12)
@@ -211,7 +211,7 @@ def test_any_answer_reads_as_kafka_python_decodes_it(version: int, topics: dict[
     answer = plain(walked(data, version))
 
     theirs = FetchResponse.decode(b"\x00\x00\x77\x77" + data, version=version, header=True)
-    assert answer == FetchAnswer(
+    assert answer == FetchResult(
         throttle if version >= 1 else 0,
         0,
         [
@@ -233,7 +233,7 @@ def test_any_answer_reads_as_kafka_python_decodes_it(version: int, topics: dict[
 @given(version=st.sampled_from(VERSIONS), data=st.binary(max_size=120))
 def test_any_bytes_are_an_answer_or_an_error_that_the_channel_maps(version: int, data: bytes) -> None:
     try:
-        answer = read_fetch_answer(BytesFrame(data), version)
+        answer = read_fetch_response(BytesFrame(data), version)
     except (BrokerUnavailableError, ValueError, struct.error, IndexError):
         return
     assert sum(len(p.records) for p in answer.partitions) <= len(data)
@@ -250,12 +250,12 @@ def test_any_bytes_are_an_answer_or_an_error_that_the_channel_maps(version: int,
 )
 def test_sizes_beyond_the_answer_raise_before_anything_is_allocated(data: bytes) -> None:
     with pytest.raises((BrokerUnavailableError, ValueError)):
-        read_fetch_answer(BytesFrame(data), 1)
+        read_fetch_response(BytesFrame(data), 1)
 
 
 def test_a_varint_without_end_raises() -> None:
     with pytest.raises(ValueError, match="varint"):
-        read_fetch_answer(BytesFrame(b"\xff" * 40), 12)
+        read_fetch_response(BytesFrame(b"\xff" * 40), 12)
 
 
 # ---- requests -----------------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_offsets_of_each_version_are_read(version: int) -> None:
     )
     answer = ListOffsetsResponse.decode(bytes(response.encode()), version=version)
 
-    assert protocol.read_offsets_answer(answer) == {
+    assert protocol.parse_list_offsets_response(answer) == {
         TopicPartition("t", 0): (0, 42),
         TopicPartition("t", 1): (3, -1),
         TopicPartition("t", 2): (0, 0),

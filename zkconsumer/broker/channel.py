@@ -1,8 +1,8 @@
 """BrokerChannel: one blocking connection to one broker.
 
-The shape of the original's BlockingChannel: one thread owns one socket, one request is under way at a
-time. Answers to fetches are read piece by piece, so that the records of each partition land in a buffer
-of their own, without a copy and without keeping their neighbours in memory.
+As in the Scala consumer, one thread owns one socket, with one request in flight. Fetch responses are read field by
+field: the records of each partition are received into a separate buffer, without a copy, and each buffer can be freed
+when its records have been consumed.
 
 Source: Kafka 1.1 kafka.network.BlockingChannel.
 """
@@ -28,49 +28,54 @@ from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBr
 from zkconsumer.message import Endpoint
 from zkconsumer.version import __version__
 
-#: No answer is larger than this; a larger size field means that the other side is not a Kafka broker.
+#: Maximum size of a response in bytes: Kafka's size field is an int32.
 MAX_FRAME = (1 << 31) - 1
 
+_API_VERSIONS_KEY = 18
 _UNSUPPORTED_VERSION = 35
-#: What a broker has that cannot tell: 0.8.2 has it all, 0.9 no less.
+#: The version assumed of a broker without ApiVersions; 0.9 supports all request versions of 0.8.2.
 _BEFORE_API_VERSIONS = (0, 8, 2)
-_BUFFER = 64 * 1024
+_BUFFER_SIZE = 64 * 1024
 
 
 class Frame:
-    """One answer while it is read from the socket."""
+    """A response that is being read from the socket.
+
+    Attributes:
+        remaining: bytes that have not been read.
+    """
 
     def __init__(self, channel: BrokerChannel, size: int) -> None:
         self._channel = channel
-        self.left = size
+        self.remaining = size
 
-    def _take(self, size: int) -> None:
-        if size < 0 or size > self.left:
+    def _consume(self, size: int) -> None:
+        if size < 0 or size > self.remaining:
             raise BrokerUnavailableError(
-                f"broker {self._channel.endpoint} sent an answer that ends {size - self.left} bytes early; "
-                "the connection is closed"
+                f"broker {self._channel.endpoint} sent a malformed response: a field has {size} bytes, but only "
+                f"{self.remaining} bytes remain"
             )
-        self.left -= size
+        self.remaining -= size
 
     def read(self, size: int) -> bytes:
         """Return the next ``size`` bytes."""
-        self._take(size)
+        self._consume(size)
         return self._channel._read(size)
 
     def read_records(self, size: int) -> Any:
-        """Return the next ``size`` bytes in a buffer of just that size."""
-        self._take(size)
+        """Return the next ``size`` bytes in a separate buffer of that size."""
+        self._consume(size)
         return self._channel._read_into(allocate(size)) if size else b""
 
 
 class BrokerChannel:
-    """One connection to one broker, used by one thread.
+    """A connection to a broker, used by one thread.
 
     Other threads may only call ``close()``, which makes a blocked call raise ``ClosedError``.
 
     Args:
-        timeout: seconds for connecting, and that an answer may pause.
-        receive_buffer: bytes of the socket's receive buffer; -1 leaves it to the system.
+        timeout: maximum seconds to wait for the connection, and for each part of a response.
+        receive_buffer: size of the socket's receive buffer in bytes; -1 for the system's default.
     """
 
     def __init__(
@@ -88,25 +93,25 @@ class BrokerChannel:
         self._client_id = client_id
         self._timeout = timeout
         self._receive_buffer = receive_buffer
-        self._lock = threading.RLock()  # guards the three fields below; never held while something is waited for
+        self._lock = threading.RLock()  # guards the three fields below; never held while blocking
         self._socket: socket.socket | None = None
-        self._users = 0
+        self._active_calls = 0
         self._closed = False
         self._correlation = 0
-        self._buffer = memoryview(bytearray(_BUFFER))
-        self._at = self._end = 0
+        self._buffer = memoryview(bytearray(_BUFFER_SIZE))
+        self._position = self._end = 0
 
     def connect(self) -> BrokerChannel:
-        """Open the connection and agree on request versions, where that has not been done.
+        """Open the connection, negotiate request versions and authenticate, unless it is open.
 
         Raises:
-            BrokerUnavailableError: refused, unreachable, or no answer in time.
-            UnsupportedBrokerError: the broker has no version of ApiVersions that we know.
-            AuthenticationError: one side does not trust the other.
+            BrokerUnavailableError: the broker refused the connection, is unreachable, or did not respond in time.
+            UnsupportedBrokerError: the broker and this client have no version of ApiVersions in common.
+            AuthenticationError: the broker's certificate is not trusted, or the broker rejected the credentials.
         """
         with self._in_use():
             if self._socket is None:
-                with self._mapped_errors("connect to"):
+                with self._mapped_errors("could not connect to broker {}"):
                     self._open()
                 self.versions = self._negotiate()
                 try:
@@ -117,21 +122,21 @@ class BrokerChannel:
         return self
 
     def close(self) -> None:
-        """Close for good; a call blocked in another thread ends."""
+        """Close the channel permanently; a call that blocks in another thread raises ``ClosedError``."""
         with self._lock:
             self._closed = True
-            if self._users and self._socket is not None:
-                # Only woken up: were the descriptor free, another connection might get its number, and the thread
-                # that is about to wait for this one would wait for that.
+            if self._active_calls and self._socket is not None:
+                # The descriptor must stay open: a new connection could get the same number, and the other thread could
+                # then wait for that connection.
                 try:
                     self._socket.shutdown(socket.SHUT_RDWR)
                 except OSError:
-                    pass  # not connected any more
+                    pass  # already disconnected
             else:
                 self.disconnect()
 
     def disconnect(self) -> None:
-        """Drop the connection; the next request opens another one."""
+        """Close the connection; the next request opens a new one."""
         with self._lock:
             sock, self._socket = self._socket, None
             if sock is not None:
@@ -139,17 +144,17 @@ class BrokerChannel:
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
-        """Keep the descriptor while a call needs it; a ``close()`` meanwhile takes effect at its end."""
+        """Keep the descriptor open during a call; a concurrent ``close()`` closes it at the end of the call."""
         with self._lock:
             if self._closed:
                 raise ClosedError(f"the channel to {self.endpoint} is closed")
-            self._users += 1
+            self._active_calls += 1
         try:
             yield
         finally:
             with self._lock:
-                self._users -= 1
-                if self._closed and not self._users:
+                self._active_calls -= 1
+                if self._closed and not self._active_calls:
                     self.disconnect()
 
     def _open(self) -> None:
@@ -165,7 +170,7 @@ class BrokerChannel:
                 if self._closed:
                     sock.close()
                     raise ClosedError(f"the channel to {self.endpoint} is closed")
-                self._socket, self._at, self._end = sock, 0, 0  # from here on close() can end the attempt
+                self._socket, self._position, self._end = sock, 0, 0  # from now on close() interrupts connect()
             try:
                 sock.connect(address)
                 if not self._security.uses_tls:
@@ -175,8 +180,8 @@ class BrokerChannel:
                     if self._closed:
                         encrypted.close()
                         raise ClosedError(f"the channel to {self.endpoint} is closed")
-                    self._socket = encrypted  # close() can end the handshake, too
-                self._security.shake_hands(encrypted, self.endpoint.host)
+                    self._socket = encrypted  # close() interrupts the handshake, too
+                self._security.handshake(encrypted, self.endpoint.host)
                 return
             except OSError:
                 self.disconnect()
@@ -184,32 +189,33 @@ class BrokerChannel:
                     raise
 
     def request(self, request: Any) -> Any:
-        """Send ``request`` and return its answer, decoded.
+        """Send ``request`` and return the decoded response.
 
-        The newest version that both sides know is used, within the limits of the request.
+        It is sent in the newest version that the broker supports, within the request's own limits.
         """
         with self.exchange(request) as frame:
-            reply = request.header.get_response_class()
-            flexible = reply.flexible_version_q(request.API_VERSION) and request.API_KEY != 18
-            body = memoryview(frame.read(frame.left))[1 if flexible else 0 :]
+            response_class = request.header.get_response_class()
+            # Flexible versions have a byte of tagged fields in the header, except for ApiVersions (KIP-511).
+            has_tags = response_class.flexible_version_q(request.API_VERSION) and request.API_KEY != _API_VERSIONS_KEY
+            body = memoryview(frame.read(frame.remaining))[1 if has_tags else 0 :]
             try:
-                return reply.decode(body)
-            except Exception as error:  # the generated decoders fail in many ways on bytes that are not theirs
+                return response_class.decode(body)
+            except Exception as error:  # decoders raise various types for malformed responses
                 raise BrokerUnavailableError(
-                    f"broker {self.endpoint} sent an answer that is not one to {type(request).__name__}: {error!r}"
+                    f"broker {self.endpoint} sent a malformed response to {type(request).__name__}: {error!r}"
                 ) from error
 
     @contextlib.contextmanager
     def exchange(self, request: Any) -> Iterator[Frame]:
-        """Send ``request`` and give its answer to be read, after the correlation id.
+        """Send ``request`` and yield its response to be read, after the correlation id.
 
-        The connection is dropped unless the answer is read to its end.
+        The connection is closed unless the response is read completely.
         """
         with self._in_use():
             self.connect()
             if request.API_VERSION is None:
                 request.API_VERSION = self._version_of(request)
-            with self._mapped_errors("talk to"):
+            with self._mapped_errors("request to broker {} failed"):
                 yield from self._exchange(request)
 
     def _exchange(self, request: Any) -> Iterator[Frame]:
@@ -222,12 +228,13 @@ class BrokerChannel:
         size, correlation = struct.unpack(">ii", self._read(8))
         if correlation != self._correlation or not 4 <= size <= MAX_FRAME:
             raise BrokerUnavailableError(
-                f"{self.endpoint} does not answer as a Kafka broker does (size {size}, correlation id "
-                f"{correlation} for {self._correlation}); check that the port is a PLAINTEXT listener"
+                f"{self.endpoint} did not send a valid Kafka response (size {size}, correlation id {correlation} "
+                f"instead of {self._correlation}); check that the port is a {self._security.protocol} listener of a "
+                "broker"
             )
         frame = Frame(self, size - 4)
         yield frame
-        if frame.left:
+        if frame.remaining:
             self.disconnect()
 
     def _version_of(self, request: Any) -> int:
@@ -236,121 +243,128 @@ class BrokerChannel:
             return int(self.versions.api_version(request))
         except (kafka_errors.IncompatibleBrokerVersion, kafka_errors.UnsupportedVersionError) as error:
             raise UnsupportedBrokerError(
-                f"broker {self.endpoint} has no version of {type(request).__name__} that this client has: {error}"
+                f"broker {self.endpoint} and this client have no version of {type(request).__name__} in common: {error}"
             ) from error
 
     def _negotiate(self) -> BrokerVersionData:
-        """Agree on versions.
+        """Return the request versions that the broker supports.
 
-        Brokers before 0.10 do not know ApiVersions: 0.8 hangs up on it, 0.9 never answers. Where ZooKeeper has told
-        their generation they are not asked; where it is not known at all, they are found out by that, and by a request
-        that they do know.
+        Brokers before 0.10 do not support ApiVersions requests: 0.8 closes the connection, 0.9 does not respond. No
+        such request is sent to a broker that is known to be older. If the version of the broker is unknown, an
+        old broker is identified by its reaction, and by its response to a request that old brokers support.
         """
         versions = BrokerVersionData(broker_version=_BEFORE_API_VERSIONS)
         if self.endpoint.has_api_versions is False:
             return versions
         if self.endpoint.has_api_versions:
-            return self._ask_versions()
-        for _ in range(2):  # a broker that is about to stop hangs up too, but not twice
+            return self._fetch_versions()
+        for _ in range(2):  # a broker that is shutting down also closes the connection, but not twice
             try:
-                return self._ask_versions()
+                return self._fetch_versions()
             except BrokerUnavailableError as error:
-                silent = isinstance(error.__cause__, TimeoutError)
-                if not silent and not isinstance(error.__cause__, ConnectionError):
+                is_timeout = isinstance(error.__cause__, TimeoutError)
+                if not is_timeout and not isinstance(error.__cause__, ConnectionError):
                     raise
-            with self._mapped_errors("connect to"):
+            with self._mapped_errors("could not connect to broker {}"):
                 self._open()
-            if silent:
+            if is_timeout:
                 break
-        self.request(ListOffsetsRequest(version=0, replica_id=-1, topics=[]))  # about nothing, so it costs nothing
+        self.request(ListOffsetsRequest(version=0, replica_id=-1, topics=[]))  # without topics, which costs nothing
         return versions
 
-    def _ask_versions(self) -> BrokerVersionData:
+    def _fetch_versions(self) -> BrokerVersionData:
         version = ApiVersionsRequest.max_version
         for _ in range(2):
             request = ApiVersionsRequest(
                 version=version, client_software_name="zkconsumer", client_software_version=__version__
             )
-            reply = self.request(request)
-            if reply.error_code == 0 and reply.api_keys:
+            response = self.request(request)
+            if response.error_code == 0 and response.api_keys:
                 return BrokerVersionData(
-                    api_versions={key.api_key: (key.min_version, key.max_version) for key in reply.api_keys}
+                    api_versions={key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
                 )
-            if reply.error_code != _UNSUPPORTED_VERSION:
+            if response.error_code != _UNSUPPORTED_VERSION:
                 break
-            # A refusal has the layout of version 0 and names the newest version that the broker has.
-            version = next((key.max_version for key in reply.api_keys or () if key.api_key == 18), 0)
+            # The error response has the layout of version 0 and contains the newest version that the broker supports.
+            version = next((key.max_version for key in response.api_keys or () if key.api_key == _API_VERSIONS_KEY), 0)
         self.disconnect()
-        raise UnsupportedBrokerError(f"broker {self.endpoint} refused ApiVersions with error {reply.error_code}")
+        raise UnsupportedBrokerError(
+            f"broker {self.endpoint} rejected the ApiVersions request with error {response.error_code}"
+        )
 
     @contextlib.contextmanager
-    def _mapped_errors(self, doing: str) -> Iterator[None]:
+    def _mapped_errors(self, failure: str) -> Iterator[None]:
+        """Raise errors of the block as errors of this package, and close the connection.
+
+        Args:
+            failure: start of the message, with ``{}`` for the endpoint.
+        """
         try:
             yield
         except TimeoutError as error:
             self.disconnect()
             raise BrokerUnavailableError(
-                f"cannot {doing} broker {self.endpoint}: no answer within {self._timeout:g} s"
+                f"{failure.format(self.endpoint)}: no response within {self._timeout:g} s"
             ) from error
         except (OSError, ValueError, struct.error, IndexError) as error:
             self.disconnect()
             if self._closed:
                 raise ClosedError(f"the channel to {self.endpoint} is closed") from error
-            raise BrokerUnavailableError(f"cannot {doing} broker {self.endpoint}: {error}") from error
+            raise BrokerUnavailableError(f"{failure.format(self.endpoint)}: {error}") from error
         except BaseException:
             self.disconnect()
             raise
 
     def _read(self, size: int) -> bytes:
-        have = self._end - self._at
-        if have >= size:
-            self._at += size
-            return self._buffer[self._at - size : self._at].tobytes()
-        if size > _BUFFER:
+        buffered = self._end - self._position
+        if buffered >= size:
+            self._position += size
+            return self._buffer[self._position - size : self._position].tobytes()
+        if size > _BUFFER_SIZE:
             return bytes(self._read_into(bytearray(size)))
-        self._buffer[:have] = self._buffer[self._at : self._end]
-        self._at, self._end = 0, have
+        self._buffer[:buffered] = self._buffer[self._position : self._end]
+        self._position, self._end = 0, buffered
         while self._end < size:
             self._end += self._receive(self._buffer[self._end :])
-        self._at = size
+        self._position = size
         return self._buffer[:size].tobytes()
 
     def _read_into(self, target: Any) -> Any:
         view = memoryview(target).cast("B")
-        got = min(self._end - self._at, len(view))
-        view[:got] = self._buffer[self._at : self._at + got]
-        self._at += got
-        while got < len(view):
-            got += self._receive(view[got:])
+        filled = min(self._end - self._position, len(view))
+        view[:filled] = self._buffer[self._position : self._position + filled]
+        self._position += filled
+        while filled < len(view):
+            filled += self._receive(view[filled:])
         return view
 
     def _receive(self, view: memoryview) -> int:
         sock = self._socket
         if sock is None:
             raise OSError("the connection is closed")
-        got = sock.recv_into(view)
-        if not got:
+        received = sock.recv_into(view)
+        if not received:
             raise ConnectionResetError("the broker closed the connection")
-        return got
+        return received
 
 
 class Throttle:
-    """Obeys a broker's ``throttle_time_ms``, which clients have to since Kafka 2.0 (KIP-219).
+    """The delay that a broker requests by ``throttle_time_ms``. Clients have to apply it since Kafka 2.0 (KIP-219).
 
     Args:
-        longest: seconds; a broker that wants more does not read on before, while a damaged number would stop us for
-            days.
+        max_delay: maximum delay in seconds, so that a corrupt value does not stop the client for days. The broker mutes
+            the connection for a longer delay anyway.
     """
 
-    def __init__(self, longest: float) -> None:
-        self._longest = longest
+    def __init__(self, max_delay: float) -> None:
+        self._max_delay = max_delay
         self._until = 0.0
 
-    def note(self, throttle_time_ms: int) -> None:
-        """Take what an answer said."""
+    def update(self, throttle_time_ms: int) -> None:
+        """Apply the throttle time of a response."""
         if throttle_time_ms > 0:
-            self._until = time.monotonic() + min(self._longest, throttle_time_ms / 1000)
+            self._until = time.monotonic() + min(self._max_delay, throttle_time_ms / 1000)
 
     def remaining(self) -> float:
-        """Seconds that no further request may be sent."""
+        """Return the seconds to wait before the next request."""
         return max(0.0, self._until - time.monotonic())

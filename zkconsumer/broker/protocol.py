@@ -1,8 +1,8 @@
-"""The requests of a consumer, and how their answers are walked; no sockets here.
+"""The requests of a consumer and the parsing of their responses, without sockets.
 
-All come from kafka-python's generated classes, but for the answer to a fetch: that one is walked by hand,
-because its records are to be read where they stay. Versions end where newer ones want topic ids (Fetch 13)
-or batches of questions.
+kafka-python's generated classes encode the requests and decode most responses. Fetch responses are parsed here, so that
+records are read from the socket without a copy. Request versions are limited to those without topic ids (Fetch 13) and
+without several groups per request.
 
 Source: the message definitions of Apache Kafka 4.3, clients/src/main/resources/common/message.
 """
@@ -26,34 +26,36 @@ OFFSET_OUT_OF_RANGE = 1
 CORRUPT_MESSAGE = 2
 UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
-#: Unknown partition, no leader, another leader, no replica here.
+#: UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE.
 NO_LEADER = (3, 5, 6, 9)
 
-_FETCH_MAX = 12
-_FLEXIBLE = 12
+_FETCH_MAX_VERSION = 12
+_FETCH_FIRST_FLEXIBLE_VERSION = 12
 _NO_EPOCH = -1
-_CONSUMER = -1
+_CONSUMER_REPLICA_ID = -1
 _INT_MAX = (1 << 31) - 1
 
 
 class Frame(Protocol):
-    """An answer being read; ``channel.Frame`` is one."""
+    """A response that is being read, for example ``channel.Frame``."""
 
-    left: int
+    remaining: int
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes."""
+        """Return the next ``size`` bytes."""
 
     def read_records(self, size: int) -> Any:
-        """Return the next bytes in a buffer of their own."""
+        """Return the next ``size`` bytes in a separate buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionData:
-    """What a fetch brought of one partition.
+    """The part of a fetch response about one partition.
 
-    ``records`` may end in an incomplete entry. ``aborted``: ``(producer id, first offset)`` of the aborted
-    transactions in it, told to read_committed fetches only.
+    Attributes:
+        log_start_offset: -1 before version 5.
+        aborted: ``(producer id, first offset)`` of aborted transactions in ``records``; only with read_committed.
+        records: bytes of record batches; the last one may be incomplete.
     """
 
     partition: TopicPartition
@@ -65,8 +67,8 @@ class PartitionData:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAnswer:
-    """The answer to one fetch; ``error_code`` is that of the whole."""
+class FetchResult:
+    """A fetch response; ``error_code`` is the top-level error."""
 
     throttle_time_ms: int
     error_code: int
@@ -80,17 +82,17 @@ def fetch_request(
     min_bytes: int,
     partition_max_bytes: int,
     read_committed: bool,
-    larger: Mapping[TopicPartition, int] | None = None,
+    max_bytes_overrides: Mapping[TopicPartition, int] | None = None,
 ) -> Any:
-    """Ask for records from the given offsets, in the order of ``positions``.
+    """Create a Fetch request.
 
-    The order matters: from version 3 on the first partition with data gets at least one whole batch,
-    whatever its size (KIP-74).
+    Since version 3, the first partition with data returns at least one whole batch, whatever its size (KIP-74).
 
     Args:
-        larger: partitions with another ``partition_max_bytes``.
+        positions: next offset to read of each partition, in the order in which the broker shall read them.
+        max_bytes_overrides: ``partition_max_bytes`` of single partitions.
     """
-    sizes = larger or {}
+    sizes = max_bytes_overrides or {}
     topics: list[tuple[str, list[Any]]] = []
     for (topic, partition), offset in positions.items():
         if not topics or topics[-1][0] != topic:
@@ -104,7 +106,7 @@ def fetch_request(
             )
         )
     return FetchRequest(
-        replica_id=_CONSUMER,
+        replica_id=_CONSUMER_REPLICA_ID,
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=_INT_MAX,
@@ -113,44 +115,44 @@ def fetch_request(
         session_epoch=_NO_EPOCH,
         rack_id="",
         topics=[FetchRequest.FetchTopic(topic=topic, partitions=partitions) for topic, partitions in topics],
-        max_version=_FETCH_MAX,
+        max_version=_FETCH_MAX_VERSION,
     )
 
 
-def read_fetch_answer(frame: Frame, version: int) -> FetchAnswer:
-    """Walk the answer to a fetch of versions 0 to 12, from after the correlation id to its end."""
-    walk = _Walk(frame, version >= _FLEXIBLE)
-    walk.tags()
-    throttle = walk.int32() if version >= 1 else 0
-    error, _session = (walk.int16(), walk.int32()) if version >= 7 else (NONE, 0)
-    answer = FetchAnswer(throttle, error, [])
-    for _ in range(walk.count()):
-        topic = walk.string()
-        for _ in range(walk.count()):
-            answer.partitions.append(_read_partition(walk, topic, version))
-            walk.tags()
-        walk.tags()
-    walk.tags()
-    return answer
+def read_fetch_response(frame: Frame, version: int) -> FetchResult:
+    """Read a Fetch response of version 0 to 12. The frame must start after the correlation id."""
+    fields = _FieldReader(frame, version >= _FETCH_FIRST_FLEXIBLE_VERSION)
+    fields.skip_tags()
+    throttle = fields.int32() if version >= 1 else 0
+    error, _session = (fields.int16(), fields.int32()) if version >= 7 else (NONE, 0)
+    result = FetchResult(throttle, error, [])
+    for _ in range(fields.array_length()):
+        topic = fields.string()
+        for _ in range(fields.array_length()):
+            result.partitions.append(_read_partition(fields, topic, version))
+            fields.skip_tags()
+        fields.skip_tags()
+    fields.skip_tags()
+    return result
 
 
-def _read_partition(walk: _Walk, topic: str, version: int) -> PartitionData:
-    partition, error, high_watermark = walk.int32(), walk.int16(), walk.int64()
+def _read_partition(fields: _FieldReader, topic: str, version: int) -> PartitionData:
+    partition, error, high_watermark = fields.int32(), fields.int16(), fields.int64()
     log_start, aborted = -1, []
     if version >= 4:
-        walk.int64()  # last stable offset
+        fields.int64()  # last stable offset
         if version >= 5:
-            log_start = walk.int64()
-        for _ in range(walk.count()):
-            aborted.append((walk.int64(), walk.int64()))
-            walk.tags()
+            log_start = fields.int64()
+        for _ in range(fields.array_length()):
+            aborted.append((fields.int64(), fields.int64()))
+            fields.skip_tags()
     if version >= 11:
-        walk.int32()  # preferred read replica: only told to clients with a rack
-    return PartitionData(TopicPartition(topic, partition), error, high_watermark, log_start, aborted, walk.records())
+        fields.int32()  # preferred read replica: set only for clients with a rack id
+    return PartitionData(TopicPartition(topic, partition), error, high_watermark, log_start, aborted, fields.records())
 
 
-class _Walk:
-    """Primitive values read one after the other."""
+class _FieldReader:
+    """Reads primitive fields of a response in their order."""
 
     def __init__(self, frame: Frame, flexible: bool) -> None:
         self._frame, self._flexible = frame, flexible
@@ -173,10 +175,10 @@ class _Walk:
                 return value
             shift += 7
             if shift > 28:
-                raise ValueError("a varint has more than five bytes")
+                raise ValueError("varint is longer than five bytes")
 
-    def count(self) -> int:
-        """The length of an array; a null one counts as empty."""
+    def array_length(self) -> int:
+        """Read the length of an array; 0 for a null array."""
         return max(0, self._uvarint() - 1 if self._flexible else self.int32())
 
     def string(self) -> str:
@@ -187,7 +189,8 @@ class _Walk:
         size = self._uvarint() - 1 if self._flexible else self.int32()
         return self._frame.read_records(size) if size > 0 else b""
 
-    def tags(self) -> None:
+    def skip_tags(self) -> None:
+        """Skip tagged fields."""
         if self._flexible:
             for _ in range(self._uvarint()):
                 self._uvarint()
@@ -195,7 +198,11 @@ class _Walk:
 
 
 def list_offsets_request(partitions: Iterable[TopicPartition], timestamp: int, *, read_committed: bool = False) -> Any:
-    """Ask for the first offset at or after ``timestamp`` milliseconds, or for EARLIEST or LATEST."""
+    """Create a ListOffsets request.
+
+    Args:
+        timestamp: milliseconds since the epoch, for the first offset at or after it; or EARLIEST or LATEST.
+    """
     topics: dict[str, list[Any]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(
@@ -207,61 +214,66 @@ def list_offsets_request(partitions: Iterable[TopicPartition], timestamp: int, *
             )
         )
     return ListOffsetsRequest(
-        replica_id=_CONSUMER,
+        replica_id=_CONSUMER_REPLICA_ID,
         isolation_level=int(read_committed),
         topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=p) for name, p in topics.items()],
         max_version=5,
     )
 
 
-def read_offsets_answer(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
-    """Return ``(error code, offset)`` of each partition; offset -1 where the log has none that late."""
-    found = {}
-    for topic in answer.topics:
+def parse_list_offsets_response(response: Any) -> dict[TopicPartition, tuple[int, int]]:
+    """Return ``(error code, offset)`` of each partition; the offset is -1 if no record is at or after the timestamp."""
+    offsets = {}
+    for topic in response.topics:
         for p in topic.partitions:
             old = getattr(p, "old_style_offsets", None)
-            offset = old[0] if answer.API_VERSION == 0 and old else p.offset
-            found[TopicPartition(topic.name, p.partition_index)] = (p.error_code, offset)
-    return found
+            offset = old[0] if response.API_VERSION == 0 and old else p.offset
+            offsets[TopicPartition(topic.name, p.partition_index)] = (p.error_code, offset)
+    return offsets
 
 
 def metadata_request(topics: Iterable[str] | None) -> Any:
-    """Ask for brokers and the leaders of ``topics``, of all for None; creates no topic on brokers from 0.11 on."""
+    """Create a Metadata request. It does not create topics on brokers of version 0.11 or later.
+
+    Args:
+        topics: names; None for all topics.
+    """
     names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
     return MetadataRequest(topics=names, allow_auto_topic_creation=False, max_version=12)
 
 
 def find_coordinator_request(group: str) -> Any:
-    """Ask which broker keeps a group's offsets."""
+    """Create a FindCoordinator request."""
     return FindCoordinatorRequest(key=group, key_type=0, max_version=3)
 
 
 def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None, version: int | None = None) -> Any:
-    """Ask for a group's offsets in Kafka; of all partitions for None, from version 2 on.
+    """Create an OffsetFetch request.
 
     Args:
-        version: 0 reads ZooKeeper.
+        partitions: None for all partitions with a committed offset, which requires version 2.
+        version: 0 reads the offsets from ZooKeeper; None negotiates a version that reads them from Kafka.
     """
     topics = OffsetFetchRequest.OffsetFetchRequestTopic
-    wanted = None if partitions is None else _by_topic(partitions)
+    by_topic = None if partitions is None else _by_topic(partitions)
     return OffsetFetchRequest(
         group_id=group,
-        topics=None if wanted is None else [topics(name=n, partition_indexes=p) for n, p in wanted.items()],
+        topics=None if by_topic is None else [topics(name=n, partition_indexes=p) for n, p in by_topic.items()],
         require_stable=False,
-        min_version=(1 if wanted is not None else 2) if version is None else version,
+        min_version=(1 if by_topic is not None else 2) if version is None else version,
         max_version=7 if version is None else version,
     )
 
 
-def read_offset_fetch_answer(
-    answer: Any,
+def parse_offset_fetch_response(
+    response: Any,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition | None, int]]:
-    """Return offsets (-1 where none is stored) and error codes; that of the whole answer under None."""
+    """Return committed offsets, -1 for none, and error codes, among them the top-level error under the key None."""
     offsets: dict[TopicPartition, int] = {}
     errors: dict[TopicPartition | None, int] = {}
-    if answer.API_VERSION >= 2 and answer.error_code:
-        errors[None] = answer.error_code
-    for topic in answer.topics:
+    if response.API_VERSION >= 2 and response.error_code:
+        errors[None] = response.error_code
+    for topic in response.topics:
         for p in topic.partitions:
             partition = TopicPartition(topic.name, p.partition_index)
             if p.error_code:
@@ -272,10 +284,10 @@ def read_offset_fetch_answer(
 
 
 def offset_commit_request(group: str, offsets: Mapping[TopicPartition, int], version: int | None = None) -> Any:
-    """Store offsets as a group without members that Kafka coordinates.
+    """Create an OffsetCommit request for a group without members that Kafka coordinates.
 
     Args:
-        version: 0 writes ZooKeeper.
+        version: 0 writes the offsets to ZooKeeper; None negotiates a version that writes them to Kafka.
     """
     t = OffsetCommitRequest.OffsetCommitRequestTopic
     topics: dict[str, list[Any]] = {}
@@ -301,9 +313,9 @@ def offset_commit_request(group: str, offsets: Mapping[TopicPartition, int], ver
     )
 
 
-def read_offset_commit_answer(answer: Any) -> dict[TopicPartition, int]:
+def parse_offset_commit_response(response: Any) -> dict[TopicPartition, int]:
     """Return the error code of each partition."""
-    return {TopicPartition(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
+    return {TopicPartition(t.name, p.partition_index): p.error_code for t in response.topics for p in t.partitions}
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

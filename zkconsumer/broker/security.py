@@ -1,6 +1,6 @@
-"""How a connection to a broker is secured: TLS, and SASL with PLAIN or SCRAM.
+"""Security: TLS, and SASL with PLAIN or SCRAM, of connections to brokers.
 
-The properties are librdkafka's. The old consumer had none of it.
+The properties have librdkafka's names. The Scala consumer supported plaintext connections only.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from zkconsumer.errors import AuthenticationError, ConfigurationError
 
 @dataclass(frozen=True)
 class Security:
-    """The settings of one cluster; secrets are left out of its text.
+    """Security settings of connections to the brokers of a cluster. Its repr does not contain secrets.
 
     Attributes:
-        protocol: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``; which listener of a broker is talked to.
-        ca_location: a PEM file with the authorities that are trusted; None means the system's.
-        certificate_location, key_location, key_password: this client's certificate, where brokers ask for one.
-        check_hostname: whether the broker's certificate has to name its host.
-        mechanism, username, password: for SASL.
+        protocol: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``; selects the listener of each broker.
+        ca_location: PEM file with trusted certificate authorities; None for the system's.
+        certificate_location, key_location, key_password: the client's certificate, if brokers require one.
+        check_hostname: whether the broker's certificate must match its host name.
+        mechanism, username, password: SASL settings.
 
     Raises:
-        ConfigurationError: a setting is missing.
+        ConfigurationError: a setting is missing, or a file cannot be loaded.
     """
 
     protocol: str = "PLAINTEXT"
@@ -46,7 +46,7 @@ class Security:
 
     @classmethod
     def of(cls, config: ConsumerConfig) -> Security:
-        """Return what the properties say."""
+        """Create the settings from a consumer's properties."""
         return cls(
             config.security_protocol,
             config.ssl_ca_location,
@@ -62,11 +62,11 @@ class Security:
     def __post_init__(self) -> None:
         if self.uses_sasl and not (self.username and self.password):
             raise ConfigurationError(
-                f"security.protocol = {self.protocol} needs sasl.username and sasl.password (sasl.mechanism = "
+                f"security.protocol = {self.protocol} requires sasl.username and sasl.password (sasl.mechanism = "
                 f"{self.mechanism})"
             )
         if self.uses_tls:
-            _ = self._context  # a file that is missing is said now
+            _ = self._context  # raises now if a file cannot be loaded
 
     @property
     def uses_tls(self) -> bool:
@@ -75,7 +75,7 @@ class Security:
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether the client has to say who it is."""
+        """Whether the client authenticates with SASL."""
         return self.protocol.startswith("SASL")
 
     @cached_property
@@ -87,24 +87,25 @@ class Security:
                 context.load_cert_chain(self.certificate_location, self.key_location, self.key_password)
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(
-                f"cannot load ssl.ca.location = {self.ca_location!r}, ssl.certificate.location = "
+                f"could not load ssl.ca.location = {self.ca_location!r}, ssl.certificate.location = "
                 f"{self.certificate_location!r}, ssl.key.location = {self.key_location!r}: {error}"
             ) from error
         return context
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_context"}  # it cannot be pickled
+        # An SSLContext cannot be pickled.
+        return {name: value for name, value in self.__dict__.items() if name != "_context"}
 
     def wrap(self, sock: socket.socket, host: str) -> ssl.SSLSocket:
-        """Return the socket to talk through, before the handshake."""
+        """Return a TLS socket for ``sock``; the handshake is not done."""
         return self._context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
 
     @staticmethod
-    def shake_hands(sock: ssl.SSLSocket, host: str) -> None:
-        """Agree on keys.
+    def handshake(sock: ssl.SSLSocket, host: str) -> None:
+        """Perform the TLS handshake.
 
         Raises:
-            AuthenticationError: the broker's certificate does not fit.
+            AuthenticationError: the broker's certificate is not trusted.
         """
         try:
             sock.do_handshake()
@@ -115,17 +116,22 @@ class Security:
             ) from error
 
     def authenticate(self, request: Callable[[Any], Any], host: str) -> None:
-        """Say who we are, by requests on a fresh connection.
+        """Authenticate with SASL on a new connection, if the protocol requires it.
+
+        Args:
+            request: sends a request and returns its response.
 
         Raises:
-            AuthenticationError: the broker does not believe it; the password is not in the text.
+            AuthenticationError: the broker rejected the credentials or the mechanism. The message does not contain the
+                password.
         """
         if not self.uses_sasl:
             return
-        answer = request(SaslHandshakeRequest(mechanism=self.mechanism, version=1))
-        if answer.error_code:
+        response = request(SaslHandshakeRequest(mechanism=self.mechanism, version=1))
+        if response.error_code:
             raise AuthenticationError(
-                f"broker {host} does not have sasl.mechanism = {self.mechanism}; it has {', '.join(answer.mechanisms)}"
+                f"broker {host} does not support sasl.mechanism = {self.mechanism}; supported: "
+                + ", ".join(response.mechanisms)
             )
         client = get_sasl_mechanism(self.mechanism)(
             host=host,
@@ -136,15 +142,18 @@ class Security:
         )
         while not client.is_done():
             token = client.auth_bytes()
-            answer = request(SaslAuthenticateRequest(auth_bytes=token, version=0))
-            if answer.error_code:
+            response = request(SaslAuthenticateRequest(auth_bytes=token, version=0))
+            if response.error_code:
                 raise AuthenticationError(
-                    f"broker {host} refuses user {self.username!r} by {self.mechanism}: {answer.error_message}"
+                    f"authentication of user {self.username!r} with {self.mechanism} at broker {host} failed: "
+                    f"{response.error_message}"
                 )
             try:
-                client.receive(bytes(answer.auth_bytes))
-            except Exception as error:  # the mechanisms raise whatever they like for a proof that is none
-                raise AuthenticationError(f"broker {host} could not prove itself by {self.mechanism}") from error
+                client.receive(bytes(response.auth_bytes))
+            except Exception as error:  # mechanisms raise various types for an invalid server proof
+                raise AuthenticationError(
+                    f"broker {host} failed to authenticate itself with {self.mechanism}"
+                ) from error
 
 
 PLAINTEXT = Security()

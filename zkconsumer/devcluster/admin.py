@@ -192,7 +192,7 @@ class Admin:
             partition = TopicPartition(topic, number)
             leader = self._leaders.get(partition) or self._leader_of(partition)
             reply = self._channel(leader).request(protocol.list_offsets_request([partition], timestamp))
-            error, offset = protocol.read_offsets_answer(reply)[partition]
+            error, offset = protocol.parse_list_offsets_response(reply)[partition]
             if error:
                 raise ZkConsumerError(f"offset of {partition}: error {error}")
             found[number] = offset

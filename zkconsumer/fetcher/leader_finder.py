@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tenacity import Retrying, retry_if_result, sleep_using_event, stop_when_event_set, wait_fixed
 
-from zkconsumer.broker.cluster import LeaderLookup
+from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
 from zkconsumer.fetcher.thread import PAUSE_WHEN_REFUSED, FetchSettings, PartitionTopicInfo
 from zkconsumer.log import get_logger

@@ -298,14 +298,14 @@ class ConsumerFetcherThread:
             max_wait_ms=self._wait_ms,
             min_bytes=self._settings.min_bytes,
             partition_max_bytes=self._settings.partition_max_bytes,
-            larger={info.partition: info.max_bytes for info in wanted if info.max_bytes},
+            max_bytes_overrides={info.partition: info.max_bytes for info in wanted if info.max_bytes},
             read_committed=self._settings.read_committed,
         )
         asked_at = time.monotonic()
         with self._channel.exchange(request) as frame:
-            size = frame.left
-            answer = protocol.read_fetch_answer(frame, request.API_VERSION)
-        self._throttle.note(answer.throttle_time_ms)
+            size = frame.remaining
+            answer = protocol.read_fetch_response(frame, request.API_VERSION)
+        self._throttle.update(answer.throttle_time_ms)
         self._metrics.fetched(time.monotonic() - asked_at, size, answer.throttle_time_ms / 1000)
         if answer.error_code:
             raise RetriableError(f"broker {self.endpoint} refused a fetch with error {answer.error_code}")
@@ -443,4 +443,4 @@ class ConsumerFetcherThread:
         request = protocol.list_offsets_request(
             [info.partition for info in infos], timestamp, read_committed=self._settings.read_committed
         )
-        return protocol.read_offsets_answer(self._channel.request(request))
+        return protocol.parse_list_offsets_response(self._channel.request(request))

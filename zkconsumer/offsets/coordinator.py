@@ -1,7 +1,7 @@
-"""GroupCoordinator: the broker that keeps a group's offsets in Kafka.
+"""GroupCoordinator: the broker that stores a group's committed offsets.
 
 Source: Kafka 1.1 kafka.client.ClientUtils.channelToOffsetManager, kafka.api.OffsetCommitRequest, OffsetFetchRequest.
-Different on purpose: it neither waits nor tries for ever; each call asks once, and says what went wrong.
+Deliberate difference: a call does not retry forever. It sends one request, and raises an error if that fails.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from zkconsumer.errors import BrokerUnavailableError, RetriableError, ZkConsumer
 from zkconsumer.message import Endpoint, TopicPartition
 
 _LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR = 14, 15, 16
-_NEW_MEMBERS = (22, 25, 27)  # illegal generation, unknown member, rebalance in progress
-_REFUSED = {29: "the topic is not authorized", 30: "the group is not authorized", 24: "the group's name is not valid"}
+#: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS: the group has members that Kafka coordinates.
+_ACTIVE_MEMBERS = (22, 25, 27)
+_REASONS = {24: "invalid group id", 29: "topic authorization failed", 30: "group authorization failed"}
 
 
 class GroupCoordinator:
-    """Reads and writes a group's offsets; keeps one connection. Used by one thread.
+    """Fetches and commits a group's offsets over one connection. Used by one thread.
 
     Args:
-        brokers: returns the brokers that may be asked which of them it is.
-        timeout: seconds for each answer.
+        brokers: returns the brokers that may receive requests for the coordinator.
+        timeout: maximum seconds to wait for each response.
     """
 
     def __init__(
@@ -46,60 +47,72 @@ class GroupCoordinator:
         self._channel: BrokerChannel | None = None
 
     def fetch_offsets(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int]:
-        """Return the stored offset of each partition, -1 for none; for None of all that have one (Kafka 0.10.2 on).
+        """Return the committed offset of each partition; -1 if there is none.
+
+        Args:
+            partitions: None for all partitions with a committed offset, which requires Kafka 0.10.2.
 
         Raises:
-            RetriableError: the coordinator is away, or loads what it stores.
-            ZkConsumerError: it refuses. An error is never taken for "no offset".
+            RetriableError: the coordinator is unavailable, or is loading the offsets.
+            ZkConsumerError: the coordinator rejected the request. -1 is never returned for that.
         """
-        wanted = None if partitions is None else list(partitions)
-        answer = self._connected().request(protocol.offset_fetch_request(self.group, wanted))
-        found, errors = protocol.read_offset_fetch_answer(answer)
+        requested = None if partitions is None else list(partitions)
+        response = self._connected_channel().request(protocol.offset_fetch_request(self.group, requested))
+        offsets, errors = protocol.parse_offset_fetch_response(response)
         for partition, code in errors.items():
-            raise self._error(f"fetch the offset of {partition}" if partition else "fetch offsets", code)
-        missing = [] if wanted is None else [partition for partition in wanted if partition not in found]
+            raise self._error(f"fetch the offset of partition {partition}" if partition else "fetch offsets", code)
+        missing = [] if requested is None else [partition for partition in requested if partition not in offsets]
         if missing:
-            raise RetriableError(f"the coordinator of group {self.group!r} says nothing of {missing[0]}")
-        return found
+            raise RetriableError(
+                f"could not fetch the offset of partition {missing[0]} of group {self.group!r}: the response of the "
+                "coordinator does not contain it"
+            )
+        return offsets
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ZkConsumerError]:
-        """Store offsets and return the partitions that were refused, with the reason.
+        """Commit offsets.
+
+        Returns:
+            The error of each partition whose offset was not committed.
 
         Raises:
-            RetriableError: the coordinator is away; it is not known what is stored.
+            RetriableError: the coordinator is unavailable; offsets may have been committed.
         """
-        answer = self._connected().request(protocol.offset_commit_request(self.group, offsets))
+        response = self._connected_channel().request(protocol.offset_commit_request(self.group, offsets))
         return {
-            partition: self._error(f"commit offset {offsets[partition]} of {partition}", code)
-            for partition, code in protocol.read_offset_commit_answer(answer).items()
+            partition: self._error(f"commit offset {offsets[partition]} of partition {partition}", code)
+            for partition, code in protocol.parse_offset_commit_response(response).items()
             if code
         }
 
     def close(self) -> None:
-        """Close the connection; the next call opens another one."""
+        """Close the connection; the next call opens a new one."""
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
 
-    def _error(self, doing: str, code: int) -> ZkConsumerError:
-        text = f"the coordinator of group {self.group!r} cannot {doing}"
+    def _error(self, action: str, code: int) -> ZkConsumerError:
+        """Return the error for a failed action. Closes the connection if the coordinator has moved."""
+        failure = f"could not {action} of group {self.group!r}"
         if code in (_NOT_AVAILABLE, _NOT_COORDINATOR):
             self.close()
-            return RetriableError(f"{text}: there is none now, or it has moved (error {code})")
+            return RetriableError(f"{failure}: the coordinator is not available or has moved (error {code})")
         if code == protocol.UNKNOWN_TOPIC_OR_PARTITION:
-            return RetriableError(f"{text}: it does not know the partition (yet) (error {code})")
+            return RetriableError(f"{failure}: unknown partition (error {code})")
         if code == _LOADING:
-            return RetriableError(f"{text}: it is still loading the offsets (error {code})")
-        if code in _NEW_MEMBERS:
+            return RetriableError(f"{failure}: the coordinator is loading the offsets (error {code})")
+        if code in _ACTIVE_MEMBERS:
             return ZkConsumerError(
-                f"{text}: consumers that are coordinated by Kafka itself are in a group of that name (error {code}); "
-                "stop them, or take another group.id"
+                f"{failure}: the group has active members that are coordinated by Kafka (error {code}); stop them, or "
+                "use another group.id"
             )
-        return ZkConsumerError(f"{text}: {_REFUSED.get(code, 'it refuses')} (error {code})")
+        return ZkConsumerError(
+            f"{failure}: {_REASONS.get(code, 'the coordinator rejected the request')} (error {code})"
+        )
 
-    def _connected(self) -> BrokerChannel:
+    def _connected_channel(self) -> BrokerChannel:
         if self._channel is None:
-            self._channel = self._new_channel(self._find())
+            self._channel = self._new_channel(self._find_coordinator())
         try:
             return self._channel.connect()
         except RetriableError:
@@ -109,25 +122,28 @@ class GroupCoordinator:
     def _new_channel(self, endpoint: Endpoint) -> BrokerChannel:
         return BrokerChannel(endpoint, self._client_id, timeout=self._timeout, security=self._security)
 
-    def _find(self) -> Endpoint:
+    def _find_coordinator(self) -> Endpoint:
         brokers = list(self._brokers())
         random.shuffle(brokers)
         failures = []
-        deadline = time.monotonic() + self._timeout  # for all of them: a session may depend on this thread
+        deadline = (
+            time.monotonic() + self._timeout
+        )  # for all brokers together, so that the calling thread is not blocked for long
         for endpoint in brokers:
             if time.monotonic() > deadline:
                 break
             channel = self._new_channel(endpoint)
             try:
-                answer = channel.request(protocol.find_coordinator_request(self.group))
+                response = channel.request(protocol.find_coordinator_request(self.group))
             except RetriableError as error:
                 failures.append(str(error))
                 continue
             finally:
                 channel.close()
-            if answer.error_code:
-                raise self._error("be found", answer.error_code)
-            return Endpoint(answer.host, answer.port).with_versions_from(brokers)
+            if response.error_code:
+                raise self._error("find the coordinator", response.error_code)
+            return Endpoint(response.host, response.port).with_versions_from(brokers)
         raise BrokerUnavailableError(
-            f"no broker tells the coordinator of group {self.group!r}: " + ("; ".join(failures) or "none is known")
+            f"could not find the coordinator of group {self.group!r}: "
+            + ("; ".join(failures) or "no broker is available")
         )

@@ -14,7 +14,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import WAYS, Assignment, assign, threads_by_topic
 from zkconsumer.rebalance.topic_filter import TopicFilter, filter_of
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_topic
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
@@ -83,7 +83,7 @@ class AssignmentContext:
 
     def _foreign_owners(self, partitions: Mapping[str, list[int]]) -> Assignment:
         wanted = [TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers]
-        nodes = self._session.get_many([self._paths.owner(partition) for partition in wanted])
+        nodes = self._session.znodes.get_many([self._paths.owner(partition) for partition in wanted])
         owners = {p: node.data.decode(errors="replace") for p, node in zip(wanted, nodes, strict=True) if node}
         return {p: thread for p, thread in owners.items() if thread.rpartition("-")[0] != self._consumer_id}
 
@@ -95,7 +95,7 @@ class AssignmentContext:
         if self._own_filter or (whole_group and any(member.is_filter for member in members.values())):
             existing = self._cluster.topics()
         named = {topic for member in members.values() if not member.is_filter for topic in member.subscription}
-        named = {topic for topic in named if is_topic(topic)}  # others have no partitions
+        named = {topic for topic in named if is_valid_topic_name(topic)}  # others have no partitions
         if whole_group:
             topics = sorted(named.union(existing))
         elif self._own_filter:
@@ -119,16 +119,16 @@ class AssignmentContext:
             self._log.warning("topic_missing", topics=topics, remedy=remedy)
 
     def _read_members(self) -> dict[str, Registration]:
-        ids = self._session.children(self._paths.ids, watch=True) or []
+        ids = self._session.znodes.children(self._paths.ids, watch=True) or []
         members = {}
         paths = [self._paths.registration(consumer_id) for consumer_id in ids]
-        for consumer_id, path, node in zip(ids, paths, self._session.get_many(paths), strict=True):
+        for consumer_id, path, node in zip(ids, paths, self._session.znodes.get_many(paths), strict=True):
             if node is None:
                 continue  # it left meanwhile; the watch on its parent has fired
             try:
                 members[consumer_id] = Registration.from_json(path, node.data)
             except RegistrationError:
-                self._session.get(path, watch=True)  # a new content is a new chance
+                self._session.znodes.get(path, watch=True)  # a new content is a new chance
                 raise
         if self._consumer_id not in members:
             path = self._paths.registration(self._consumer_id)
@@ -144,7 +144,7 @@ class AssignmentContext:
             theirs = filter_of(registration)
         except ConfigurationError as error:
             path = self._paths.registration(consumer_id)
-            self._session.get(path, watch=True)
+            self._session.znodes.get(path, watch=True)
             raise RegistrationError(
                 f"{path}: {error}; nothing new is claimed while that member is in the group. Have it name its "
                 f"topics plainly instead of {regex!r}"

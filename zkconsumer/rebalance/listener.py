@@ -229,7 +229,7 @@ class ZKRebalancerListener:
         """
         session = self._session.session_id
         if not session:
-            raise self._session.not_connected()
+            raise self._session.not_connected_error()
         if self.assignment and session != self._registered_session:
             raise OwnershipLostError("the ZooKeeper session has ended; nothing is stored before the member is back")
 
@@ -266,7 +266,7 @@ class ZKRebalancerListener:
         now = time.monotonic()
         times = [at for at in (self._rebalance_at, self._commit_at, self._poll_at) if at is not None]
         if self._registered_session:
-            times.append(now + self._session.lapses_in)
+            times.append(now + self._session.lease.remaining_s)
         return max(0.0, min(times) - now) if times else None
 
     def _wait(self, timeout: float | None) -> None:
@@ -281,7 +281,7 @@ class ZKRebalancerListener:
 
     def _attend(self, timeout: float) -> None:
         """Wait in the middle of a rebalance, with an eye on the session."""
-        self._wait(min(timeout, self._session.lapses_in) if self._registered_session else timeout)
+        self._wait(min(timeout, self._session.lease.remaining_s) if self._registered_session else timeout)
         self._check_lease()
 
     def _take(self, item: Any) -> None:
@@ -303,8 +303,8 @@ class ZKRebalancerListener:
     def _look_at_clock(self) -> None:
         if self._stopping:
             return
-        if self._session.is_refused:
-            raise self._session.refusal()  # kazoo does not try again
+        if self._session.has_failed_authentication:
+            raise self._session.authentication_error()  # kazoo does not try again
         self._check_lease()
         now = time.monotonic()
         if self._poll_at is not None and now >= self._poll_at:
@@ -322,7 +322,7 @@ class ZKRebalancerListener:
 
         The connection may be alive after the process was suspended, so there may be no event that leads to it.
         """
-        if self._registered_session and self._session.lapses_in == 0.0:
+        if self._registered_session and self._session.lease.remaining_s == 0.0:
             self._lose("session_may_have_expired")
             self._rebalance_at = time.monotonic()
 
@@ -417,8 +417,8 @@ class ZKRebalancerListener:
             None, or the owner znode of another member that is in the way; its end is watched for.
         """
         if not self._session.is_connected:
-            raise self._session.not_connected()
-        self._session.renew()  # first, so that the lease covers what is claimed below
+            raise self._session.not_connected_error()
+        self._session.lease.renew()  # first, so that the lease covers what is claimed below
         if not self._register():
             return self._ownership.registration_path
         if unheld := self._ownership.missing(self.assignment):
@@ -448,7 +448,7 @@ class ZKRebalancerListener:
                 self._leftover |= gained.keys()
                 blocker = self._ownership.claim(gained)
                 if blocker is not None:
-                    if not self._session.exists(blocker, watch=True):
+                    if not self._session.znodes.exists(blocker, watch=True):
                         continue
                     return blocker
             self._tell(assignment)
@@ -461,13 +461,13 @@ class ZKRebalancerListener:
 
     def _register(self) -> bool:
         session = self._session.session_id
-        if self._registered_session == session and self._session.exists(self._ownership.registration_path):
+        if self._registered_session == session and self._session.znodes.exists(self._ownership.registration_path):
             return True
         if not self._ownership.register(self._registration):
             return False
         if self._config.offsets_commit_unchanged:
             for path in self._paths.subtrees:
-                self._session.ensure(path)
+                self._session.znodes.ensure(path)
         self._registered_session = session
         self._log.info("registered", session=f"{session:#x}")
         return True

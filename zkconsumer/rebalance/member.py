@@ -17,7 +17,8 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Metrics
-from zkconsumer.offsets.base import Offsets, offsets_of
+from zkconsumer.offsets.base import Offsets
+from zkconsumer.offsets.factory import offsets_of
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.listener import PartitionHandler, ZKRebalancerListener
 from zkconsumer.zookeeper.registry import Registration, new_consumer_id

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.message import TopicPartition
+from zkconsumer.zookeeper.connection import BadVersion, NodeExists, NodeMissing
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
-from zkconsumer.zookeeper.session import TRANSACTION_LIMIT, BadVersion, NodeExists, NodeMissing, ZooKeeperSession
+from zkconsumer.zookeeper.session import ZooKeeperSession
+from zkconsumer.zookeeper.znodes import TRANSACTION_LIMIT
 
 
 class Ownership:
@@ -40,9 +42,9 @@ class Ownership:
         """
         path = self.registration_path
         try:
-            self._session.create_ephemeral(path, registration.to_json())
+            self._session.znodes.create_ephemeral(path, registration.to_json())
         except NodeExists:
-            node = self._session.get(path, watch=True)
+            node = self._session.znodes.get(path, watch=True)
             return node is not None and node.owner_session == self._session.session_id
         return True
 
@@ -62,13 +64,13 @@ class Ownership:
             OwnershipLostError: the session ended meanwhile; nothing that was written survives.
         """
         for topic in {partition.topic for partition in wanted}:
-            self._session.ensure(self._paths.owners(topic))
+            self._session.znodes.ensure(self._paths.owners(topic))
         pending = {self._paths.owner(partition): thread.encode() for partition, thread in sorted(wanted.items())}
         created: list[str] = []
         try:
             while pending:
                 nodes = list(pending.items())[:TRANSACTION_LIMIT]
-                existing = self._session.create_all_ephemeral(nodes)
+                existing = self._session.znodes.create_all_ephemeral(nodes)
                 if existing is None:
                     created.extend(path for path, _ in nodes)
                     for path, _ in nodes:
@@ -85,7 +87,7 @@ class Ownership:
     def missing(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Return those partitions whose owner znode is not there or not ours: somebody has deleted it."""
         asked = list(partitions)
-        nodes = self._session.get_many([self._paths.owner(partition) for partition in asked])
+        nodes = self._session.znodes.get_many([self._paths.owner(partition) for partition in asked])
         session = self._session.session_id
         return {p for p, node in zip(asked, nodes, strict=True) if node is None or node.owner_session != session}
 
@@ -95,7 +97,7 @@ class Ownership:
 
     def _clear(self, path: str, pending: dict[str, bytes]) -> bool:
         """Deal with an owner znode that is in the way; False where it is another member's."""
-        node = self._session.get(path)
+        node = self._session.znodes.get(path)
         if node is None:
             return True  # it went meanwhile
         if node.owner_session == self._session.session_id and node.data == pending[path]:
@@ -106,13 +108,13 @@ class Ownership:
             return False
         # Of an older session, or of another thread of this member.
         try:
-            self._session.delete(path, node.version)
+            self._session.znodes.delete(path, node.version)
         except BadVersion:
             pass  # looked at again by the next transaction
         return True
 
     def _delete_ours(self, paths: list[str]) -> None:
-        nodes = self._session.get_many(paths)
+        nodes = self._session.znodes.get_many(paths)
         session = self._session.session_id
         ours = [path for path, node in zip(paths, nodes, strict=True) if node and node.owner_session == session]
-        self._session.delete_many(ours)
+        self._session.znodes.delete_many(ours)

@@ -14,12 +14,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.cluster import LogOffsets, cluster_of
+from zkconsumer.broker.cluster import cluster_of
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.thread import RESET
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets.base import ZooKeeperOffsets
+from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import raise_or_log, range_is_gone, start_is_gone
 from zkconsumer.spark.driver.splitting import tasks

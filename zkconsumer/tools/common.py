@@ -14,7 +14,8 @@ from typing import Any
 from tenacity import Retrying
 
 from zkconsumer import retry
-from zkconsumer.broker.cluster import Cluster, LogOffsets, cluster_of
+from zkconsumer.broker.cluster import Cluster, cluster_of
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig, read_properties
 from zkconsumer.errors import ConfigurationError

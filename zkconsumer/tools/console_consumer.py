@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"Processed a total of {printer.count} messages", file=sys.stderr)
         if is_generated_group:
             with common.access(config) as access:
-                access.session.delete_tree(GroupPaths(config.group_id).root)
+                access.session.znodes.delete_tree(GroupPaths(config.group_id).root)
     return 0
 
 
@@ -156,15 +156,15 @@ def _check_znodes(config: ConsumerConfig, options: argparse.Namespace) -> None:
     """
     with common.access(config) as access:
         session = access.session
-        if not config.bootstrap_servers and not session.children(BROKER_IDS):
+        if not config.bootstrap_servers and not session.znodes.children(BROKER_IDS):
             raise ConfigurationError(
                 f"No brokers found in ZK. Nothing is registered in {BROKER_IDS} at {config.zookeeper_connect!r}; "
                 "check the chroot, or set bootstrap.servers in --consumer.config if the cluster does not use ZooKeeper"
             )
         offsets = f"{GroupPaths(config.group_id).root}/offsets"
         if options.delete_consumer_offsets:
-            session.delete_tree(offsets)
-        elif options.from_beginning and session.exists(offsets):
+            session.znodes.delete_tree(offsets)
+        elif options.from_beginning and session.znodes.exists(offsets):
             raise ConfigurationError(
                 f"Found previous offset information for this group {config.group_id}. Please use "
                 "--delete-consumer-offsets to delete previous offsets metadata"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from zkconsumer.broker.cluster import Cluster, LogOffsets
+from zkconsumer.broker.cluster import Cluster
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_offset
-from zkconsumer.zookeeper.session import Node, ZooKeeperSession
+from zkconsumer.zookeeper.session import ZooKeeperSession
+from zkconsumer.zookeeper.znodes import Node
 
 
 @dataclass(slots=True)
@@ -46,12 +48,12 @@ class GroupState:
 
 def groups(session: ZooKeeperSession) -> list[str]:
     """Return the names of all groups."""
-    return session.children("/consumers") or []
+    return session.znodes.children("/consumers") or []
 
 
 def exists(session: ZooKeeperSession, group: str) -> bool:
     """Return whether the group exists."""
-    return session.exists(GroupPaths(group).root)
+    return session.znodes.exists(GroupPaths(group).root)
 
 
 def check_exists(session: ZooKeeperSession, group: str) -> None:
@@ -86,7 +88,7 @@ def read(session: ZooKeeperSession, group: str) -> GroupState:
 def _partitions(
     session: ZooKeeperSession, parent: str, state: GroupState
 ) -> Iterable[tuple[TopicPartition, str, Node]]:
-    for topic in session.children(parent) or ():
+    for topic in session.znodes.children(parent) or ():
         for name, node in _children(session, f"{parent}/{topic}"):
             path = f"{parent}/{topic}/{name}"
             if name.isdigit():
@@ -98,8 +100,8 @@ def _partitions(
 
 
 def _children(session: ZooKeeperSession, parent: str) -> list[tuple[str, Node]]:
-    names = session.children(parent) or []
-    nodes = session.get_many([f"{parent}/{name}" for name in names])
+    names = session.znodes.children(parent) or []
+    nodes = session.znodes.get_many([f"{parent}/{name}" for name in names])
     return [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
 
 

@@ -19,7 +19,7 @@ from zkconsumer.rebalance.topic_filter import filter_of
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
 from zkconsumer.tools.group_state import GroupState
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_topic
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
@@ -113,7 +113,9 @@ def subscribed_threads(members: dict[str, Registration], cluster: Cluster) -> di
             topics, [streams] = filter_of(member), member.subscription.values()
             member = Registration({topic: streams for topic in existing if topics.is_topic_allowed(topic)})
         expanded[name] = member
-    subscribed = sorted({topic for member in expanded.values() for topic in member.subscription if is_topic(topic)})
+    subscribed = sorted(
+        {topic for member in expanded.values() for topic in member.subscription if is_valid_topic_name(topic)}
+    )
     return threads_by_topic(expanded, subscribed)
 
 
@@ -167,7 +169,7 @@ def _rows(
 
 def _groups_of(session: ZooKeeperSession, topic: str) -> list[str]:
     """Return the groups that have committed offsets of a topic."""
-    return [group for group in group_state.groups(session) if session.exists(_offsets(group, topic))]
+    return [group for group in group_state.groups(session) if session.znodes.exists(_offsets(group, topic))]
 
 
 def _offsets(group: str, topic: str) -> str:
@@ -179,14 +181,14 @@ def _delete(session: ZooKeeperSession, group: str, topic: str | None) -> str:
     paths = GroupPaths(group)
     if not group_state.exists(session, group):
         return f"Error: Delete for group '{group}' failed because group does not exist."
-    if session.children(paths.ids):
+    if session.znodes.children(paths.ids):
         about = f" topic '{topic}'" if topic else ""
         return f"Error: Delete for group '{group}'{about} failed because its consumers are still active."
     if topic is None:
-        session.delete_tree(paths.root)
+        session.znodes.delete_tree(paths.root)
     else:
-        session.delete_tree(_offsets(group, topic))
-        session.delete_tree(paths.owners(topic))
+        session.znodes.delete_tree(_offsets(group, topic))
+        session.znodes.delete_tree(paths.owners(topic))
     return ""
 
 

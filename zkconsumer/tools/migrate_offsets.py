@@ -12,7 +12,8 @@ from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets.base import KafkaOffsets, ZooKeeperOffsets
+from zkconsumer.offsets.kafka import KafkaOffsets
+from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.spark import checkpoint
 from zkconsumer.tools import common, group_state
 

@@ -69,7 +69,7 @@ def _check(options: argparse.Namespace, access: Access) -> None:
         )
     state = group_state.read(access.session, options.group)
     # The znodes of the owners' topics remain when the members have stopped.
-    owned = access.session.children(f"{GroupPaths(options.group).root}/owners")
+    owned = access.session.znodes.children(f"{GroupPaths(options.group).root}/owners")
     topics = options.topic.split(",") if options.topic else owned or []
     partitions = group_state.partitions_of(access.cluster, topics)
     timeout = options.socket_timeout_ms / 1000

@@ -10,7 +10,8 @@ import sys
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.cluster import LogOffsets, parse_bootstrap
+from zkconsumer.broker.cluster import parse_bootstrap
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint, TopicPartition

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.cluster import LogOffsets
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.tools import common, group_state

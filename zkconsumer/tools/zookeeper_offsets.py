@@ -17,7 +17,10 @@ from zkconsumer.broker import protocol
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets.base import DualOffsets, KafkaOffsets, Offsets, ZooKeeperOffsets
+from zkconsumer.offsets.base import Offsets
+from zkconsumer.offsets.dual import DualOffsets
+from zkconsumer.offsets.kafka import KafkaOffsets
+from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
 from zkconsumer.zookeeper.registry import OFFSET_MAX, GroupPaths
@@ -154,7 +157,7 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
 
 def _check_idle(session: ZooKeeperSession, groups: list[str], force: bool) -> None:
     for group in groups:
-        members = session.children(GroupPaths(group).ids)
+        members = session.znodes.children(GroupPaths(group).ids)
         if members and not force:
             raise ConfigurationError(
                 f"group {group!r} has live members: {', '.join(members)}. They ignore new offsets and overwrite them. "

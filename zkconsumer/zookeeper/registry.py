@@ -1,4 +1,4 @@
-"""The znodes under ``/consumers`` and ``/brokers``: their paths and their JSON; no decisions here.
+"""Paths and JSON of the znodes under ``/consumers`` and ``/brokers``.
 
 Source: Kafka 1.1 kafka.utils.ZkUtils, ZKGroupDirs, kafka.consumer.TopicCount, kafka.cluster.Broker.
 """
@@ -22,8 +22,9 @@ BROKER_TOPICS = "/brokers/topics"
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
-#: The version of a broker's znode that 0.10 began with; 0.8 writes 1 and 0.9 writes 2.
-_FIRST_THAT_TELLS_VERSIONS = 3
+#: Lowest version of a broker's znode written by a broker that supports ApiVersions requests: 0.10 writes 3, 0.9 writes
+#: 2, 0.8 writes 1.
+_FIRST_WITH_API_VERSIONS = 3
 
 _FILTERS = ("white_list", "black_list")
 OFFSET_MAX = (1 << 63) - 1
@@ -31,86 +32,95 @@ OFFSET_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class GroupPaths:
-    """Where the znodes of one group are."""
+    """The paths of a group's znodes."""
 
     group: str
 
     @property
     def root(self) -> str:
-        """The group's own znode."""
+        """The root znode of the group."""
         return f"/consumers/{self.group}"
 
     @property
     def ids(self) -> str:
-        """Parent of the registrations."""
+        """The parent of the members' registrations."""
         return f"{self.root}/ids"
 
     @property
     def subtrees(self) -> tuple[str, ...]:
-        """Where registrations, owners and offsets are; some monitors know groups by these."""
+        """The parents of registrations, owners and offsets. Some monitoring tools find groups by them."""
         return self.ids, f"{self.root}/owners", f"{self.root}/offsets"
 
     def registration(self, consumer_id: str) -> str:
-        """One member's registration."""
+        """The registration of a member."""
         return f"{self.ids}/{consumer_id}"
 
     def owners(self, topic: str) -> str:
-        """Parent of the owner znodes of a topic."""
+        """The parent of a topic's owner znodes."""
         return f"{self.root}/owners/{topic}"
 
     def owner(self, partition: TopicPartition) -> str:
-        """The znode whose content is the thread id that owns the partition."""
+        """The owner znode of a partition, which contains the id of the thread that owns it."""
         return f"{self.owners(partition.topic)}/{partition.partition}"
 
     def offset(self, partition: TopicPartition) -> str:
-        """The znode whose content is the next offset to consume, in decimal."""
+        """The offset znode of a partition, which contains the next offset to consume, in decimal."""
         return f"{self.root}/offsets/{partition.topic}/{partition.partition}"
 
 
 def topic_path(topic: str) -> str:
-    """The znode that lists a topic's partitions."""
+    """Return the path of the znode that lists a topic's partitions."""
     return f"{BROKER_TOPICS}/{topic}"
 
 
-def is_topic(name: object) -> bool:
-    """Whether a topic can be called so. Source: Kafka 1.1 org.apache.kafka.common.internals.Topic.validate."""
+def is_valid_topic_name(name: object) -> bool:
+    """Return whether ``name`` is a valid topic name.
+
+    Source: Kafka 1.1 org.apache.kafka.common.internals.Topic.validate.
+    """
     return isinstance(name, str) and name not in (".", "..") and _TOPIC.fullmatch(name) is not None
 
 
-def check_topic(name: str) -> None:
-    """Refuse what no topic can be called."""
-    if not is_topic(name):
+def check_topic_name(name: str) -> None:
+    """Raise ConfigurationError if ``name`` is not a valid topic name."""
+    if not is_valid_topic_name(name):
         raise ConfigurationError(
-            f"{name!r} cannot be a topic: 1 to 249 ASCII letters, digits, '.', '_' and '-' are expected"
+            f"topic name must consist of 1 to 249 ASCII letters, digits, '.', '_' or '-', and not be '.' or '..', got "
+            f"{name!r}"
         )
 
 
-def check_streams(what: str, count: int) -> None:
-    """Refuse a number of streams below one."""
+def check_stream_count(subscription: str, count: int) -> None:
+    """Raise ConfigurationError if ``count`` is not an integer of at least 1.
+
+    Args:
+        subscription: the topic or filter, for the message.
+    """
     if type(count) is not int or count < 1:
-        raise ConfigurationError(f"{what}: {count!r} streams are asked for; at least 1 is expected")
+        raise ConfigurationError(f"{subscription}: number of streams must be an integer of at least 1, got {count!r}")
 
 
 def new_consumer_id(group: str, configured: str | None = None) -> str:
-    """Return ``group_host-milliseconds-8 hex digits``, or ``group_configured``."""
+    """Create a consumer id: ``group_host-milliseconds-8 hex digits``, or ``group_configured``."""
     if configured:
         return f"{group}_{configured}"
-    # The JVM takes the un-padded hex of the high 64 bits of a random UUID, cut to eight.
+    # As the JVM: the first eight digits of the unpadded hex of the high 64 bits of a random UUID.
     digits = f"{uuid.uuid4().int >> 64:x}"[:8]
     return f"{group}_{socket.gethostname()}-{int(time.time() * 1000)}-{digits}"
 
 
 def thread_ids(consumer_id: str, streams: int) -> list[str]:
-    """Return the thread ids of a member: ``consumer id-0`` and so on, not padded."""
+    """Return the thread ids of a member: ``<consumer id>-0`` and so on, not padded."""
     return [f"{consumer_id}-{number}" for number in range(streams)]
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a member subscribes to.
+    """The subscription of a member, as its registration znode contains it.
 
-    ``pattern`` is ``static`` or one of the two filter words; with a filter, ``subscription`` has the one key
-    that is the regular expression.
+    Attributes:
+        subscription: number of streams of each topic; with a filter, of its regular expression, which is the only key.
+        pattern: ``static``, ``white_list`` or ``black_list``.
     """
 
     subscription: Mapping[str, int]
@@ -118,14 +128,17 @@ class Registration:
 
     @classmethod
     def static(cls, topic_count: Mapping[str, int]) -> Registration:
-        """Return that of a member that names its topics, with the number of streams of each.
+        """Create the registration of a member without a topic filter.
+
+        Args:
+            topic_count: number of streams of each topic.
 
         Raises:
-            ConfigurationError: a name is none of a topic, or fewer than one stream is asked for.
+            ConfigurationError: a topic name or a number of streams is not valid.
         """
         for topic, count in topic_count.items():
-            check_topic(topic)
-            check_streams(f"topic {topic!r}", count)
+            check_topic_name(topic)
+            check_stream_count(f"topic {topic!r}", count)
         return cls(dict(topic_count))
 
     @property
@@ -134,7 +147,7 @@ class Registration:
         return bool(self.subscription) and self.pattern in _FILTERS
 
     def to_json(self) -> bytes:
-        """Return the JSON as the JVM writes it: keys in this order, no blanks, the timestamp a string."""
+        """Return the JSON as the JVM writes it: keys in this order, no whitespace, the timestamp as a string."""
         return json.dumps(
             {
                 "version": 1,
@@ -147,40 +160,49 @@ class Registration:
 
     @classmethod
     def from_json(cls, path: str, data: bytes) -> Registration:
-        """Read any member's registration, as leniently as the JVM does.
+        """Parse the registration of any member, as leniently as the JVM does.
 
         Raises:
-            RegistrationError: it is not one; names path and content.
+            RegistrationError: the znode does not contain a registration; the message has its path and content.
         """
         try:
             content = json.loads(data)
             subscription = {str(topic): int(count) for topic, count in content["subscription"].items()}
             pattern = str(content["pattern"])
             if pattern in _FILTERS:
-                subscription = dict(list(subscription.items())[:1])  # as the JVM, which takes the first
+                subscription = dict(list(subscription.items())[:1])  # the JVM uses the first one
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise RegistrationError(
-                f"{path} is not the registration of a consumer: {data[:200]!r} ({type(error).__name__}: {error}). "
-                "No member of the group can rebalance until it is gone; stop whatever wrote it"
+                f"{path} does not contain a valid consumer registration: {data[:200]!r} "
+                f"({type(error).__name__}: {error}); the group cannot rebalance until the process that wrote the znode "
+                "is stopped and the znode is deleted"
             ) from error
         if any(count < 1 for count in subscription.values()):
-            raise RegistrationError(f"{path} asks for fewer than one stream: {data[:200]!r}")
+            raise RegistrationError(
+                f"{path} does not contain a valid consumer registration: {data[:200]!r} (fewer than 1 stream)"
+            )
         return cls(subscription, pattern)
 
 
 def parse_partitions(topic: str, data: bytes) -> list[int]:
-    """Return the sorted partition numbers from a topic's znode."""
+    """Parse a topic's znode and return the sorted partition numbers.
+
+    Raises:
+        ZkConsumerError: the znode does not contain partitions.
+    """
     try:
         return sorted(int(partition) for partition in json.loads(data)["partitions"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ZkConsumerError(f"{topic_path(topic)} does not list partitions: {data[:200]!r}") from error
+        raise ZkConsumerError(
+            f"{topic_path(topic)} does not contain a valid list of partitions: {data[:200]!r}"
+        ) from error
 
 
 def parse_topic_id(topic: str, data: bytes) -> uuid.UUID | None:
-    """Return the topic id from a topic's znode, or None if the brokers are older than 2.8.
+    """Parse a topic's znode and return the topic id, or None if it has none, as before Kafka 2.8.
 
     Raises:
-        ZkConsumerError: the znode is not a topic's.
+        ZkConsumerError: the znode does not contain a valid topic id.
 
     Source: Kafka 2.8 TopicZNode.TopicIdReplicaAssignment; 16 bytes in URL-safe Base64 without padding.
     """
@@ -188,19 +210,22 @@ def parse_topic_id(topic: str, data: bytes) -> uuid.UUID | None:
         text = json.loads(data).get("topic_id")
         return None if text is None else uuid.UUID(bytes=base64.urlsafe_b64decode(f"{text}=="))
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        raise ZkConsumerError(f"{topic_path(topic)} has no valid topic id: {data[:200]!r}") from error
+        raise ZkConsumerError(f"{topic_path(topic)} does not contain a valid topic id: {data[:200]!r}") from error
 
 
 def parse_broker(node: str, data: bytes, protocol: str = "PLAINTEXT") -> Endpoint:
-    """Return where a broker listens for a security protocol.
+    """Parse a broker's znode and return the endpoint of its listener for a security protocol.
+
+    Args:
+        node: the broker id, which is the name of the znode.
 
     Raises:
-        ZkConsumerError: it has no such listener, or the znode is not a broker's.
+        ZkConsumerError: the broker has no such listener, or the znode does not contain a broker registration.
     """
     try:
         content = json.loads(data)
         protocols = content.get("listener_security_protocol_map") or {}
-        has_api_versions = int(content.get("version", 1)) >= _FIRST_THAT_TELLS_VERSIONS
+        has_api_versions = int(content.get("version", 1)) >= _FIRST_WITH_API_VERSIONS
         for endpoint in content.get("endpoints") or ():
             listener, _, address = endpoint.partition("://")
             if protocols.get(listener, listener) == protocol:
@@ -209,21 +234,27 @@ def parse_broker(node: str, data: bytes, protocol: str = "PLAINTEXT") -> Endpoin
             address = f"{content['host']}:{int(content['port'])}"
             return Endpoint.parse(address)._replace(has_api_versions=has_api_versions)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ZkConsumerError(f"{BROKER_IDS}/{node} does not describe a broker: {data[:200]!r}") from error
+        raise ZkConsumerError(
+            f"{BROKER_IDS}/{node} does not contain a valid broker registration: {data[:200]!r}"
+        ) from error
     raise ZkConsumerError(
-        f"broker {node} has no {protocol} listener ({data[:200]!r}); add one, set security.protocol, or set "
-        "bootstrap.servers to reach the brokers without /brokers"
+        f"broker {node} has no {protocol} listener ({data[:200]!r}); add a listener, set security.protocol, or set "
+        "bootstrap.servers, which does not use ZooKeeper to find brokers"
     )
 
 
 def parse_offset(path: str, data: bytes | None) -> int:
-    """Return the offset in the offset znode ``path``; -1 where there is none, which is what -1 in it means too."""
+    """Parse an offset znode and return the offset; -1 if ``data`` is empty or None, or the offset is negative.
+
+    Raises:
+        ZkConsumerError: the znode does not contain an integer; the message has its path and content.
+    """
     if not data:
         return -1
     offset = int(data) if re.fullmatch(rb"\s*[+-]?[0-9]{1,19}\s*", data) else OFFSET_MAX + 1
     if offset > OFFSET_MAX:
         raise ZkConsumerError(
-            f"{path} holds {data[:50]!r}, not a whole number; write the next offset to consume, or delete it to have "
-            "auto.offset.reset applied"
+            f"{path} must contain an integer offset, got {data[:50]!r}; write the next offset to consume, or delete "
+            "the znode to apply auto.offset.reset"
         )
     return max(-1, offset)

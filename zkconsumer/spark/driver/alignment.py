@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from zkconsumer.broker.cluster import LogOffsets
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 from zkconsumer.spark.driver.sampling import sample

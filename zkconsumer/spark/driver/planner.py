@@ -19,7 +19,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.cluster import LogOffsets
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import (
     ConfigurationError,
     OwnershipLostError,

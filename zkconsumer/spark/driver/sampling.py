@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zkconsumer.broker.cluster import LogOffsets
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher.decode import Chunk, native, read_messages
 from zkconsumer.message import MessageAndMetadata, TopicPartition

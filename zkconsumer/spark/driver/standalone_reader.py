@@ -19,7 +19,7 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets.base import ZooKeeperOffsets
+from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.rebalance.listener import Claim, PartitionHandler
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.session import ZooKeeperSession

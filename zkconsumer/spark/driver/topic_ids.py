@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from zkconsumer.broker.cluster import Cluster, LogOffsets, ZooKeeperCluster
+from zkconsumer.broker.cluster import Cluster, ZooKeeperCluster
+from zkconsumer.broker.log_offsets import LogOffsets
 
 #: Seconds that a topic has to be missing: brokers that have just started may not know it yet.
 _GRACE = 5.0

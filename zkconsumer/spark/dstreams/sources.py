@@ -21,7 +21,8 @@ from pyspark import SparkContext
 from pyspark.streaming import StreamingContext, StreamingListener
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.cluster import BootstrapCluster, LogOffsets, parse_bootstrap
+from zkconsumer.broker.cluster import BootstrapCluster, parse_bootstrap
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.cluster import LogOffsets
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import BrokerUnavailableError, CorruptRecordError, OffsetOutOfRangeError, ZkConsumerError
 from zkconsumer.fetcher.decode import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager

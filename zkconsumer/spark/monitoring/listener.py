@@ -25,7 +25,7 @@ from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import MetricName, Metrics
-from zkconsumer.offsets.base import offsets_of
+from zkconsumer.offsets.factory import offsets_of
 from zkconsumer.retry import retrying
 from zkconsumer.spark.monitoring.lag import content
 from zkconsumer.spark.offset import from_offset
@@ -341,11 +341,11 @@ def _store(done: _Done, ours: set[str], written: Mapping[TopicPartition, int]) -
     )
     try:
         paths, untils = GroupPaths(config.group_id), {p: until for p, (_, until) in from_offset(done.end).items()}
-        nodes = session.get_many([paths.owner(partition) for partition in untils])
+        nodes = session.znodes.get_many([paths.owner(partition) for partition in untils])
         owners = {p: node.data.decode(errors="replace") for p, node in zip(untils, nodes, strict=True) if node}
         free = [p for p in untils if p not in owners or owners[p].rpartition("-")[0] in ours]
         # Who has written an offset after the batch was done has set the group there.
-        nodes = session.get_many([paths.offset(partition) for partition in free])
+        nodes = session.znodes.get_many([paths.offset(partition) for partition in free])
         ours_still = {p: b"%d" % offset for p, offset in written.items()}
         free = [
             p

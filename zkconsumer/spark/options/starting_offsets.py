@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.cluster import LogOffsets
+from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist

@@ -15,7 +15,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.spark.options.option_reader import OptionReader
-from zkconsumer.zookeeper.registry import Registration, check_topic
+from zkconsumer.zookeeper.registry import Registration, check_topic_name
 
 #: The options that say it; exactly one of them is given.
 NAMES = ("subscribe", "subscribePattern", "assign", "whitelist", "blacklist")
@@ -92,7 +92,7 @@ def _names(text: str) -> tuple[str, ...]:
         raise ConfigurationError(f"option subscribe = {text!r}: topic names with commas are expected")
     for topic in topics:
         try:
-            check_topic(topic)
+            check_topic_name(topic)
         except ConfigurationError as error:
             raise ConfigurationError(f"option subscribe = {text!r}: {error}") from None
     return topics
@@ -105,7 +105,7 @@ def _partitions(text: str) -> tuple[TopicPartition, ...]:
         if not found or not all(type(p.partition) is int and p.partition >= 0 for p in found):
             raise ValueError(text)
         for partition in found:
-            check_topic(partition.topic)
+            check_topic_name(partition.topic)
     except (ValueError, AttributeError, TypeError, ConfigurationError) as error:
         raise ConfigurationError(
             f'option assign = {text!r}: topics with their partitions are expected, such as {{"a":[0,1],"b":[2]}}'

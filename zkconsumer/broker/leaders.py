@@ -1,0 +1,119 @@
+"""LeaderLookup: Metadata requests, and the leaders of partitions in their responses.
+
+Source: Kafka 1.1 kafka.client.ClientUtils.fetchTopicMetadata.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from zkconsumer.broker import protocol
+from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.security import PLAINTEXT, Security
+from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, RetriableError, UnsupportedBrokerError
+from zkconsumer.message import Endpoint, TopicPartition
+
+
+class LeaderLookup:
+    """Sends Metadata requests to any of the brokers.
+
+    The connection to the last broker that responded is kept open. Used by one thread; other threads may only call
+    ``close()``.
+
+    Args:
+        timeout: maximum seconds to wait for each broker.
+    """
+
+    def __init__(self, client_id: str, timeout: float, security: Security = PLAINTEXT) -> None:
+        self._client_id = client_id
+        self._timeout = timeout
+        self._security = security
+        self._channel: BrokerChannel | None = None
+        self._closed = False
+
+    def leaders(
+        self, brokers: Sequence[Endpoint], partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, Endpoint]]:
+        """Return ``(broker id, endpoint)`` of the leader of each partition that has one.
+
+        Args:
+            brokers: the brokers that may receive the request.
+
+        Raises:
+            BrokerUnavailableError: none of the brokers responded.
+        """
+        requested = set(partitions)
+        response = self.metadata(brokers, sorted({partition.topic for partition in requested}))
+        # If one broker supports ApiVersions, the others do, too, except during an upgrade from 0.9.
+        has_api_versions = True if response.API_VERSION > 0 else None
+        endpoints = {
+            broker.node_id: Endpoint(broker.host, broker.port, has_api_versions).with_versions_from(brokers)
+            for broker in response.brokers
+        }
+        leaders = {}
+        for topic in response.topics:
+            for p in topic.partitions:
+                partition = TopicPartition(topic.name, p.partition_index)
+                if partition in requested and p.leader_id in endpoints:
+                    leaders[partition] = (int(p.leader_id), endpoints[p.leader_id])
+        return leaders
+
+    def metadata(self, brokers: Sequence[Endpoint], topics: Sequence[str] | None) -> Any:
+        """Send a Metadata request to one broker after the other and return the first response.
+
+        The last broker that responded is the first one to receive the request.
+
+        Args:
+            topics: names; None for all topics.
+
+        Raises:
+            BrokerUnavailableError: none of the brokers responded.
+            AuthenticationError, UnsupportedBrokerError: none of the brokers can be used, for this reason.
+        """
+        endpoints = list(brokers)
+        random.shuffle(endpoints)
+        if self._channel is not None and self._channel.endpoint in endpoints:
+            endpoints.remove(self._channel.endpoint)
+            endpoints.insert(0, self._channel.endpoint)
+        failures: dict[Endpoint, Exception] = {}
+        for endpoint in endpoints:
+            try:
+                return self._channel_to(endpoint).request(protocol.metadata_request(topics))
+            except (RetriableError, AuthenticationError, UnsupportedBrokerError) as error:
+                failures[endpoint] = error
+                self._disconnect()
+        fatal = [error for error in failures.values() if not isinstance(error, RetriableError)]
+        if fatal and len(fatal) == len(failures):
+            raise fatal[0]
+        raise BrokerUnavailableError(_no_broker_message(failures))
+
+    def _channel_to(self, endpoint: Endpoint) -> BrokerChannel:
+        channel = self._channel
+        if channel is None or channel.endpoint != endpoint:
+            self._disconnect()
+            channel = self._channel = BrokerChannel(
+                endpoint, self._client_id, timeout=self._timeout, security=self._security
+            )
+        if self._closed:  # checked after self._channel is set, so that either close() or this method closes it
+            channel.close()
+        return channel
+
+    def _disconnect(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def close(self) -> None:
+        """Close permanently; a request in flight in another thread raises ``ClosedError``."""
+        self._closed = True
+        channel = self._channel
+        if channel is not None:
+            channel.close()
+
+
+def _no_broker_message(failures: Mapping[Endpoint, Exception]) -> str:
+    if not failures:
+        return "no broker is registered in ZooKeeper; set bootstrap.servers if the cluster does not use ZooKeeper"
+    return "no broker is available: " + "; ".join(str(error) for error in failures.values())

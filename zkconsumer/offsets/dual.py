@@ -1,0 +1,53 @@
+"""A group's committed offsets in Kafka and in ZooKeeper, during a migration from one to the other.
+
+Source: Kafka 1.1 ZookeeperConsumerConnector.commitOffsets, commitOffsetToZooKeeper, fetchOffsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from zkconsumer.message import TopicPartition
+from zkconsumer.offsets.kafka import KafkaOffsets
+from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
+
+
+class DualOffsets:
+    """Committed offsets in Kafka and in ZooKeeper: the higher of both offsets of a partition is valid.
+
+    A commit writes to Kafka first, and to ZooKeeper what Kafka has accepted. Members with either storage can therefore
+    resume from each other's offsets. Source: Kafka 1.1, ``dual.commit.enabled``.
+    """
+
+    def __init__(self, kafka: KafkaOffsets, zookeeper: ZooKeeperOffsets) -> None:
+        self._kafka = kafka
+        self._zookeeper = zookeeper
+
+    def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """See ``Offsets``."""
+        requested = list(partitions)
+        in_zookeeper = self._zookeeper.fetch(requested)
+        return {p: max(offset, in_zookeeper[p]) for p, offset in self._kafka.fetch(requested).items()}
+
+    def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
+        """See ``Offsets``."""
+        in_kafka, errors = self._kafka.try_commit(offsets, may_go_back=may_go_back)
+        in_zookeeper = self._zookeeper.commit(in_kafka, may_go_back=may_go_back)
+        for error in errors.values():
+            raise error
+        return {partition: max(offset, in_zookeeper[partition]) for partition, offset in in_kafka.items()}
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """See ``Offsets``."""
+        released = list(partitions)
+        self._kafka.forget(released)
+        self._zookeeper.forget(released)
+
+    def allow_back(self, partition: TopicPartition) -> None:
+        """See ``Offsets``."""
+        self._kafka.allow_back(partition)
+        self._zookeeper.allow_back(partition)
+
+    def close(self) -> None:
+        """Close the connection to the coordinator."""
+        self._kafka.close()

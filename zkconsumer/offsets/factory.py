@@ -1,0 +1,51 @@
+"""The offset storage that a consumer's properties select."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from zkconsumer.broker.security import Security
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.message import Endpoint
+from zkconsumer.offsets.base import Offsets
+from zkconsumer.offsets.coordinator import GroupCoordinator
+from zkconsumer.offsets.dual import DualOffsets
+from zkconsumer.offsets.kafka import KafkaOffsets
+from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
+from zkconsumer.zookeeper.session import ZooKeeperSession
+
+
+def offsets_of(
+    config: ConsumerConfig,
+    session: ZooKeeperSession,
+    brokers: Callable[[], Sequence[Endpoint]],
+    timeout: float,
+    *,
+    storage: str,
+    dual_commit: bool,
+    counter: Callable[[str], Callable[[int], object]] = lambda _: int,
+) -> Offsets:
+    """Create the committed offsets of the group in a consumer's properties.
+
+    Args:
+        brokers: returns the brokers that may receive requests for the group's coordinator.
+        timeout: maximum seconds to wait for each response of the coordinator.
+        storage: value of ``offsets.storage``.
+        dual_commit: value of ``dual.commit.enabled``.
+        counter: called with ``ZooKeeper`` or ``Kafka``; returns a function that is called with the number of offsets
+            sent there.
+    """
+    zookeeper = ZooKeeperOffsets(
+        session,
+        config.group_id,
+        rewrite_unchanged=config.offsets_commit_unchanged,
+        on_commit=counter("ZooKeeper"),
+    )
+    if storage == "zookeeper":
+        return zookeeper
+    assert config.client_id is not None
+    coordinator = GroupCoordinator(
+        config.group_id, brokers, config.client_id, timeout=timeout, security=Security.of(config)
+    )
+    kafka = KafkaOffsets(coordinator, on_commit=counter("Kafka"))
+    return DualOffsets(kafka, zookeeper) if dual_commit else kafka

@@ -1,0 +1,169 @@
+"""Connection: a kazoo client whose calls have a deadline and raise the errors of this package.
+
+Only raw watches are used: kazoo's recipes drop events, start threads and block kazoo's own threads
+(python-zk/kazoo#218, #257).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+
+from zkconsumer.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    OwnershipLostError,
+    RetriableError,
+    ZooKeeperUnavailableError,
+)
+from zkconsumer.zookeeper.security import ZooKeeperSecurity
+
+#: kazoo logs the requests that it sends, with the credentials in them.
+_kazoo_log = logging.getLogger("zkconsumer.zookeeper.kazoo")
+
+
+def _hide_credentials(record: logging.LogRecord) -> bool:
+    if isinstance(record.args, tuple):
+        record.args = tuple("(credentials)" if type(a).__name__ in ("Auth", "SASL") else a for a in record.args)
+    return True
+
+
+_kazoo_log.addFilter(_hide_credentials)
+
+_CONNECTION_ERRORS = (
+    kazoo_errors.ConnectionLoss,
+    kazoo_errors.ConnectionClosedError,
+    kazoo_errors.OperationTimeoutError,
+    kazoo_errors.SessionMovedError,
+    KazooTimeoutError,
+)
+
+
+class NodeExists(RetriableError):
+    """The znode to create already exists."""
+
+
+class NodeMissing(RetriableError):
+    """The znode or its parent does not exist."""
+
+
+class BadVersion(RetriableError):
+    """The znode has another version than the request expects."""
+
+
+class Connection:
+    """A kazoo client with a deadline for each call. Any thread may use it.
+
+    Args:
+        hosts: ``zookeeper.connect``: ``host:port`` pairs separated by commas, with an optional chroot at the end.
+        session_timeout: requested session timeout in seconds.
+        call_timeout: maximum seconds to wait for the result of a call.
+    """
+
+    def __init__(self, hosts: str, *, session_timeout: float, call_timeout: float, security: ZooKeeperSecurity) -> None:
+        self.hosts = hosts
+        self._timeout = call_timeout
+        self._has_response = False  # set by each call that gets a response, cleared by the lease thread
+        try:
+            self.client = KazooClient(
+                hosts,
+                timeout=session_timeout,
+                connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},  # default: 60 s
+                logger=_kazoo_log,
+                **security.client_arguments(),
+            )
+        except ValueError as error:
+            raise ConfigurationError(f"zookeeper.connect = {hosts!r}: {error}") from error
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the client is connected to a server, so that calls can be made."""
+        return bool(self.client.state == KazooState.CONNECTED)
+
+    def connected_client(self) -> Any:
+        """Return the kazoo client, if it is connected.
+
+        A disconnected client queues requests, and would send them whenever the connection is re-established.
+
+        Raises:
+            ZooKeeperUnavailableError: the client is not connected.
+        """
+        if not self.is_connected:
+            raise self.not_connected_error()
+        return self.client
+
+    def wait(self, result: Any, path: str = "") -> Any:
+        """Wait for the result of an asynchronous kazoo call for ``path`` and return it.
+
+        Raises:
+            NodeExists, NodeMissing, BadVersion: a precondition of the request does not hold.
+            AuthenticationError: the ACL of the znode denies the request, or authentication failed.
+            OwnershipLostError: the session has expired.
+            ZooKeeperUnavailableError: any other failure, or no response before the deadline.
+        """
+        try:
+            return result.get(timeout=self._timeout)
+        except kazoo_errors.NodeExistsError as error:
+            raise NodeExists(str(error) or f"znode {path} already exists") from error
+        except kazoo_errors.NoNodeError as error:
+            raise NodeMissing(str(error) or f"znode {path} or its parent does not exist") from error
+        except kazoo_errors.BadVersionError as error:
+            raise BadVersion(str(error) or f"znode {path} was modified concurrently") from error
+        except kazoo_errors.NoAuthError as error:
+            raise self.access_denied_error(path) from error
+        except kazoo_errors.AuthFailedError as error:
+            raise self.authentication_error() from error
+        except _CONNECTION_ERRORS as error:  # ConnectionClosedError is a subclass of SessionExpiredError
+            raise ZooKeeperUnavailableError(
+                f"ZooKeeper at {self.hosts!r} is unreachable or did not respond within {self._timeout:g} s"
+            ) from error
+        except kazoo_errors.SessionExpiredError as error:
+            raise OwnershipLostError("the ZooKeeper session has expired; the consumer rejoins the group") from error
+        except kazoo_errors.KazooException as error:
+            raise ZooKeeperUnavailableError(
+                f"request to ZooKeeper at {self.hosts!r} failed: {type(error).__name__} {error}"
+            ) from error
+        finally:
+            if result.ready():
+                self._has_response = True
+
+    def poll_response(self) -> bool:
+        """Return whether a call has got a response since the last call of this method."""
+        has_response, self._has_response = self._has_response, False
+        return has_response
+
+    def drop(self) -> None:
+        """Shut down the socket; kazoo then connects to the next server, with the same session."""
+        connection = self.client._connection._socket
+        if connection is not None:
+            try:
+                # SSLSocket.shutdown() also discards the TLS state, which kazoo's thread may be using.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    # ---- errors ----
+
+    def not_connected_error(self) -> ZooKeeperUnavailableError:
+        """Return the error for a call while the client is not connected."""
+        return ZooKeeperUnavailableError(f"not connected to ZooKeeper at {self.hosts!r}")
+
+    def authentication_error(self) -> AuthenticationError:
+        """Return the error for credentials that ZooKeeper has rejected."""
+        return AuthenticationError(
+            f"authentication with ZooKeeper at {self.hosts!r} failed; check zookeeper.sasl.* and zookeeper.auth.digest"
+        )
+
+    def access_denied_error(self, path: str) -> AuthenticationError:
+        """Return the error for a request that the ACL of ``path`` denies."""
+        znode = f"znode {path}" if path else "a znode"
+        return AuthenticationError(
+            f"access to {znode} denied by its ACL (ZooKeeper at {self.hosts!r}); set the credentials of its creator "
+            "(zookeeper.sasl.*, zookeeper.auth.digest), or change the ACL"
+        )

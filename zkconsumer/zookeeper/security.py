@@ -1,0 +1,107 @@
+"""ZooKeeperSecurity: TLS, SASL and digest authentication of a connection to ZooKeeper."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.errors import ConfigurationError
+
+
+def _require_module(name: str, remedy: str) -> None:
+    """Raise ConfigurationError if a module cannot be imported.
+
+    kazoo imports it in its own thread, and without it would only fail to connect.
+    """
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigurationError(f"zookeeper.sasl.mechanism requires the module {name}: {remedy}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSecurity:
+    """Security settings of connections to ZooKeeper. Its repr does not contain secrets.
+
+    Attributes:
+        tls: whether the connection is encrypted.
+        ca_location, certificate_location, key_location: paths of PEM files, used with ``tls``.
+        check_hostname: whether the server's certificate must match its host name.
+        sasl_mechanism: ``DIGEST-MD5``, which requires username and password, or ``GSSAPI``.
+        digest: ``user:password`` for ZooKeeper's digest authentication.
+    """
+
+    tls: bool = False
+    ca_location: str | None = None
+    certificate_location: str | None = None
+    key_location: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    check_hostname: bool = True
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    digest: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, config: ConsumerConfig) -> ZooKeeperSecurity:
+        """Create the settings from a consumer's properties.
+
+        Raises:
+            ConfigurationError: properties are missing or contradict each other, or a module is not installed.
+        """
+        if config.zookeeper_auth_digest is not None and ":" not in config.zookeeper_auth_digest:
+            raise ConfigurationError("zookeeper.auth.digest must have the form user:password")
+        if config.zookeeper_sasl_mechanism == "DIGEST-MD5" and not (
+            config.zookeeper_sasl_username and config.zookeeper_sasl_password
+        ):
+            raise ConfigurationError(
+                "zookeeper.sasl.mechanism = DIGEST-MD5 requires zookeeper.sasl.username and zookeeper.sasl.password"
+            )
+        if config.zookeeper_sasl_mechanism:
+            _require_module("puresasl", "pip install 'zkconsumer[sasl]'")
+        if config.zookeeper_sasl_mechanism == "GSSAPI":
+            _require_module("kerberos", "pip install pykerberos, which requires the system's Kerberos libraries")
+        if bool(config.zookeeper_ssl_certificate_location) != bool(config.zookeeper_ssl_key_location):
+            raise ConfigurationError(
+                "zookeeper.ssl.certificate.location and zookeeper.ssl.key.location must be set together"
+            )
+        return cls(
+            config.zookeeper_ssl_client_enable,
+            config.zookeeper_ssl_ca_location,
+            config.zookeeper_ssl_certificate_location,
+            config.zookeeper_ssl_key_location,
+            config.zookeeper_ssl_key_password,
+            config.zookeeper_ssl_endpoint_identification_algorithm == "https",
+            config.zookeeper_sasl_mechanism,
+            config.zookeeper_sasl_username,
+            config.zookeeper_sasl_password,
+            config.zookeeper_auth_digest,
+        )
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether the client authenticates, so that ACLs can restrict access to its znodes."""
+        return bool(self.sasl_mechanism or self.digest)
+
+    def client_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of ``KazooClient`` for these settings."""
+        arguments: dict[str, Any] = {}
+        if self.tls:
+            arguments |= {
+                "use_ssl": True,
+                "ca": self.ca_location,
+                "certfile": self.certificate_location,
+                "keyfile": self.key_location,
+                "keyfile_password": self.key_password,
+                "check_hostname": self.check_hostname,
+            }
+        if self.sasl_mechanism:
+            options: dict[str, Any] = {"mechanism": self.sasl_mechanism}
+            if self.sasl_mechanism == "DIGEST-MD5":
+                options |= {"username": self.sasl_username, "password": self.sasl_password}
+            arguments["sasl_options"] = options
+        if self.digest:
+            arguments["auth_data"] = [("digest", self.digest)]
+        return arguments

@@ -1,0 +1,257 @@
+"""Znodes: operations on znodes, each with a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
+from zkconsumer.errors import ZooKeeperUnavailableError
+from zkconsumer.zookeeper.connection import BadVersion, Connection, NodeExists, NodeMissing
+
+#: Maximum operations in one transaction: the request must not exceed ZooKeeper's ``jute.maxbuffer`` of 1 MB.
+TRANSACTION_LIMIT = 1000
+
+#: The ACL that an authenticated JVM member sets: full access for the creator, read access for everyone.
+_CREATOR_ACL = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The data of a znode and a part of its stat.
+
+    Attributes:
+        owner_session: the id of the session that owns an ephemeral znode, else 0.
+        created_zxid: the id of the transaction that created the znode.
+        modified: time of the last write in seconds since the epoch, by the server's clock.
+    """
+
+    data: bytes
+    version: int
+    owner_session: int
+    created_zxid: int
+    modified: float
+
+
+class Znodes:
+    """Operations on znodes. Each blocks until its result has arrived; any thread may call them.
+
+    All raise ``ZooKeeperUnavailableError`` without a connection or a response in time, ``OwnershipLostError`` if the
+    session has expired, and ``AuthenticationError`` if an ACL denies access.
+
+    Args:
+        authenticates: whether the client authenticates; znodes are then writable by their creator only.
+        on_change: called with the path of a znode whose watch has fired, in a kazoo thread that must not block.
+    """
+
+    def __init__(self, connection: Connection, *, authenticates: bool, on_change: Callable[[str], object]) -> None:
+        self._connection = connection
+        self._acl = _CREATOR_ACL if authenticates else OPEN_ACL_UNSAFE
+        self._notify = on_change
+
+    def _on_change(self, event: Any) -> None:  # in kazoo's callback thread
+        self._notify(event.path or "")
+
+    def get(self, path: str, *, watch: bool = False) -> Node | None:
+        """Return a znode, or None if it does not exist. With ``watch``, its next change is reported."""
+        return self.get_many([path], watch=watch)[0]
+
+    def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[Node | None]:
+        """Return znodes as ``get`` does. All requests are sent before the first response is awaited."""
+        client = self._connection.connected_client()
+        results = [client.get_async(path, self._on_change if watch else None) for path in paths]
+        nodes: list[Node | None] = []
+        for path, result in zip(paths, results, strict=True):
+            try:
+                data, stat = self._connection.wait(result, path)
+                nodes.append(Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.mtime / 1000))
+            except NodeMissing:
+                nodes.append(None)
+        return nodes
+
+    def children(self, path: str, *, watch: bool = False) -> list[str] | None:
+        """Return the sorted names of a znode's children, or None if the znode does not exist."""
+        try:
+            result = self._connection.connected_client().get_children_async(path, self._on_change if watch else None)
+            return sorted(self._connection.wait(result, path))
+        except NodeMissing:
+            return None
+
+    def exists(self, path: str, *, watch: bool = False) -> bool:
+        """Return whether a znode exists. With ``watch``, its creation, change or deletion is reported."""
+        result = self._connection.connected_client().exists_async(path, self._on_change if watch else None)
+        return self._connection.wait(result, path) is not None
+
+    def ensure(self, path: str, *, open_to_all: bool = False) -> None:
+        """Create a persistent znode and its parents, unless they exist.
+
+        Args:
+            open_to_all: let every client write to the znodes, also if this client authenticates.
+        """
+        parent, _, _ = path.rpartition("/")
+        # All clients may write to /consumers and to the znode of a group.
+        acl = OPEN_ACL_UNSAFE if open_to_all or path.count("/") < 3 else self._acl
+        try:
+            self._create(path, b"", acl)
+        except NodeExists:
+            return
+        except NodeMissing:
+            self.ensure(parent, open_to_all=open_to_all)
+            self.ensure(path, open_to_all=open_to_all)
+
+    def create_ephemeral(self, path: str, data: bytes) -> None:
+        """Create an ephemeral znode, and its parents, which every client may write to.
+
+        Raises:
+            NodeExists: the znode already exists.
+        """
+        try:
+            self._create(path, data, OPEN_ACL_UNSAFE, ephemeral=True)
+        except NodeMissing:
+            self.ensure(path.rpartition("/")[0], open_to_all=True)
+            self._create(path, data, OPEN_ACL_UNSAFE, ephemeral=True)
+
+    def create_all_ephemeral(self, nodes: Sequence[tuple[str, bytes]]) -> str | None:
+        """Create ephemeral znodes in one transaction: all or none.
+
+        Args:
+            nodes: ``(path, data)`` of up to ``TRANSACTION_LIMIT`` znodes, whose parents must exist.
+
+        Returns:
+            None if the znodes were created, else the path of the first one that already exists.
+
+        Raises:
+            NodeMissing: a parent does not exist.
+        """
+        transaction = self._connection.connected_client().transaction()
+        for path, data in nodes:
+            transaction.create(path, data, self._acl, ephemeral=True)
+        results = self._connection.wait(transaction.commit_async())
+        for (path, _), result in zip(nodes, results, strict=True):
+            if isinstance(result, kazoo_errors.NodeExistsError):
+                return path
+            if isinstance(result, kazoo_errors.NoNodeError):
+                raise NodeMissing(f"the parent of znode {path} does not exist")
+            if isinstance(result, kazoo_errors.NoAuthError):
+                raise self._connection.access_denied_error(path) from result
+        errors = [result for result in results if isinstance(result, Exception)]
+        if errors:
+            raise ZooKeeperUnavailableError(
+                f"could not create {len(nodes)} znodes, of which {nodes[0][0]} is the first: {errors[0]!r}"
+            )
+        return None
+
+    def delete(self, path: str, version: int = -1) -> None:
+        """Delete a znode, if it exists.
+
+        Args:
+            version: the version that the znode must have; -1 for any.
+
+        Raises:
+            BadVersion: the znode has another version.
+        """
+        try:
+            self._connection.wait(self._connection.connected_client().delete_async(path, version), path)
+        except NodeMissing:
+            pass
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Delete znodes in transactions. Znodes that do not exist are ignored."""
+        for chunk in _chunks(list(paths)):
+            client = self._connection.connected_client()
+            transaction = client.transaction()
+            for path in chunk:
+                transaction.delete(path)
+            if self._commit(transaction) is None:  # delete the znodes that exist, one request each
+                for path, result in zip(chunk, [client.delete_async(path) for path in chunk], strict=True):
+                    self._wait_unless_stale(result, path)
+
+    def delete_tree(self, path: str) -> None:
+        """Delete a znode and its descendants."""
+        for child in self.children(path) or ():
+            self.delete_tree(f"{path}/{child}")
+        self.delete(path)
+
+    def set_many(self, nodes: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
+        """Write the data of existing znodes in transactions.
+
+        Args:
+            nodes: ``(path, data, version)``: the version that the znode must have, -1 for any.
+
+        Returns:
+            The new version of each znode, or None if it has another version or does not exist; it is not written then.
+        """
+        versions: list[int | None] = []
+        for chunk in _chunks(nodes):
+            client = self._connection.connected_client()
+            transaction = client.transaction()
+            for path, data, version in chunk:
+                transaction.set_data(path, data, version)
+            written = self._commit(transaction)
+            if written is None:  # write the znodes that have the expected version, one request each
+                results = [client.set_async(path, data, version) for path, data, version in chunk]
+                written = [
+                    self._wait_unless_stale(result, path) for (path, _, _), result in zip(chunk, results, strict=True)
+                ]
+            versions += [None if stat is None else int(stat.version) for stat in written]
+        return versions
+
+    def _wait_unless_stale(self, result: Any, path: str) -> Any:
+        """Wait for a result and return it, or None if the znode does not exist or has another version."""
+        try:
+            return self._connection.wait(result, path)
+        except (BadVersion, NodeMissing):
+            return None
+
+    def create_many(self, nodes: Sequence[tuple[str, bytes]]) -> list[bool]:
+        """Create persistent znodes, and their parents, in transactions.
+
+        As with JVM members, every client may write to them unless this client authenticates.
+
+        Args:
+            nodes: ``(path, data)`` of each znode.
+
+        Returns:
+            For each znode whether it was created; False if it already exists.
+        """
+        created: list[bool] = []
+        for parent in {path.rpartition("/")[0] for path, _ in nodes}:
+            if not self.exists(parent):
+                self.ensure(parent)
+        for chunk in _chunks(nodes):
+            transaction = self._connection.connected_client().transaction()
+            for path, data in chunk:
+                transaction.create(path, data, self._acl)
+            if self._commit(transaction) is None:
+                created += [self._create_missing(path, data) for path, data in chunk]
+            else:
+                created += [True] * len(chunk)
+        return created
+
+    def _create_missing(self, path: str, data: bytes) -> bool:
+        """Create a persistent znode; returns False if it already exists."""
+        try:
+            self._create(path, data, self._acl)
+        except NodeExists:
+            return False
+        return True
+
+    def _create(self, path: str, data: bytes, acl: Sequence[Any], *, ephemeral: bool = False) -> None:
+        result = self._connection.connected_client().create_async(path, data, acl, ephemeral=ephemeral)
+        self._connection.wait(result, path)
+
+    def _commit(self, transaction: Any) -> list[Any] | None:
+        """Return the results of a transaction, or None if it failed, which leaves all znodes unchanged."""
+        results = self._connection.wait(transaction.commit_async())
+        return None if any(isinstance(result, Exception) for result in results) else results
+
+
+def _chunks(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Split items into sequences of at most ``TRANSACTION_LIMIT``."""
+    for start in range(0, len(items), TRANSACTION_LIMIT):
+        yield items[start : start + TRANSACTION_LIMIT]
