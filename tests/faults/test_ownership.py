@@ -119,7 +119,7 @@ def test_a_second_member_with_the_same_id_fails_and_the_first_does_not_notice(
     load(name, 2)
     one = member({name: 1}, consumer_id="one")
     second = create_consumer(config(consumer_id="one", rebalance_max_retries=1, zookeeper_session_timeout_ms=1000))
-    with pytest.raises(ConsumerRebalanceFailedError, match=f"/consumers/{group}/ids/{group}_one is held by another"):
+    with pytest.raises(ConsumerRebalanceFailedError, match=f"/ids/{group}_one is still owned by another session"):
         second.create_message_streams({name: 1})
     assert one.owned == [0, 1]
     one.wait_for_more(50)

@@ -33,9 +33,9 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.rebalance.assignors import Assignment
-from zkconsumer.rebalance.callbacks import Callbacks, ConsumerRebalanceListener
+from zkconsumer.rebalance.callbacks import CallbackRunner, ConsumerRebalanceListener
 from zkconsumer.rebalance.context import AssignmentContext
-from zkconsumer.rebalance.ownership import Ownership
+from zkconsumer.rebalance.ownership import Conflict, Ownership
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
 from zkconsumer.zookeeper.session import Event, ZooKeeperSession
 
@@ -135,13 +135,13 @@ class ZKRebalancerListener:
         self._paths = GroupPaths(config.group_id)
         self._ownership = Ownership(session, self._paths, consumer_id)
         self._context = AssignmentContext(config, consumer_id, registration, session, cluster)
-        self._callbacks: Callbacks | None = None
+        self._callbacks: CallbackRunner | None = None
         if user_listener is not None:
-            self._callbacks = Callbacks(
+            self._callbacks = CallbackRunner(
                 user_listener,
                 f"zkconsumer-{config.group_id}-listener-{consumer_id}",
-                limit=config.rebalance_max_retries * config.rebalance_backoff,
-                attend=self._attend,
+                timeout_s=config.rebalance_max_retries * config.rebalance_backoff,
+                wait=self._attend,
                 wake=self.wake,
             )
         #: The group's assignment that the user's listener was told of last.
@@ -352,7 +352,7 @@ class ZKRebalancerListener:
         started = time.monotonic()
         self._attempt += 1
         try:
-            blocker = self._rebalance()
+            conflict = self._rebalance()
         except ZkConsumerError as error:
             self._failed(error)
             return
@@ -366,8 +366,8 @@ class ZKRebalancerListener:
             self._on_rebalance(time.monotonic() - started)
         if self._stopping:
             return
-        if blocker is not None:
-            self._failed(self._blocked(blocker))
+        if conflict is not None:
+            self._failed(self._blocked(conflict))
             return
         if self._commit_interval is not None:
             self._auto_commit()  # as the original does: members often end in a row, and one that is killed repeats less
@@ -378,15 +378,15 @@ class ZKRebalancerListener:
         if not self._first.done():
             self._first.set_result(None)
 
-    def _blocked(self, path: str) -> ZkConsumerError:
+    def _blocked(self, conflict: Conflict) -> ZkConsumerError:
         try:
-            contradiction = self._context.contradiction()
+            mismatch = self._context.find_strategy_mismatch()
         except ZkConsumerError:
-            contradiction = None  # the next try says what is wrong
-        if contradiction is not None:
-            self._log.error("assignments_contradict", path=path, reason=contradiction)
-            return RetriableError(f"{path} is held by another member: {contradiction}")  # it may only look so
-        return RetriableError(f"{path} is held by another member that has not released it (yet)")
+            mismatch = None  # the next attempt raises the same error
+        if mismatch is not None:
+            self._log.error("assignment_strategy_mismatch", path=conflict.path, error=mismatch)
+            return RetriableError(f"{conflict}: {mismatch}")  # retriable: a rebalance in progress can look like this
+        return RetriableError(f"{conflict}; waiting for it to be released")
 
     def _failed(self, error: ZkConsumerError) -> None:
         now = time.monotonic()
@@ -410,7 +410,7 @@ class ZKRebalancerListener:
         least = max(session, retries * self._config.rebalance_backoff)
         return max(least, self._patience) if isinstance(error, (RetriableError, OwnershipLostError)) else least
 
-    def _rebalance(self) -> str | None:
+    def _rebalance(self) -> Conflict | None:
         """Make what is owned what the group's members and the topics' partitions ask for.
 
         Returns:
@@ -419,8 +419,8 @@ class ZKRebalancerListener:
         if not self._session.is_connected:
             raise self._session.not_connected()
         self._session.renew()  # first, so that the lease covers what is claimed below
-        if not self._register():
-            return self._ownership.registration_path
+        if (conflict := self._register()) is not None:
+            return conflict
         if unheld := self._ownership.missing(self.assignment):
             self._log.warning("owner_znodes_deleted", partitions=[str(p) for p in sorted(unheld)])
             self._handler.release(unheld, True)
@@ -432,7 +432,7 @@ class ZKRebalancerListener:
         deadline = time.monotonic() + self._handler.release_timeout
         while not self._stopping:
             assignment = self._context.assignment()
-            wanted = self._context.mine(assignment)
+            wanted = self._context.own_part(assignment)
             gone = {partition for partition, thread in self.assignment.items() if wanted.get(partition) != thread}
             gone |= self._given_up.keys()
             if gone:
@@ -446,11 +446,11 @@ class ZKRebalancerListener:
                 if self._session.session_id != self._registered_session:
                     raise RetriableError("the ZooKeeper session has changed; the member registers anew")
                 self._leftover |= gained.keys()
-                blocker = self._ownership.claim(gained)
-                if blocker is not None:
-                    if not self._session.exists(blocker, watch=True):
+                conflict = self._ownership.claim(gained)
+                if conflict is not None:
+                    if not self._session.exists(conflict.path, watch=True):
                         continue
-                    return blocker
+                    return conflict
             self._tell(assignment)
             self.group_assignment = assignment
             if gained:
@@ -459,18 +459,18 @@ class ZKRebalancerListener:
             return None
         return None
 
-    def _register(self) -> bool:
+    def _register(self) -> Conflict | None:
         session = self._session.session_id
         if self._registered_session == session and self._session.exists(self._ownership.registration_path):
-            return True
-        if not self._ownership.register(self._registration):
-            return False
+            return None
+        if (conflict := self._ownership.register(self._registration)) is not None:
+            return conflict
         if self._config.offsets_commit_unchanged:
             for path in self._paths.subtrees:
                 self._session.ensure(path)
         self._registered_session = session
         self._log.info("registered", session=f"{session:#x}")
-        return True
+        return None
 
     def _tell(self, assignment: Assignment) -> None:
         """Let the user's listener know of a new assignment; what this member has of it is claimed."""

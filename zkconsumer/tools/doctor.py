@@ -16,7 +16,7 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.errors import AssignmentError, ConfigurationError, ZkConsumerError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.assignors import WAYS, assign
+from zkconsumer.rebalance.assignors import STRATEGIES, assign
 from zkconsumer.rebalance.topic_filter import filter_of
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
@@ -181,7 +181,7 @@ def _strategy(
         return
     owners = {p: owner for p, owner in state.owners.items() if owner in threads.get(p.topic, ())}
     followed: dict[str, set[str]] = {}
-    for strategy, order in WAYS:
+    for strategy, order in STRATEGIES:
         try:
             found = assign(strategy, order, partitions, threads)
         except AssignmentError:
