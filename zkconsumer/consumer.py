@@ -31,7 +31,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
 from zkconsumer.metrics import MetricName, Metrics
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
-from zkconsumer.rebalance.listener import Claim
+from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.rebalance.topic_filter import TopicFilter
 from zkconsumer.stream import KafkaStream
@@ -192,7 +192,7 @@ class ZookeeperConsumerConnector:
             offsets_storage=ConsumerConfig.parse("offsets.storage", storage),
             dual_commit_enabled=dual_commit,
         )
-        switch = self._running().member.switch_offsets
+        switch = self._running().member.switch_offsets_storage
         stored = self._retrying(True)(switch, checked.offsets_storage, bool(checked.dual_commit_enabled))
         self.config = checked
         return stored
@@ -348,7 +348,7 @@ class _Running:
                 if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
                     raise ConfigurationError(f"{partition}: {offset!r} is not an offset")
             return self.member.commit(offsets, may_go_back=True)
-        return self.member.commit(lambda: self._collect(handed_out=True), then=self._committed)
+        return self.member.commit(lambda: self._collect(handed_out=True), on_committed=self._committed)
 
     def _committed(self, stored: Mapping[TopicPartition, int]) -> None:  # in the member's thread
         for stream in self._by_thread.values():

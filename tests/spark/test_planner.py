@@ -20,7 +20,7 @@ from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnecto
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConsumerRebalanceFailedError
 from zkconsumer.rebalance.assignors import assign_flink
-from zkconsumer.rebalance.listener import Claim
+from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL, from_offset, to_offset

@@ -125,8 +125,8 @@ def assign_flink(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, 
     return assignment
 
 
-#: All assignment strategies: values of ``partition.assignment.strategy`` and ``roundrobin.order``. Strategies that ignore
-#: the order have an empty one.
+#: All assignment strategies: values of ``partition.assignment.strategy`` and ``roundrobin.order``. The order is empty
+#: for strategies that ignore it.
 STRATEGIES = (("range", ""), *(("roundrobin", order) for order in ROUND_ROBIN_ORDERS), ("flink", ""))
 
 
