@@ -223,7 +223,7 @@ class KafkaStream:
                     positions[piece.partition] = piece.offset_after(handed if handed_out else handed - 1)
             return {p: max(offset, self._committed.get(p, -1)) for p, offset in positions.items()}
 
-    def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Count as consumed what the application has committed itself, the item in hand included."""
         with self._lock:
             self._committed.update({p: offset for p, offset in offsets.items() if p in self._positions})

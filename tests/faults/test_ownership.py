@@ -172,7 +172,7 @@ def test_shutdown_that_races_with_a_join_leaves_nothing_behind(
     for number in range(60):
         one = create_consumer(config())
         joining = in_thread(functools.partial(one.create_message_streams, {name: 1}))
-        while one._parts is None and joining.is_alive():
+        while one._runtime is None and joining.is_alive():
             time.sleep(0)
         time.sleep(number * 0.0002)  # it is the moment that is tried
         one.shutdown()
