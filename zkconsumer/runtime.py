@@ -97,7 +97,7 @@ class ConsumerRuntime:
                     config.client_id,
                     queue,
                     message_type=message_type,
-                    timeout=timeout_ms / 1000 if timeout_ms >= 0 else None,
+                    timeout_s=timeout_ms / 1000 if timeout_ms >= 0 else None,
                     check_crcs=config.check_crcs,
                     refetch=self.fetchers.refetch,
                     on_reset=self.member.allow_back,
