@@ -40,9 +40,8 @@ class RebalanceAttempts:
     def __init__(
         self,
         config: ConsumerConfig,
-        consumer_id: str,
-        listener: ZKRebalancerListener,
         membership: Membership,
+        listener: ZKRebalancerListener,
         committer: OffsetCommitter,
         events: EventQueue,
         *,
@@ -54,7 +53,6 @@ class RebalanceAttempts:
         self.unbalanced_since: float | None = None
         self.first_rebalance: Future[None] = Future()
         self._config = config
-        self._consumer_id = consumer_id
         self._listener = listener
         self._membership = membership
         self._committer = committer
@@ -66,7 +64,7 @@ class RebalanceAttempts:
         self._failures = 0  # in succession
         self._due_at: float | None = 0.0
         self._poll_at: float | None = None
-        self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer_id=consumer_id)
+        self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     def start(self) -> None:
         """Start to measure the time of the first rebalance."""
@@ -136,7 +134,7 @@ class RebalanceAttempts:
             self.unbalanced_since = now  # set after the log event, so that the reason is in the log when this is seen
         if not self.first_rebalance.done() and self._is_first_timed_out(error, now):
             failure = ConsumerRebalanceFailedError(
-                f"consumer {self._consumer_id} failed to rebalance after {self._failures} attempts in "
+                f"consumer {self._membership.consumer_id} failed to rebalance after {self._failures} attempts in "
                 f"{now - self._started_at:.0f} s: {error}. To retry longer, raise rebalance.max.retries (in a Spark "
                 "query, unavailable.timeout.ms)"
             )

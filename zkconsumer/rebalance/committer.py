@@ -30,14 +30,12 @@ class OffsetCommitter:
     def __init__(
         self,
         config: ConsumerConfig,
-        consumer_id: str,
         membership: Membership,
         offsets: Offsets,
         handler: PartitionHandler,
         *,
         interval_s: float | None,
     ) -> None:
-        self._consumer_id = consumer_id
         self._membership = membership
         self._offsets = offsets
         self._handler = handler
@@ -46,7 +44,7 @@ class OffsetCommitter:
         self._retry_timeout_s = config.rebalance_max_retries * config.rebalance_backoff
         self._rejected_since: float | None = None  # since when the commit of released partitions has failed
         self._next_commit_at = time.monotonic() + interval_s if interval_s else None
-        self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer_id=consumer_id)
+        self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     # ---- the periodic commit ----
 
@@ -91,7 +89,7 @@ class OffsetCommitter:
         not_owned = sorted(offsets.keys() - self._membership.assignment.keys())
         if not_owned:
             raise OwnershipLostError(
-                f"partition {not_owned[0]} is not owned by consumer {self._consumer_id}; its offset "
+                f"partition {not_owned[0]} is not owned by consumer {self._membership.consumer_id}; its offset "
                 f"{offsets[not_owned[0]]} was not committed, and its next owner starts at the committed offset"
             )
         self._membership.check_session()

@@ -45,7 +45,6 @@ class ZKRebalancerListener:
     def __init__(
         self,
         config: ConsumerConfig,
-        consumer_id: str,
         registration: Registration,
         session: ZooKeeperSession,
         cluster: Cluster,
@@ -57,21 +56,20 @@ class ZKRebalancerListener:
         user_listener: ConsumerRebalanceListener | None = None,
     ) -> None:
         self._config = config
-        self._consumer_id = consumer_id
         self._registration = registration
         self._session = session
         self._membership = membership
         self._committer = committer
         self._handler = handler
         self._events = events
-        self._paths = GroupPaths(config.group_id)
-        self._ownership = Ownership(session, self._paths, consumer_id)
-        self._context = AssignmentContext(config, consumer_id, registration, session, cluster)
+        self._paths = GroupPaths(membership.group)
+        self._ownership = Ownership(session, self._paths, membership.consumer_id)
+        self._context = AssignmentContext(config, membership.consumer_id, registration, session, cluster)
         self._callbacks: CallbackRunner | None = None
         if user_listener is not None:
             self._callbacks = CallbackRunner(
                 user_listener,
-                f"zkconsumer-{config.group_id}-listener-{consumer_id}",
+                f"zkconsumer-{membership.group}-listener-{membership.consumer_id}",
                 timeout_s=config.rebalance_max_retries * config.rebalance_backoff,
                 wait=self._wait_for_events,
                 wake=events.wake,
@@ -83,7 +81,7 @@ class ZKRebalancerListener:
         #: Partitions outside of the assignment whose owner znodes may belong to this member: those of a claim that was
         #: not completed or whose result is unknown, and those that were owned when the session expired.
         self._possibly_owned: set[TopicPartition] = set()
-        self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer_id=consumer_id)
+        self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     # ---- the session ----
 
@@ -224,7 +222,7 @@ class ZKRebalancerListener:
         by_topic: dict[str, dict[int, str]] = {}
         for (topic, number), thread in sorted(assignment.items()):
             by_topic.setdefault(topic, {})[number] = thread
-        self._callbacks.before_starting_fetchers(self._consumer_id, by_topic)
+        self._callbacks.before_starting_fetchers(self._membership.consumer_id, by_topic)
         self._reported_assignment = assignment
         if not self._membership.is_session_current:
             raise self._session_changed()

@@ -64,10 +64,9 @@ class GroupMember:
         self.session = ZooKeeperSession.of(config, self._events.queue)
         self.cluster = cluster_of(config, self.session, self._broker_timeout(config.socket_timeout_ms))
         self._handler = handler
-        self._membership = Membership(self.session, self.consumer_id)
+        self._membership = Membership(config.group_id, self.consumer_id, self.session)
         self._committer = OffsetCommitter(
             config,
-            self.consumer_id,
             self._membership,
             self._open_offsets(config.offsets_storage, bool(config.dual_commit_enabled)),
             handler,
@@ -75,7 +74,6 @@ class GroupMember:
         )
         listener = ZKRebalancerListener(
             config,
-            self.consumer_id,
             registration,
             self.session,
             self.cluster,
@@ -87,9 +85,8 @@ class GroupMember:
         )
         self._attempts = RebalanceAttempts(
             config,
-            self.consumer_id,
-            listener,
             self._membership,
+            listener,
             self._committer,
             self._events,
             poll_interval_s=self.cluster.poll_interval,
@@ -99,15 +96,7 @@ class GroupMember:
             first_rebalance_timeout=first_rebalance_timeout,
         )
         self._thread = MemberThread(
-            config.group_id,
-            self.consumer_id,
-            self.session,
-            self._events,
-            self._membership,
-            listener,
-            self._attempts,
-            self._committer,
-            handler,
+            self.session, self._events, self._membership, listener, self._attempts, self._committer, handler
         )
 
     def _broker_timeout(self, milliseconds: int) -> float:

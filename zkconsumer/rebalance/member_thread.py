@@ -26,8 +26,6 @@ class MemberThread:
 
     def __init__(
         self,
-        group: str,
-        consumer_id: str,
         session: ZooKeeperSession,
         events: EventQueue,
         membership: Membership,
@@ -43,6 +41,7 @@ class MemberThread:
         self._attempts = attempts
         self._committer = committer
         self._handler = handler
+        group, consumer_id = membership.group, membership.consumer_id
         self._log = get_logger("zkconsumer.rebalance", group=group, consumer_id=consumer_id)
         self._thread = threading.Thread(
             target=self._run, name=f"zkconsumer-{group}-rebalance-{consumer_id}", daemon=True

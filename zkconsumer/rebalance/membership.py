@@ -13,21 +13,24 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 class Membership:
     """The state of one member in its group.
 
-    Only the member's thread writes the attributes. The two assignments are replaced as a whole, so any thread may read
-    them.
+    Only the member's thread writes the assignments and the session id. The assignments are replaced as a whole, so any
+    thread may read them.
 
     Attributes:
+        group: the name of the group.
+        consumer_id: the id of the member.
         assignment: the partitions that the member owns, with their thread ids.
         group_assignment: the assignment of the group that the last rebalance computed.
         session_id: the session in which the member is registered; 0 if it is not registered.
     """
 
-    def __init__(self, session: ZooKeeperSession, consumer_id: str) -> None:
+    def __init__(self, group: str, consumer_id: str, session: ZooKeeperSession) -> None:
+        self.group = group
+        self.consumer_id = consumer_id
         self.assignment: Assignment = {}
         self.group_assignment: Assignment = {}
         self.session_id = 0
         self._session = session
-        self._consumer_id = consumer_id
 
     @property
     def is_registered(self) -> bool:
