@@ -229,7 +229,7 @@ class ZookeeperConsumerConnector:
 
     @property
     def unbalanced_since(self) -> float | None:
-        """When (``time.monotonic``) rebalances started to fail; None if the last one succeeded.
+        """When (``time.monotonic``) rebalances began to fail; None if the last one succeeded.
 
         Failed rebalances are retried without a limit.
         """

@@ -163,7 +163,7 @@ class ConsumerRuntime:
     # ---- PartitionHandler, in the member's thread ----
 
     def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
-        """Start to fetch partitions, and to deliver their records to the streams of their thread ids."""
+        """Start fetching partitions, and delivering their records to the streams of their thread ids."""
         infos = []
         for partition, claim in claims.items():
             key = self._stream_key(partition, claim.thread_id)

@@ -203,7 +203,7 @@ class KafkaStream:
             self._positions[partition] = offset
 
     def release(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Stop to hand out records of the partitions, and return the next offset to consume of each.
+        """Stop handing out records of the partitions, and return the next offset to consume of each.
 
         Their queues must have been closed.
         """

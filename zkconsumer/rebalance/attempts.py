@@ -27,7 +27,7 @@ class RebalanceAttempts:
 
     Attributes:
         completed: number of successful rebalances.
-        unbalanced_since: when (``time.monotonic``) rebalances started to fail; None if the last one succeeded.
+        unbalanced_since: when (``time.monotonic``) rebalances began to fail; None if the last one succeeded.
         first_rebalance: done when the first rebalance has succeeded, or has failed for too long.
 
     Args:
@@ -67,7 +67,7 @@ class RebalanceAttempts:
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     def start(self) -> None:
-        """Start to measure the time of the first rebalance."""
+        """Start measuring the time of the first rebalance."""
         self._started_at = time.monotonic()
 
     def request(self) -> None:
@@ -140,7 +140,7 @@ class RebalanceAttempts:
             )
             failure.__cause__ = error
             self.first_rebalance.set_exception(failure)
-        # The random factor prevents that members which block each other retry at the same time.
+        # The random factor keeps members that block each other from retrying at the same time.
         self._due_at = now + self._config.rebalance_backoff * random.uniform(0.5, 1.0)
 
     def _is_first_timed_out(self, error: ZkConsumerError, now: float) -> bool:

@@ -24,17 +24,17 @@ class PartitionHandler(Protocol):
     release_timeout: float
 
     def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
-        """Start to deliver the records of partitions that the member owns now."""
+        """Start delivering the records of partitions that the member owns now."""
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
-        """Stop to deliver the records of revoked partitions, and return the offsets to commit.
+        """Stop delivering the records of revoked partitions, and return the offsets to commit.
 
         Returns None while the partitions cannot be released yet. It is called again after each event, and a last time
         with ``final=True`` when ``release_timeout`` expires. That call must return offsets.
         """
 
     def lose(self) -> None:
-        """Stop to deliver records immediately: the session that owns the partitions has expired, or may have."""
+        """Stop delivering records immediately: the session that owns the partitions has expired, or may have."""
 
     def consumed(self) -> Mapping[TopicPartition, int]:
         """Return the offsets for the periodic commit."""

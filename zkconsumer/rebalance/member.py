@@ -167,7 +167,7 @@ class GroupMember:
 
     @property
     def unbalanced_since(self) -> float | None:
-        """When (``time.monotonic``) rebalances started to fail; None if the last one succeeded."""
+        """When (``time.monotonic``) rebalances began to fail; None if the last one succeeded."""
         return self._attempts.unbalanced_since
 
     def wake(self) -> None:
