@@ -1,7 +1,6 @@
-"""SimpleConsumer: the low-level consumer of one broker, without a group.
+"""SimpleConsumer: the low-level consumer, which reads from one broker and is not a member of a group.
 
-Source: Kafka 1.1 kafka.consumer.SimpleConsumer. It stands beside the high-level consumer, not in ``broker``, because
-it hands out decoded messages.
+Source: Kafka 1.1 kafka.consumer.SimpleConsumer. It is not in ``broker``, because it returns decoded messages.
 """
 
 from __future__ import annotations
@@ -27,13 +26,19 @@ from zkconsumer.errors import (
 from zkconsumer.fetcher.decode import NO_LIMIT, Chunk, native, read_messages
 from zkconsumer.message import Endpoint, MessageAndMetadata, TopicPartition
 
-#: Times for ``offset_before``. Source: kafka.api.OffsetRequest.
+#: Timestamps for ``offset_for_time`` and ``earliest_or_latest_offset``. Source: kafka.api.OffsetRequest.
 EARLIEST_TIME, LATEST_TIME = protocol.EARLIEST, protocol.LATEST
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedMessages:
-    """What a fetch brought: messages, where to go on, and where the log ends for consumers."""
+    """The result of a fetch.
+
+    Attributes:
+        messages: in the order of the log; may be empty.
+        next_offset: the offset for the next fetch.
+        high_watermark: the end of the log for consumers, exclusive.
+    """
 
     messages: list[MessageAndMetadata]
     next_offset: int
@@ -42,7 +47,7 @@ class FetchedMessages:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Where a partition is: node ids of its leader (None where there is none), replicas and in-sync replicas."""
+    """The node ids of a partition's leader (None if it has no leader), replicas and in-sync replicas."""
 
     partition: TopicPartition
     leader: int | None
@@ -53,13 +58,14 @@ class PartitionMetadata:
 class SimpleConsumer:
     """One connection to one broker; used by one thread.
 
-    Args:
-        so_timeout_ms: how long an answer may take.
-        buffer_size: bytes of the socket's receive buffer; -1 leaves it to the system.
-        security: TLS and SASL, see ``zkconsumer.broker.security``.
+    Each request raises ``NotLeaderError`` if another broker is the leader of the partition, ``BrokerUnavailableError``
+    if the broker does not respond, and ``RetriableError`` or ``ZkConsumerError`` for other errors of the broker.
 
-    Each call raises ``NotLeaderError`` where another broker leads the partition, ``BrokerUnavailableError`` where this
-    one does not answer, and ``ZkConsumerError`` with the broker's reason otherwise.
+    Args:
+        so_timeout_ms: maximum milliseconds to wait for a response.
+        buffer_size: size of the socket's receive buffer in bytes; -1 uses the default of the operating system.
+        client_id: sent with each request.
+        security: TLS and SASL, see ``zkconsumer.broker.security``.
     """
 
     def __init__(
@@ -88,7 +94,7 @@ class SimpleConsumer:
         self.close()
 
     def close(self) -> None:
-        """Close the connection for good."""
+        """Close the connection; it cannot be used any longer."""
         self._channel.close()
 
     def fetch(
@@ -103,35 +109,44 @@ class SimpleConsumer:
         read_committed: bool = False,
         check_crcs: bool = True,
     ) -> FetchedMessages:
-        """Return the messages from ``offset`` on, as many as fit in ``fetch_size`` bytes; none at the end of the log.
+        """Return the messages from ``offset`` on that fit in ``fetch_size`` bytes; none at the end of the log.
+
+        Args:
+            offset: the offset of the first message.
+            fetch_size: maximum bytes of messages in the response.
+            max_wait_ms: maximum milliseconds for which the broker waits for ``min_bytes``.
+            min_bytes: bytes for which the broker waits.
+            read_committed: skip messages of open and aborted transactions.
+            check_crcs: verify the checksums.
 
         Raises:
-            OffsetOutOfRangeError: the log does not hold the offset.
-            MessageSizeTooLargeError: the first message does not fit, and the broker does not send it whole.
-            CorruptRecordError: the first message is damaged; one further on ends the answer before it.
+            OffsetOutOfRangeError: the offset is not in the log.
+            MessageSizeTooLargeError: the first message is larger than ``fetch_size``, and the broker has truncated it.
+            CorruptRecordError: the first message is corrupt. If a later one is, the messages before it are returned.
         """
-        asked = TopicPartition(topic, partition)
+        topic_partition = TopicPartition(topic, partition)
         request = protocol.fetch_request(
-            {asked: offset},
+            {topic_partition: offset},
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             partition_max_bytes=fetch_size,
             read_committed=read_committed,
         )
         with self._channel.exchange(request) as frame:
-            answer = protocol.read_fetch_response(frame, request.API_VERSION)
-        self._check(answer.error_code, f"fetch {asked} from offset {offset}")
-        [data] = answer.partitions
-        self._check(data.error_code, f"fetch {asked} from offset {offset}")
+            response = protocol.read_fetch_response(frame, request.API_VERSION)
+        operation = f"fetch {topic_partition} from offset {offset}"
+        self._check(response.error_code, operation)
+        [data] = response.partitions
+        self._check(data.error_code, operation)
         if not len(data.records):
             return FetchedMessages([], offset, data.high_watermark)
         next_offset, complete = native.next_offset(data.records)
         if not complete and len(data.records) >= fetch_size:
             raise MessageSizeTooLargeError(
-                f"the message at offset {offset} of {asked} is larger than {fetch_size} bytes"
+                f"message at offset {offset} of {topic_partition} is larger than fetch_size = {fetch_size} bytes"
             )
         messages: list[MessageAndMetadata] = []
-        chunk = Chunk(asked, offset, next_offset, data.records, data.aborted)
+        chunk = Chunk(topic_partition, offset, next_offset, data.records, data.aborted)
         try:
             for found, _ in read_messages(chunk, check_crcs=check_crcs, max_rows=NO_LIMIT):
                 messages += found
@@ -142,51 +157,57 @@ class SimpleConsumer:
         return FetchedMessages(messages, next_offset, data.high_watermark)
 
     def earliest_or_latest_offset(self, topic: str, partition: int, earliest_or_latest: int) -> int:
-        """Return the first offset of the log, or the one after its last: ``EARLIEST_TIME`` or ``LATEST_TIME``."""
+        """Return the log start offset or the end offset, for ``EARLIEST_TIME`` or ``LATEST_TIME``."""
         if earliest_or_latest not in (EARLIEST_TIME, LATEST_TIME):
-            raise ConfigurationError(f"{earliest_or_latest} is neither EARLIEST_TIME (-2) nor LATEST_TIME (-1)")
+            raise ConfigurationError(
+                f"earliest_or_latest must be EARLIEST_TIME (-2) or LATEST_TIME (-1), got {earliest_or_latest!r}"
+            )
         return self.offset_for_time(topic, partition, earliest_or_latest)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        """Return the first offset at or after a time, -1 where there is none.
+        """Return the first offset whose timestamp is at least ``timestamp_ms``, -1 if there is none.
 
-        Brokers before 0.10.1 know the times of their files only: they return the start of the last one that was
-        closed before that time.
+        Brokers before 0.10.1 know only the modification times of their log segments. They return the start of the last
+        segment that was modified before that time.
+
+        Args:
+            timestamp_ms: milliseconds since the epoch.
         """
-        asked = TopicPartition(topic, partition)
-        answer = protocol.parse_list_offsets_response(
-            self._channel.request(protocol.list_offsets_request([asked], timestamp_ms))
+        topic_partition = TopicPartition(topic, partition)
+        offsets = protocol.parse_list_offsets_response(
+            self._channel.request(protocol.list_offsets_request([topic_partition], timestamp_ms))
         )
-        error, offset = answer.get(asked, (-1, -1))
-        self._check(error, f"tell the offset of {asked} at {timestamp_ms}")
+        error_code, offset = offsets.get(topic_partition, (-1, -1))
+        self._check(error_code, f"list the offset of {topic_partition} at {timestamp_ms}")
         return offset
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int], *, storage: str = "kafka") -> None:
-        """Store a group's offsets; in Kafka this broker has to be its coordinator.
+        """Commit a group's offsets; with storage ``kafka``, this broker must be the group's coordinator.
 
         Args:
-            storage: ``kafka``, or ``zookeeper``, which brokers up to 3.9 write on behalf of the client.
+            offsets: next offset to consume of each partition.
+            storage: ``kafka``, or ``zookeeper``, to which brokers up to 3.9 write for the client.
         """
-        request = protocol.offset_commit_request(group, offsets, version=_version(storage))
+        request = protocol.offset_commit_request(group, offsets, version=_request_version(storage))
         for partition, code in protocol.parse_offset_commit_response(self._channel.request(request)).items():
             self._check(code, f"commit offset {offsets[partition]} of {partition}")
 
     def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, storage: str = "kafka"
     ) -> dict[TopicPartition, int]:
-        """Return a group's offsets, -1 where there is none; see ``commit_offsets``."""
-        request = protocol.offset_fetch_request(group, partitions, version=_version(storage))
+        """Return a group's committed offsets, -1 if a partition has none; see ``commit_offsets``."""
+        request = protocol.offset_fetch_request(group, partitions, version=_request_version(storage))
         found, errors = protocol.parse_offset_fetch_response(self._channel.request(request))
         for partition, code in errors.items():
             if code == protocol.UNKNOWN_TOPIC_OR_PARTITION and partition is not None and storage == "zookeeper":
-                found[partition] = -1  # how the broker says that the znode is missing
+                found[partition] = -1  # the offset znode does not exist
             else:
                 self._check(code, f"fetch the offset of {partition or group}")
         return found
 
     def metadata(self, topics: Iterable[str]) -> dict[str, list[PartitionMetadata]]:
-        """Return where the partitions of each topic are; a topic that does not exist is left out."""
-        answer = self._channel.request(protocol.metadata_request(topics))
+        """Return the partitions of each topic; topics that do not exist are omitted."""
+        response = self._channel.request(protocol.metadata_request(topics))
         return {
             topic.name: [
                 PartitionMetadata(
@@ -197,26 +218,26 @@ class SimpleConsumer:
                 )
                 for p in sorted(topic.partitions, key=lambda p: int(p.partition_index))
             ]
-            for topic in answer.topics
+            for topic in response.topics
             if topic.partitions
         }
 
     def brokers(self) -> dict[int, Endpoint]:
-        """Return the cluster's brokers by their ids."""
-        answer = self._channel.request(protocol.metadata_request([]))
-        return {b.node_id: Endpoint(b.host, b.port) for b in answer.brokers}
+        """Return the cluster's brokers by id."""
+        response = self._channel.request(protocol.metadata_request([]))
+        return {b.node_id: Endpoint(b.host, b.port) for b in response.brokers}
 
     def find_coordinator(self, group: str) -> Endpoint:
-        """Return the broker that keeps a group's offsets in Kafka."""
-        answer = self._channel.request(protocol.find_coordinator_request(group))
-        self._check(answer.error_code, f"tell the coordinator of group {group!r}")
-        return Endpoint(answer.host, answer.port)
+        """Return the coordinator of a group, which stores its offsets."""
+        response = self._channel.request(protocol.find_coordinator_request(group))
+        self._check(response.error_code, f"find the coordinator of group {group!r}")
+        return Endpoint(response.host, response.port)
 
-    def _check(self, code: int, doing: str) -> None:
+    def _check(self, code: int, operation: str) -> None:
         if not code:
             return
         kind = kafka_errors.for_code(code)
-        text = f"broker {self._channel.endpoint} cannot {doing}: {kind.__name__} (error {code})"
+        text = f"broker {self._channel.endpoint} could not {operation}: {kind.__name__} (error {code})"
         if code == protocol.OFFSET_OUT_OF_RANGE:
             raise OffsetOutOfRangeError(text)
         if code in protocol.NO_LEADER:
@@ -224,9 +245,9 @@ class SimpleConsumer:
         raise RetriableError(text) if getattr(kind, "retriable", False) else ZkConsumerError(text)
 
 
-def _version(storage: str) -> int | None:
+def _request_version(storage: str) -> int | None:
     if storage not in ("kafka", "zookeeper"):
-        raise ConfigurationError(f"storage = {storage!r}: 'kafka' or 'zookeeper' is expected")
+        raise ConfigurationError(f"storage must be 'kafka' or 'zookeeper', got {storage!r}")
     return 0 if storage == "zookeeper" else None
 
 

@@ -1,8 +1,8 @@
-"""KafkaStream: what an application reads, message by message or as Arrow batches.
+"""KafkaStream: the messages or Arrow batches that an application reads.
 
-Source: Kafka 1.1 kafka.consumer.KafkaStream, ConsumerIterator. Different on purpose: a message counts as
-consumed when the next one is asked for, not when it is handed out, so that a crash repeats it instead of
-losing it; and an error leaves the stream usable.
+Source: Kafka 1.1 kafka.consumer.KafkaStream, ConsumerIterator. Deliberate differences: a message counts as consumed
+when the next one is requested, not when it is handed out, so a crash repeats it instead of losing it; and a stream can
+be used after an error.
 """
 
 from __future__ import annotations
@@ -21,56 +21,69 @@ from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: Messages that are made at once: enough to make the call cheap, few enough to stay in the cache.
-_MESSAGES_AT_ONCE = 2048
+#: Messages that are decoded in one call: enough to make the call cheap, few enough to stay in the processor's cache.
+_MESSAGES_PER_LIST = 2048
 
 
-#: All streams, for what a fork makes of them.
+#: All streams, for ``_after_fork``.
 _streams: weakref.WeakSet[KafkaStream] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Have nothing handed out in the new process of what was decoded in the old one."""
+    """Discard decoded items in the child process; only the parent may hand them out."""
     for stream in list(_streams):
-        stream._pop, stream._piece = deque[Any]().popleft, None
+        stream._pop_item, stream._current = deque[Any]().popleft, None
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
 @dataclass(slots=True, eq=False)
-class _Piece:
-    """Decoded items of one partition that are being handed out.
+class _DecodedItems:
+    """Decoded items of one partition: messages, or one Arrow batch.
 
-    ``waiting`` holds those that are not; whoever takes one from it, the application or ``release``, has it
-    for good, since a deque's ``popleft`` is atomic. So no lock is needed per message.
+    ``deque.popleft`` is atomic, so an item in ``remaining`` is either handed out by the application's thread or
+    discarded by ``KafkaStream.release``. No lock is needed per message.
+
+    Attributes:
+        offset_of: returns the offset of the item with an index.
+        size: number of items.
+        rows: number of records in the items.
+        next_offset: the offset after the last item.
+        remaining: the items that have not been handed out.
     """
 
     queue: PartitionQueue
     partition: TopicPartition
-    starts: Callable[[int], int]
+    offset_of: Callable[[int], int]
     size: int
     rows: int
     next_offset: int
-    waiting: deque[Any]
+    remaining: deque[Any]
 
-    def offset_after(self, items: int) -> int:
-        """Return the next offset to consume once so many items are consumed."""
-        return self.next_offset if items == self.size else self.starts(items)
+    def offset_after(self, count: int) -> int:
+        """Return the next offset to consume after the first ``count`` items."""
+        return self.next_offset if count == self.size else self.offset_of(count)
+
+
+#: Decodes a chunk from a queue.
+_Decode = Callable[[PartitionQueue, Chunk], Iterator[_DecodedItems]]
 
 
 class KafkaStream:
-    """The records of one thread id: those of the partitions that are assigned to it.
+    """The records of the partitions that are assigned to one thread id.
 
-    Iterate over it for messages, or over ``batches()`` for Arrow record batches; one or the other. Used by
-    one application thread. Both end when the connector is shut down.
+    Iterate over the stream to read messages, or over ``batches()`` to read Arrow record batches, but not both. One
+    application thread may use a stream. The iteration ends when the consumer is shut down.
 
-    Raises, while iterating:
-        ConsumerTimeoutError: nothing came for ``consumer.timeout.ms``.
-        CorruptRecordError: a damaged batch; the partition is fetched again from there.
-        ZkConsumerError: what a fetcher or the group met that it has no answer to.
+    Iterating raises the following errors; the stream can be used after each of them:
 
-    The stream can be read on after each of them.
+    - ``ConsumerTimeoutError``: no record was received within ``consumer.timeout.ms``.
+    - ``CorruptRecordError``: a batch is corrupt; it is fetched again.
+    - ``ZkConsumerError``: a fetcher or the group member has failed.
+
+    ``_lock`` guards the positions, the committed offsets and the current items, which the member's thread uses, too.
+    Only the application's thread writes the other fields.
     """
 
     def __init__(
@@ -80,7 +93,7 @@ class KafkaStream:
         queue: StreamQueue,
         *,
         message_type: type[MessageAndMetadata],
-        timeout: float | None,
+        timeout_s: float | None,
         check_crcs: bool,
         refetch: Callable[[PartitionQueue, TopicPartition, int], None],
         on_reset: Callable[[TopicPartition], object],
@@ -91,28 +104,28 @@ class KafkaStream:
         self.client_id = client_id
         self._queue = queue
         self._message_type = message_type
-        self._timeout = timeout
+        self._timeout_s = timeout_s
         self._check_crcs = check_crcs
         self._refetch = refetch
         self._on_reset = on_reset
         self._on_consumed = on_consumed
         self._on_skipped = on_skipped
         self._log = get_logger("zkconsumer.stream")
-        self._lock = threading.Lock()  # guards what follows, for a few assignments at a time
+        self._lock = threading.Lock()  # held for a few assignments at a time
         self._positions: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
-        self._piece: _Piece | None = None
-        # The application's thread only.
-        self._pop: Callable[[], Any] = deque[Any]().popleft
-        self._pieces: Iterator[_Piece] = iter(())
-        self._damaged: dict[TopicPartition, int] = {}
-        self._chunk_of: tuple[PartitionQueue, TopicPartition] | None = None
+        self._current: _DecodedItems | None = None
+        # Written by the application's thread only.
+        self._pop_item: Callable[[], Any] = deque[Any]().popleft
+        self._decoded: Iterator[_DecodedItems] = iter(())
+        self._corrupt_offsets: dict[TopicPartition, int] = {}
+        self._chunk_source: tuple[PartitionQueue, TopicPartition] | None = None
         self._batches: _Batches | None = None
-        self._process = os.getpid()
+        self._process_id = os.getpid()
         _streams.add(self)
 
     def __repr__(self) -> str:
-        # Printing a stream must not read it (KAFKA-1146).
+        # Does not consume the stream (KAFKA-1146).
         return f"<KafkaStream {self.client_id} {self.topic}>"
 
     # ---- for the application ----
@@ -122,15 +135,16 @@ class KafkaStream:
 
     def __next__(self) -> Any:
         try:
-            return self._pop()
+            return self._pop_item()
         except IndexError:
-            pass  # not an error: the piece in hand is used up
-        return self._advance(self._message_pieces)
+            pass  # all current items were handed out
+        return self._advance(self._decode_messages)
 
     def has_next(self) -> bool:
-        """Wait for a message; False where the stream has ended. The one before counts as consumed then.
+        """Wait for a message; returns False if the stream has ended. The previous message counts as consumed.
 
-        Raises what iterating raises; after a ``ConsumerTimeoutError`` it can be called again.
+        Raises:
+            ZkConsumerError: as iterating. After a ``ConsumerTimeoutError`` it can be called again.
         """
         try:
             self.peek()
@@ -139,92 +153,94 @@ class KafkaStream:
         return True
 
     def peek(self) -> Any:
-        """Wait for a message and return it; the next ``next()`` returns it again.
+        """Wait for a message and return it; the next ``next()`` returns the same message.
 
         Raises:
             StopIteration: the stream has ended.
         """
-        piece = self._piece
-        if piece is not None:
+        current = self._current
+        if current is not None:
             try:
-                return piece.waiting[0]
+                return current.remaining[0]
             except IndexError:
-                pass  # used up, or released
-        return self._advance(self._message_pieces, look=True)
+                pass  # all items were handed out, or the partition was released
+        return self._advance(self._decode_messages, peek=True)
 
     def clear(self) -> None:
-        """Drop what was fetched of the partition in hand; what was not handed out of it is fetched again."""
+        """Discard the fetched records of the current partition; those that were not handed out are fetched again."""
         with self._lock:
-            piece, self._piece = self._piece, None
-            if piece is not None:
-                handed = piece.size - len(piece.waiting)
-                piece.waiting.clear()
-                if handed:
-                    self._positions[piece.partition] = piece.offset_after(handed)
-        self._pop = deque[Any]().popleft
-        if self._chunk_of is not None:
-            self._fetch_again(None)
+            current, self._current = self._current, None
+            if current is not None:
+                handed_out = current.size - len(current.remaining)
+                current.remaining.clear()
+                if handed_out:
+                    self._positions[current.partition] = current.offset_after(handed_out)
+        self._pop_item = deque[Any]().popleft
+        if self._chunk_source is not None:
+            self._refetch_from(None)
 
     def batches(self, max_rows: int = MAX_ROWS, *, include_headers: bool = False) -> Iterator[Any]:
-        """Return an iterator of Arrow record batches, each of one partition.
+        """Return an iterator over Arrow record batches, each of one partition.
 
-        The columns are those of Spark's own Kafka source. A batch counts as consumed when the next one is
-        asked for. The iterator can be used on after an error, and asking again returns the same one.
+        The columns are those of Spark's Kafka source. A batch counts as consumed when the next one is requested. The
+        iterator can be used after an error, and further calls return the same iterator.
 
         Args:
-            max_rows: rows of a batch, unless a single batch of the log has more; fewer when 2 MiB come first.
+            max_rows: maximum rows per batch. A batch has fewer rows if they exceed 2 MiB, and more if a single record
+                batch in the log has more.
+            include_headers: add a column with the headers.
         """
         if self._batches is None:
             reader = ArrowReader(include_headers=include_headers, check_crcs=self._check_crcs, max_rows=max_rows)
             self._batches = _Batches(self, reader)
         return self._batches
 
-    # ---- for the connector, in the member's thread ----
+    # ---- for the runtime, in the member's thread ----
 
     def acquire(self, partition: TopicPartition, offset: int) -> None:
-        """Take note of a partition's position; -1 until it is known."""
+        """Record the position of an assigned partition; -1 if it is not known yet."""
         with self._lock:
             self._positions[partition] = offset
 
     def release(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Hand out nothing more of the partitions and return what has been consumed of each.
+        """Stop handing out records of the partitions, and return the next offset to consume of each.
 
-        Their queues are closed before.
+        Their queues must have been closed.
         """
         with self._lock:
-            piece = self._piece
-            if piece is not None and piece.partition in partitions:
-                left = 0
+            current = self._current
+            if current is not None and current.partition in partitions:
+                discarded = 0
                 try:
                     while True:
-                        piece.waiting.popleft()
-                        left += 1
+                        current.remaining.popleft()
+                        discarded += 1
                 except IndexError:
                     pass
-                handed = piece.size - left
-                if handed:
-                    self._positions[piece.partition] = piece.starts(handed - 1)
-                self._piece = None
+                handed_out = current.size - discarded
+                if handed_out:
+                    self._positions[current.partition] = current.offset_of(handed_out - 1)
+                self._current = None
             released = {p: self._positions.pop(p) for p in partitions if p in self._positions}
             return {p: max(offset, self._committed.pop(p, -1)) for p, offset in released.items()}
 
     def positions(self, *, handed_out: bool) -> dict[TopicPartition, int]:
-        """Return the next offset to consume of each partition, -1 where it is not known yet.
+        """Return the next offset to consume of each partition, -1 if it is not known yet.
 
         Args:
-            handed_out: count what the application has in hand as consumed.
+            handed_out: count the item that was handed out last as consumed.
         """
         with self._lock:
             positions = dict(self._positions)
-            piece = self._piece
-            if piece is not None:
-                handed = piece.size - len(piece.waiting)
-                if handed:
-                    positions[piece.partition] = piece.offset_after(handed if handed_out else handed - 1)
+            current = self._current
+            if current is not None:
+                count = current.size - len(current.remaining)
+                if count:
+                    positions[current.partition] = current.offset_after(count if handed_out else count - 1)
             return {p: max(offset, self._committed.get(p, -1)) for p, offset in positions.items()}
 
-    def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Count as consumed what the application has committed itself, the item in hand included."""
+    def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Count the records before offsets that the application has committed as consumed."""
         with self._lock:
             self._committed.update({p: offset for p, offset in offsets.items() if p in self._positions})
 
@@ -237,99 +253,118 @@ class KafkaStream:
 
     # ---- the application's thread ----
 
-    def _advance(self, read: Callable[[PartitionQueue, Chunk], Iterator[_Piece]], *, look: bool = False) -> Any:
-        """Finish the piece in hand, go on to the next one and return its first item; only look at that if asked to."""
-        if os.getpid() != self._process:
-            raise ClosedError("this stream belongs to another process; a fork cannot go on with it")
+    def _advance(self, decode: _Decode, *, peek: bool = False) -> Any:
+        """Mark the current items as consumed, decode the next ones, and return the first of them.
+
+        Args:
+            peek: do not remove the item that is returned.
+        """
+        if os.getpid() != self._process_id:
+            raise ClosedError(
+                f"this stream was created in process {self._process_id} and cannot be used after a fork; create a new "
+                "consumer in this process"
+            )
         while True:
             with self._lock:
-                piece, self._piece = self._piece, None
-                if piece is not None:
-                    self._positions[piece.partition] = piece.next_offset
-            if piece is not None and piece.rows:
-                self._on_consumed(piece.partition, piece.rows)
-            piece = self._next_piece()
-            if piece is None:
-                self._begin_chunk(read)
+                items, self._current = self._current, None
+                if items is not None:
+                    self._positions[items.partition] = items.next_offset
+            if items is not None and items.rows:
+                self._on_consumed(items.partition, items.rows)
+            items = self._decode_next()
+            if items is None:
+                self._take_chunk(decode)
                 continue
             with self._lock:
-                if piece.queue.is_closed or self._queue.is_closed:
-                    self._pieces = iter(())
+                if items.queue.is_closed or self._queue.is_closed:
+                    self._decoded = iter(())
                     continue
-                self._piece = piece
-            self._pop = piece.waiting.popleft
+                self._current = items
+            self._pop_item = items.remaining.popleft
             try:
-                return piece.waiting[0] if look else self._pop()
+                return items.remaining[0] if peek else self._pop_item()
             except IndexError:
-                continue  # released before anything was handed out
+                continue  # the partition was released before an item was handed out
 
-    def _next_piece(self) -> _Piece | None:
+    def _decode_next(self) -> _DecodedItems | None:
+        """Decode the next items of the current chunk; returns None at its end."""
         try:
-            return next(self._pieces, None)
+            return next(self._decoded, None)
         except CorruptRecordError as error:
-            if self._on_skipped is not None and self._is_skipped(error, self._on_skipped):
+            if self._on_skipped is not None and self._skip_if_corrupt_again(error, self._on_skipped):
                 return None
-            self._fetch_again(error.offset)
+            self._refetch_from(error.offset)
             if self._on_skipped is not None and error.after >= 0:
-                return None  # it may have been damaged on its way
+                return None  # skipped only if it is corrupt again, because it may have been damaged in transit
             raise
-        except BaseException:  # Ctrl-C and the like: what is left of the chunk must not be skipped
-            self._fetch_again(None)
+        except BaseException:  # such as KeyboardInterrupt; the rest of the chunk must not be skipped
+            self._refetch_from(None)
             raise
 
-    def _is_skipped(self, error: CorruptRecordError, on_skipped: Callable[[TopicPartition, int], object]) -> bool:
-        """Go on behind a batch that is damaged for the second time; False before that, or where its end is unknown."""
-        assert self._chunk_of is not None
-        _, partition = self._chunk_of
-        again = self._damaged.get(partition) == error.offset
-        self._damaged[partition] = error.offset
-        if not again or error.after < 0:
+    def _skip_if_corrupt_again(
+        self, error: CorruptRecordError, on_skipped: Callable[[TopicPartition, int], object]
+    ) -> bool:
+        """Skip a batch that is corrupt after it was fetched again; returns whether it was skipped.
+
+        A batch whose end is unknown cannot be skipped.
+        """
+        assert self._chunk_source is not None
+        _, partition = self._chunk_source
+        is_corrupt_again = self._corrupt_offsets.get(partition) == error.offset
+        self._corrupt_offsets[partition] = error.offset
+        if not is_corrupt_again or error.after < 0:
             return False
         log_skipped(self._log, partition, error)
         on_skipped(partition, error.after - error.offset)
         with self._lock:
             self._positions[partition] = error.after
-        self._fetch_again(error.after)
+        self._refetch_from(error.after)
         return True
 
-    def _fetch_again(self, offset: int | None) -> None:
-        """Drop the chunk in hand and have its partition fetched from ``offset``, or from where it is."""
-        assert self._chunk_of is not None
-        queue, partition = self._chunk_of
-        self._pieces = iter(())
+    def _refetch_from(self, offset: int | None) -> None:
+        """Discard the current chunk, and fetch its partition again from ``offset``; None is the current position."""
+        assert self._chunk_source is not None
+        queue, partition = self._chunk_source
+        self._decoded = iter(())
         with self._lock:
             position = self._positions.get(partition, -1)
         self._refetch(queue, partition, position if offset is None else offset)
 
-    def _begin_chunk(self, read: Callable[[PartitionQueue, Chunk], Iterator[_Piece]]) -> None:
-        taken = self._queue.take(self._timeout)
+    def _take_chunk(self, decode: _Decode) -> None:
+        """Wait for the next chunk.
+
+        Raises:
+            StopIteration: the stream was closed.
+            ConsumerTimeoutError: no chunk was received in time.
+        """
+        taken = self._queue.take(self._timeout_s)
         if taken is None:
             if self._queue.is_closed:
                 raise StopIteration
-            assert self._timeout is not None
+            assert self._timeout_s is not None
             raise ConsumerTimeoutError(
-                f"no record of {self.topic!r} came within consumer.timeout.ms = {self._timeout * 1000:.0f}"
+                f"no record was received from {self.topic!r} within consumer.timeout.ms = {self._timeout_s * 1000:.0f}"
             )
         queue, chunk = taken
-        self._chunk_of = queue, chunk.partition
+        self._chunk_source = queue, chunk.partition
         with self._lock:
             position = self._positions.get(chunk.partition)
             if queue.is_closed or position is None:
-                return  # released meanwhile
-            if not len(chunk.data):  # a start offset that was looked up, or looked up anew
+                return  # the partition was released meanwhile
+            if not len(chunk.data):  # the fetcher has looked up the start offset, or has reset it
                 self._positions[chunk.partition] = chunk.fetch_offset
                 self._committed.pop(chunk.partition, None)
         if not len(chunk.data):
             self._on_reset(chunk.partition)
         elif chunk.fetch_offset != position:
-            self._fetch_again(None)  # a chunk before it was lost, by a Ctrl-C at the wrong moment
+            self._refetch_from(None)  # a KeyboardInterrupt has discarded the previous chunk
         else:
-            self._pieces = read(queue, chunk)
+            self._decoded = decode(queue, chunk)
 
-    def _message_pieces(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[_Piece]:
-        found = read_messages(chunk, self._message_type, check_crcs=self._check_crcs, max_rows=_MESSAGES_AT_ONCE)
-        for messages, next_offset in found:
-            yield _Piece(
+    def _decode_messages(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[_DecodedItems]:
+        lists = read_messages(chunk, self._message_type, check_crcs=self._check_crcs, max_rows=_MESSAGES_PER_LIST)
+        for messages, next_offset in lists:
+            yield _DecodedItems(
                 queue,
                 chunk.partition,
                 lambda i, messages=messages: messages[i].offset,  # type: ignore[misc]
@@ -338,16 +373,19 @@ class KafkaStream:
                 next_offset,
                 deque(messages),
             )
-        yield _end_of(queue, chunk)
+        yield _end_of_chunk(queue, chunk)
 
 
-def _end_of(queue: PartitionQueue, chunk: Chunk) -> _Piece:
-    """An empty piece that moves the position over what has no rows: markers, aborted or compacted records."""
-    return _Piece(queue, chunk.partition, lambda _index: chunk.next_offset, 0, 0, chunk.next_offset, deque())
+def _end_of_chunk(queue: PartitionQueue, chunk: Chunk) -> _DecodedItems:
+    """Return no items, with the position after the chunk: offsets at its end may have no records.
+
+    They belong to control batches, aborted transactions or compacted records.
+    """
+    return _DecodedItems(queue, chunk.partition, lambda _index: chunk.next_offset, 0, 0, chunk.next_offset, deque())
 
 
 class _Batches:
-    """The record batches of a stream; an iterator that survives errors, which a generator would not."""
+    """The record batches of a stream. It is not a generator, because a generator ends after an error."""
 
     def __init__(self, stream: KafkaStream, reader: ArrowReader) -> None:
         self._stream = stream
@@ -357,12 +395,12 @@ class _Batches:
         return self
 
     def __next__(self) -> Any:
-        return self._stream._advance(self._pieces)
+        return self._stream._advance(self._decode_batches)
 
-    def _pieces(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[_Piece]:
+    def _decode_batches(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[_DecodedItems]:
         for batch, next_offset in self._reader.read(chunk):
             first = batch.column(4)[0].as_py()
-            yield _Piece(
+            yield _DecodedItems(
                 queue,
                 chunk.partition,
                 lambda _index, first=first: first,  # type: ignore[misc]
@@ -371,4 +409,4 @@ class _Batches:
                 next_offset,
                 deque([batch]),
             )
-        yield _end_of(queue, chunk)
+        yield _end_of_chunk(queue, chunk)

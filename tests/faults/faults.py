@@ -62,8 +62,8 @@ class Member:
     @property
     def core(self) -> GroupMember:
         """The part that keeps the membership."""
-        assert self.connector._parts is not None
-        return self.connector._parts.member
+        assert self.connector._runtime is not None
+        return self.connector._runtime.member
 
     @property
     def owned(self) -> list[int]:

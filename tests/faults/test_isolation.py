@@ -39,7 +39,7 @@ def test_a_stream_that_is_never_read_holds_up_no_other_and_keeps_little_in_memor
         readers = [Reader(stream) for stream in streams[unread:]]
         wait_for(lambda: sum(len(r.seen) for r in readers) == records * len(readers))
         took[unread] = time.monotonic() - started
-        waiting = {info.partition.partition: info.queue.nbytes for info in one._parts.fetchers.infos}
+        waiting = {info.partition.partition: info.queue.nbytes for info in one._runtime.fetchers.infos}
         one.shutdown()
         for reader in readers:
             reader.finish()

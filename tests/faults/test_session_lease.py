@@ -73,8 +73,8 @@ def test_busy_member_thread_keeps_its_partitions(member: Callable[..., Member], 
     name = topic(partitions=2)
     one = member({name: 1})
     rebalances, session = one.core.rebalances, one.core.session.session_id
-    one.core._listener.submit(lambda: time.sleep(5)).result()  # two and a half session timeouts
-    assert one.core._listener.submit(lambda: one.owned).result() == [0, 1]  # the lease has been looked at since
+    one.core._events.submit(lambda: time.sleep(5)).result()  # two and a half session timeouts
+    assert one.core._events.submit(lambda: one.owned).result() == [0, 1]  # the lease has been looked at since
     assert (one.core.rebalances, one.core.session.session_id) == (rebalances, session)
 
 

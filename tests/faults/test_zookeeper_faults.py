@@ -211,12 +211,12 @@ def test_commits_fail_while_zookeeper_is_away_and_work_after_it(
     [stream] = one.create_message_streams({name: 1})[name]
     take(stream, 5)
     cluster.zookeeper.kill()
-    wait_for(lambda: not one._parts.member.session.is_connected, what="the member sees it")
+    wait_for(lambda: not one._runtime.member.session.is_connected, what="the member sees it")
     with pytest.raises(ZooKeeperUnavailableError):
         one.commit_offsets()
     start_zookeeper(cluster)
     take(stream, 5)
-    wait_for(lambda: one._parts.member.session.is_connected, what="the member is connected again")
+    wait_for(lambda: one._runtime.member.session.is_connected, what="the member is connected again")
     assert one.commit_offsets() == {TopicPartition(name, 0): 10}
     assert stored(zk, group, name) == {0: "10"}
 

@@ -272,7 +272,7 @@ def test_the_first_rebalance_gives_up_after_its_tries_and_leaves_nothing_behind(
     with pytest.raises(ConsumerRebalanceFailedError) as raised:
         connector.create_message_streams({name: 1})
 
-    assert f"{group}_c can't rebalance after" in str(raised.value)
+    assert f"consumer {group}_c failed to rebalance after" in str(raised.value)
     assert f"/consumers/{group}/owners/{name}/1" in str(raised.value)
     assert members(zk, group) == []
     assert owners(zk, group, name) == {1: "other_member-0"}

@@ -306,7 +306,7 @@ def test_offsets_of_partitions_of_others_are_refused(
     connector = consumer(consumer_id="c")
     connector.create_message_streams({name: 1})
 
-    with pytest.raises(OwnershipLostError, match=f"partition {name}-7 is not owned by {group}_c"):
+    with pytest.raises(OwnershipLostError, match=f"partition {name}-7 is not owned by consumer {group}_c"):
         connector.commit_offsets({TopicPartition(name, 0): 1, TopicPartition(name, 7): 1})
 
     assert stored(zk, group, name) == {}

@@ -19,6 +19,7 @@ WIDTH = 16
 _INTO_FILE = 'out=$1; shift; exec "$@" >"$out"'
 _FAILURES = (
     "can't rebalance after",
+    "failed to rebalance after",
     "Can't parse json",
     "error constructing TopicCount",
     "Traceback",
@@ -27,7 +28,7 @@ _FAILURES = (
     " FATAL ",
 )
 # Spark's own workers complain on a busy machine, and are started again.
-_SPARK_FAILURES = ("can't rebalance after", " ERROR zkconsumer")
+_SPARK_FAILURES = ("failed to rebalance after", " ERROR zkconsumer")
 
 
 class ChildConsumer(ServerProcess):

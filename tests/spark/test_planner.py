@@ -20,7 +20,7 @@ from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnecto
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConsumerRebalanceFailedError
 from zkconsumer.rebalance.assignors import assign_flink
-from zkconsumer.rebalance.listener import Claim
+from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL, from_offset, to_offset
@@ -381,7 +381,7 @@ def test_a_planner_waits_for_an_owner_that_another_strategy_would_have_made_one(
     starting = in_thread(lambda: planner(name, consumer_id="a", **IMPATIENT))
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(4)
-    assert "assignments_contradict" in caplog.text
+    assert "assignment_strategy_mismatch" in caplog.text
     zk.delete(f"/consumers/{group}/owners/{name}/0")
     assert starting.result()._tracker.owned() == {(name, 0)}
 

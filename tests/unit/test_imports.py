@@ -30,6 +30,7 @@ ORDER = [
     ["rebalance"],
     ["fetcher"],
     ["stream"],
+    ["consumer_metrics", "runtime"],
     ["consumer", "simple_consumer", "prometheus"],
     ["spark"],
     ["topology"],

@@ -48,7 +48,7 @@ class Fed:
             "client",
             self.queue,
             message_type=self.message_type,
-            timeout=self.timeout,
+            timeout_s=self.timeout,
             check_crcs=self.check_crcs,
             refetch=lambda *what: self.refetched.append(what),
             on_reset=self.resets.append,
@@ -253,7 +253,7 @@ def test_a_reset_moves_the_position_back_when_what_was_queued_before_it_is_consu
 
 
 def test_a_chunk_is_read_in_pieces_and_positions_hold_across_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "_MESSAGES_AT_ONCE", 2)
+    monkeypatch.setattr(stream_module, "_MESSAGES_PER_LIST", 2)
     fed = Fed().acquire().put(b"".join(entry([offset]) for offset in range(7)), 7)
 
     steps = [(message.offset, fed.consumed[0], fed.handed_out[0]) for message in islice(fed.stream, 7)]
@@ -270,7 +270,7 @@ def test_a_timeout_says_what_did_not_come_and_leaves_the_stream_usable() -> None
     for _ in range(2):
         with pytest.raises(ConsumerTimeoutError) as raised:
             next(fed.stream)
-        assert str(raised.value) == "no record of 't' came within consumer.timeout.ms = 20"
+        assert str(raised.value) == "no record was received from 't' within consumer.timeout.ms = 20"
     fed.put(entry([0]), 1)
 
     assert next(fed.stream).offset == 0
@@ -425,7 +425,7 @@ def test_whatever_ends_the_decoding_of_a_chunk_loses_no_record(
         yield next(found)
         raise error
 
-    monkeypatch.setattr(stream_module, "_MESSAGES_AT_ONCE", 2)
+    monkeypatch.setattr(stream_module, "_MESSAGES_PER_LIST", 2)
     monkeypatch.setattr(stream_module, "read_messages", interrupted)
     fed = Fed().acquire().put(entry([0, 1]) + entry([2, 3]), 4).put(entry([4]), 5, 4)
     take(fed.stream, 2)
@@ -565,7 +565,7 @@ def test_reading_on_from_the_released_position_repeats_one_message_at_most(
             at += size
         chunks.append((data, at, first))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_module, "_MESSAGES_AT_ONCE", at_once)
+        patch.setattr(stream_module, "_MESSAGES_PER_LIST", at_once)
         fed = Fed().acquire()
         for data, next_offset, first in chunks:
             fed.put(data, next_offset, first)

@@ -1,4 +1,4 @@
-"""Who gets which partition: pure functions that every member of a group computes alike.
+"""Partition assignment strategies: pure functions with the same result in every member of a group.
 
 Source: Kafka 1.1 kafka.consumer.PartitionAssignor, RangeAssignor, RoundRobinAssignor; Flink 1.15
 KafkaTopicPartitionAssigner.
@@ -20,10 +20,10 @@ Assignment = dict[TopicPartition, str]
 
 
 def threads_by_topic(members: Mapping[str, Registration], topics: Iterable[str]) -> dict[str, list[str]]:
-    """Return the thread ids that read each of ``topics``, of all members.
+    """Return the thread ids of all members that subscribe to each of ``topics``.
 
     Args:
-        members: consumer id to registration; those with a filter are for callers that resolve it first.
+        members: consumer id to registration. Topic filters must have been replaced by the topics that they match.
     """
     return {
         topic: [
@@ -37,17 +37,17 @@ def threads_by_topic(members: Mapping[str, Registration], topics: Iterable[str])
 
 
 def assign_range(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]) -> Assignment:
-    """Give each topic's partitions, in numeric order, to its threads, in string order.
+    """Assign each topic's partitions, in numeric order, to its threads, in string order.
 
-    The first ``len(partitions) % len(threads)`` threads get one partition more. Neither argument's order
-    matters, since every member must compute the same.
+    The first ``len(partitions) % len(threads)`` threads are assigned one partition more. The order of the arguments
+    does not matter, because every member must compute the same result.
 
     Args:
-        partitions: partition numbers of each topic that exists.
-        threads: all thread ids of the group that read each topic, this member's included.
+        partitions: partition numbers of each existing topic.
+        threads: all thread ids of the group that subscribe to each topic, this member's included.
 
     Returns:
-        an owner for each partition of each topic that has threads.
+        a thread id for each partition of each topic that has threads.
 
     Source: Kafka 1.1 RangeAssignor.assign.
     """
@@ -69,16 +69,17 @@ def assign_range(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, 
 def assign_roundrobin(
     partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]], order: str = "1.0"
 ) -> Assignment:
-    """Deal the partitions of all topics, in an order that looks random, to all threads of the group in turn.
+    """Assign the partitions of all topics, in the order of their hash codes, to all threads of the group in turn.
 
-    A thread that does not read the topic is skipped. The order is that of a hash of the partition's text, which
-    Kafka 1.0 changed (KAFKA-5822), so members before and after it disagree in one group.
+    A thread that does not subscribe to the topic is skipped. The hashed text of a partition changed in Kafka 1.0
+    (KAFKA-5822), so members of both kinds in one group compute different assignments.
 
     Args:
-        partitions: partition numbers of each topic that exists, of all topics that the group reads.
-        threads: all thread ids of the group that read each topic.
-        order: the setting ``roundrobin.order``. ``1.0`` hashes ``topic-0``, the others ``[topic,0]``; ``0.8.2`` to
-            0.10.1 refuse groups in which not all threads read all topics (KAFKA-2434 lifted that).
+        partitions: partition numbers of each existing topic to which the group subscribes.
+        threads: all thread ids of the group that subscribe to each topic.
+        order: the property ``roundrobin.order``. ``1.0`` hashes ``topic-0``; the other values hash ``[topic,0]``.
+            ``0.8.2``, which stands for versions up to 0.10.1, rejects groups in which some threads do not subscribe to
+            all topics (KAFKA-2434 removed that check).
 
     Raises:
         AssignmentError: the order is ``0.8.2`` and the members' subscriptions differ.
@@ -88,25 +89,28 @@ def assign_roundrobin(
     if order == "0.8.2" and len({frozenset(ids) for ids in threads.values()}) > 1:
         raise AssignmentError(
             "Round-robin assignment is allowed only if all consumers in the group subscribe to the same topics, AND "
-            "if the stream counts across topics are identical for a given consumer instance. From 0.10.2 on it is "
-            "allowed always: set roundrobin.order=0.10.2 where all members are that new"
+            "if the stream counts across topics are identical for a given consumer instance. Kafka 0.10.2 removed this "
+            "restriction: set roundrobin.order=0.10.2 if all members of the group are at least that version"
         )
-    everyone = sorted({thread for ids in threads.values() for thread in ids})
-    readers = {topic: frozenset(ids) for topic, ids in threads.items()}
+    all_threads = sorted({thread for ids in threads.values() for thread in ids})
+    subscribers = {topic: frozenset(ids) for topic, ids in threads.items()}
     text = "{}-{}" if order == "1.0" else "[{},{}]"
-    dealt = sorted(
+    in_order = sorted(
         (TopicPartition(topic, number) for topic in threads if threads[topic] for number in partitions.get(topic, ())),
         key=lambda p: (java_hash(text.format(*p)), p),
     )
-    turn = cycle(everyone)
-    return {partition: next(thread for thread in turn if thread in readers[partition.topic]) for partition in dealt}
+    candidates = cycle(all_threads)
+    return {
+        partition: next(thread for thread in candidates if thread in subscribers[partition.topic])
+        for partition in in_order
+    }
 
 
 def assign_flink(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]) -> Assignment:
-    """Give each topic's partitions to its threads, in string order, in turn, from the one that its name decides.
+    """Assign each topic's partitions to its threads, in string order, in turn; the topic's hash code selects the first.
 
-    A topic's partitions differ by at most one among its threads, and topics with few partitions begin with
-    different threads. No JVM consumer deals so; whole groups move between Flink and here.
+    The numbers of a topic's partitions per thread differ by at most one, and topics with few partitions start at
+    different threads. No JVM consumer has this strategy; it is for groups that replace a Flink job.
 
     Source: Flink 1.15 KafkaTopicPartitionAssigner.
     """
@@ -114,21 +118,22 @@ def assign_flink(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, 
     for topic, ids in threads.items():
         if not ids:
             continue
-        in_order = sorted(ids)
+        sorted_ids = sorted(ids)
         start = ((java_hash(topic) * 31) & 0x7FFFFFFF) % len(ids)
         for number in partitions.get(topic, ()):
-            assignment[TopicPartition(topic, number)] = in_order[(start + number) % len(ids)]
+            assignment[TopicPartition(topic, number)] = sorted_ids[(start + number) % len(ids)]
     return assignment
 
 
-#: All ways of dealing: ``partition.assignment.strategy`` and ``roundrobin.order``, which the others have no use for.
-WAYS = (("range", ""), *(("roundrobin", order) for order in ROUND_ROBIN_ORDERS), ("flink", ""))
+#: All assignment strategies: values of ``partition.assignment.strategy`` and ``roundrobin.order``. The order is empty
+#: for strategies that ignore it.
+STRATEGIES = (("range", ""), *(("roundrobin", order) for order in ROUND_ROBIN_ORDERS), ("flink", ""))
 
 
 def assign(
     strategy: str, order: str, partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]
 ) -> Assignment:
-    """Assign as ``partition.assignment.strategy`` and ``roundrobin.order`` say."""
+    """Assign by the values of ``partition.assignment.strategy`` and ``roundrobin.order``."""
     if strategy == "roundrobin":
         return assign_roundrobin(partitions, threads, order)
     if strategy == "flink":

@@ -1,7 +1,7 @@
-"""ConsumerRebalanceListener: what a user may have done when partitions come and go, and how it is called.
+"""ConsumerRebalanceListener: the application's callbacks for rebalances, and the thread that runs them.
 
-Source: Kafka 1.1 kafka.javaapi.consumer.ConsumerRebalanceListener. Different on purpose: it is called without any lock
-held and for a bounded time, may commit, and is told of the partitions that really go.
+Source: Kafka 1.1 kafka.javaapi.consumer.ConsumerRebalanceListener. Deliberate differences: no lock is held during a
+callback, the wait for it is bounded, it may commit offsets, and it receives only the partitions that are revoked.
 """
 
 from __future__ import annotations
@@ -17,73 +17,80 @@ from zkconsumer.log import get_logger
 
 
 class ConsumerRebalanceListener:
-    """Subclass it, and give it to ``set_consumer_rebalance_listener``.
+    """Callbacks for rebalances; subclass it and pass an instance to ``set_consumer_rebalance_listener``.
 
-    An exception of a method fails the rebalance, which is tried again. A method that takes longer than
-    ``rebalance.max.retries`` times ``rebalance.backoff.ms`` is not waited for any more: that is how long other members
-    keep trying to claim what this one gives up.
+    If a callback raises an exception, the rebalance fails and is retried. The consumer waits for a callback for at most
+    ``rebalance.max.retries`` times ``rebalance.backoff.ms``, which is how long JVM members retry to claim the
+    partitions that this consumer releases.
     """
 
     def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
-        """Called when partitions go to others: nothing more is delivered of them, they are still owned.
+        """Called before revoked partitions are released: no more records are delivered, but they are still owned.
 
         Args:
-            partitions: topic to partition numbers. What has been handed out of them is stored, with
-                ``auto.commit.enable``; without it, call ``commit_offsets`` here.
+            partitions: topic to partition numbers. With ``auto.commit.enable``, their offsets have been committed;
+                without it, call ``commit_offsets`` here.
         """
 
     def before_starting_fetchers(self, consumer_id: str, assignment: Mapping[str, Mapping[int, str]]) -> None:
-        """Called when the group has a new assignment and this member has claimed its part, before that is fetched.
+        """Called after this consumer has claimed its partitions of a new assignment, and before it fetches them.
 
         Args:
-            consumer_id: this member's.
-            assignment: topic to partition to thread id, of all members; with ``range`` of this member's topics.
+            consumer_id: the id of this consumer.
+            assignment: topic to partition to thread id, of all members. With ``range``, only of this consumer's topics.
         """
 
 
-class Callbacks:
-    """Calls a user's listener in a thread of its own, so that the member's thread goes on serving commits.
+class CallbackRunner:
+    """Runs a user's callbacks in a separate thread, so that the member's thread can process commits meanwhile.
+
+    Called by the member's thread.
 
     Args:
-        limit: seconds that a call is waited for.
-        attend: takes in what happens to the member for some seconds; returns early when ``wake`` was called.
-        wake: called from the other thread.
+        timeout_s: maximum seconds to wait for a callback.
+        wait: processes the member's events for at most that many seconds; returns early after ``wake``.
+        wake: called by the callback's thread when the callback has returned.
     """
 
     def __init__(
         self,
         listener: ConsumerRebalanceListener,
-        name: str,
+        thread_name: str,
         *,
-        limit: float,
-        attend: Callable[[float], None],
+        timeout_s: float,
+        wait: Callable[[float], None],
         wake: Callable[[], None],
     ) -> None:
         self._listener = listener
-        self._name = name
-        self._limit = limit
-        self._attend = attend
+        self._thread_name = thread_name
+        self._timeout_s = timeout_s
+        self._wait = wait
         self._wake = wake
         self._log = get_logger("zkconsumer.rebalance")
-        self._running: Future[None] | None = None
+        self._running: Future[None] | None = None  # a callback that has timed out and may still be running
 
     def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
-        """Call it.
+        """Run the callback.
 
         Raises:
-            ZkConsumerError: the user's method raised.
+            ZkConsumerError: the callback raised an exception.
         """
-        self._call(self._listener.before_releasing_partitions, partitions)
+        self._run(self._listener.before_releasing_partitions, partitions)
 
     def before_starting_fetchers(self, consumer_id: str, assignment: Mapping[str, Mapping[int, str]]) -> None:
-        """Call it; raises as the other."""
-        self._call(self._listener.before_starting_fetchers, consumer_id, assignment)
+        """Run the callback.
 
-    def _call(self, method: Callable[..., None], *arguments: Any) -> None:
-        deadline = time.monotonic() + self._limit
+        Raises:
+            ZkConsumerError: the callback raised an exception.
+        """
+        self._run(self._listener.before_starting_fetchers, consumer_id, assignment)
+
+    def _run(self, method: Callable[..., None], *arguments: Any) -> None:
+        deadline = time.monotonic() + self._timeout_s
         if self._running is not None and not self._wait_for(self._running, deadline):
-            self._log.error("rebalance_listener_still_runs", method=method.__name__, seconds=self._limit)
-            return  # the group must not wait for it; it is not called again before it has returned
+            # Skip this call: callbacks never run concurrently, and the group must not wait any longer.
+            self._log.error("rebalance_listener_still_running", method=method.__name__, timeout_s=self._timeout_s)
+            return
         call: Future[None] = Future()
         self._running = call
 
@@ -96,13 +103,13 @@ class Callbacks:
                 call.set_result(None)
             self._wake()
 
-        threading.Thread(target=run, name=self._name, daemon=True).start()
+        threading.Thread(target=run, name=self._thread_name, daemon=True).start()
         if not self._wait_for(call, deadline):
             self._log.error(
-                "rebalance_listener_too_slow",
+                "rebalance_listener_timed_out",
                 method=method.__name__,
-                seconds=self._limit,
-                remedy="return sooner; the rebalance goes on without it",
+                timeout_s=self._timeout_s,
+                remedy="return sooner; the rebalance continues without waiting for the listener",
             )
             return
         self._running = None
@@ -111,9 +118,10 @@ class Callbacks:
             raise ZkConsumerError(f"ConsumerRebalanceListener.{method.__name__} raised {error!r}") from error
 
     def _wait_for(self, call: Future[None], deadline: float) -> bool:
+        """Wait until the call is done; return False if it is not done at the deadline."""
         while not call.done():
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 return False
-            self._attend(left)
+            self._wait(remaining)
         return True

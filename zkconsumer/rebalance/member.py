@@ -1,16 +1,14 @@
-"""GroupMember: one member of a ZooKeeper-coordinated consumer group; it knows nothing of fetching.
+"""GroupMember: one member of a ZooKeeper-coordinated consumer group, without fetchers.
 
-The plain consumer and Spark's driver both are one of these with a ``PartitionHandler`` of their own.
+The plain consumer and Spark's driver each use one, with different implementations of ``PartitionHandler``.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector, without its streams and fetchers.
 """
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any
 
 from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.config import ConsumerConfig
@@ -19,25 +17,34 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.offsets.factory import offsets_of
+from zkconsumer.rebalance.attempts import RebalanceAttempts
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
-from zkconsumer.rebalance.listener import PartitionHandler, ZKRebalancerListener
+from zkconsumer.rebalance.committer import OffsetCommitter
+from zkconsumer.rebalance.event_queue import EventQueue
+from zkconsumer.rebalance.handler import PartitionHandler
+from zkconsumer.rebalance.listener import ZKRebalancerListener
+from zkconsumer.rebalance.member_thread import MemberThread
+from zkconsumer.rebalance.membership import Membership
 from zkconsumer.zookeeper.registry import Registration, new_consumer_id
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
-#: Seconds that leaving a group may take once nothing is waited for any more.
+#: Maximum seconds for leaving the group, in addition to the handler's ``release_timeout``.
 LEAVE_TIMEOUT = 10.0
 
 
 class GroupMember:
-    """Registers in a group, takes part in its rebalances, tells what it owns and stores offsets.
+    """Registers in a group, takes part in its rebalances, and commits offsets.
+
+    Any thread may call its methods. The work is done by its ``MemberThread``.
 
     Args:
-        registration: what is read, by how many threads, which is the member's share of the group.
-        handler: told of partitions that come and go.
-        auto_commit: store ``handler.consumed()`` every ``auto.commit.interval.ms``.
-        user_listener: told of each rebalance.
-        metrics: where it is counted.
-        patience: seconds that the first rebalance may take where that is more than a JVM member would try for.
+        registration: the topics to which the member subscribes, with the number of threads of each.
+        handler: delivers the records of the member's partitions.
+        auto_commit: commit ``handler.consumed()`` every ``auto.commit.interval.ms``.
+        user_listener: the application's callbacks.
+        metrics: where rebalances and commits are counted.
+        first_rebalance_timeout: maximum seconds to wait for the first rebalance; the JVM's limit applies if it is
+            longer.
     """
 
     def __init__(
@@ -49,108 +56,124 @@ class GroupMember:
         auto_commit: bool,
         user_listener: ConsumerRebalanceListener | None = None,
         metrics: Metrics | None = None,
-        patience: float = 0.0,
+        first_rebalance_timeout: float = 0.0,
     ) -> None:
         self.config = config
         self.metrics = metrics or Metrics()
         self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
-        events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.session = ZooKeeperSession.of(config, events)
+        self._events = EventQueue()
+        self.session = ZooKeeperSession.of(config, self._events.queue)
         self.cluster = cluster_of(config, self.session, self._broker_timeout(config.socket_timeout_ms))
         self._handler = handler
-        self._offsets = self._new_offsets(config.offsets_storage, bool(config.dual_commit_enabled))
-        self._listener = ZKRebalancerListener(
+        self._membership = Membership(config.group_id, self.consumer_id, self.session)
+        self._committer = OffsetCommitter(
             config,
-            self.consumer_id,
+            self._membership,
+            self._open_offsets(config.offsets_storage, bool(config.dual_commit_enabled)),
+            handler,
+            interval_s=config.auto_commit_interval_ms / 1000 if auto_commit else None,
+        )
+        listener = ZKRebalancerListener(
+            config,
             registration,
             self.session,
             self.cluster,
-            self._offsets,
+            self._membership,
+            self._committer,
             handler,
-            events,
-            commit_interval=config.auto_commit_interval_ms / 1000 if auto_commit else None,
+            self._events,
             user_listener=user_listener,
+        )
+        self._attempts = RebalanceAttempts(
+            config,
+            self._membership,
+            listener,
+            self._committer,
+            self._events,
+            poll_interval_s=self.cluster.poll_interval,
             on_rebalance=self.metrics.timer(
                 "kafka.consumer", "ZookeeperConsumerConnector", "RebalanceRateAndTime", clientId=config.client_id
             ).update,
-            patience=patience,
+            first_rebalance_timeout=first_rebalance_timeout,
+        )
+        self._thread = MemberThread(
+            self.session, self._events, self._membership, listener, self._attempts, self._committer, handler
         )
 
     def _broker_timeout(self, milliseconds: int) -> float:
-        """Seconds that a broker may take: the member's thread waits for it, which has a session to watch."""
+        """Return the seconds to wait for a broker: the member's thread must not wait for longer than its session."""
         return min(milliseconds, self.config.zookeeper_session_timeout_ms / 2) / 1000
 
-    def _new_offsets(self, storage: str, dual_commit: bool) -> Offsets:
-        timeout = self._broker_timeout(self.config.offsets_channel_socket_timeout_ms)
+    def _open_offsets(self, storage: str, dual_commit: bool) -> Offsets:
         return offsets_of(
             self.config,
             self.session,
             self.cluster.brokers,
-            timeout,
+            self._broker_timeout(self.config.offsets_channel_socket_timeout_ms),
             storage=storage,
             dual_commit=dual_commit,
-            counter=self._counter,
+            counter=self._commit_counter,
         )
 
-    def _counter(self, where: str) -> Callable[[int], object]:
-        name, client = f"{where}CommitsPerSec", self.config.client_id
+    def _commit_counter(self, storage: str) -> Callable[[int], object]:
+        name, client = f"{storage}CommitsPerSec", self.config.client_id
         return self.metrics.meter("kafka.consumer", "ZookeeperConsumerConnector", name, clientId=client).mark
 
-    def start(self, connect_within: float = 0.0) -> None:
-        """Connect, register, and wait for the first rebalance; on an error nothing is left behind.
+    def start(self, connect_timeout: float = 0.0) -> None:
+        """Connect, register, and wait for the first rebalance; after an error, the member has left the group.
 
         Args:
-            connect_within: see ``ZooKeeperSession.start``.
+            connect_timeout: see ``ZooKeeperSession.start``.
 
         Raises:
-            ZooKeeperUnavailableError: no ensemble answers.
-            ConfigurationError: the chroot is missing.
-            ConsumerRebalanceFailedError: see ``ZKRebalancerListener.start``.
+            ZooKeeperUnavailableError: the ensemble could not be reached.
+            ConfigurationError: the chroot does not exist.
+            ConsumerRebalanceFailedError: see ``MemberThread.start``.
         """
-        self.session.start(connect_within)
+        self.session.start(connect_timeout)
         try:
-            self._listener.start()
+            self._thread.start()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Hand everything over and end the session."""
-        self.cluster.close()  # first, since the member's thread may be waiting for an answer
+        """Release and commit all partitions, leave the group, and end the session."""
+        self.cluster.close()  # before the rest, because the member's thread may be waiting for a broker
         try:
-            self._listener.close(self._handler.release_timeout + LEAVE_TIMEOUT)
+            self._thread.stop(self._handler.release_timeout + LEAVE_TIMEOUT)
         finally:
-            self._offsets.close()
+            self._committer.close()
             self.session.close()
 
     @property
     def assignment(self) -> dict[TopicPartition, str]:
-        """The partitions that are owned now, each with its thread id."""
-        return dict(self._listener.assignment)
+        """The partitions that the member owns, with their thread ids."""
+        return dict(self._membership.assignment)
 
     @property
     def group_assignment(self) -> Mapping[TopicPartition, str]:
-        """The partitions of the whole group, with the thread id that each is given to."""
-        return self._listener.group_assignment
+        """The group's assignment that the last rebalance computed: partition to thread id."""
+        return self._membership.group_assignment
 
     @property
     def rebalances(self) -> int:
-        """How many rebalances succeeded."""
-        return self._listener.rebalances
+        """Number of successful rebalances."""
+        return self._attempts.completed
 
     @property
-    def looks(self) -> int:
-        """How often topics and partitions were looked at."""
-        return self._listener.rebalances
+    def metadata_refreshes(self) -> int:
+        """Number of times that topics and partitions were read."""
+        return self._attempts.completed
 
     @property
     def unbalanced_since(self) -> float | None:
-        """When (``time.monotonic``) rebalancing began to fail; None while all is well."""
-        return self._listener.unbalanced_since
+        """When (``time.monotonic``) rebalances began to fail; None if the last one succeeded."""
+        return self._attempts.unbalanced_since
 
     def wake(self) -> None:
-        """Have the handler asked again for a release that it was slow with."""
-        self._listener.wake()
+        """Make the member's thread call ``handler.release`` again, if it waits for a release."""
+        self._events.wake()
 
     def commit(
         self,
@@ -158,66 +181,55 @@ class GroupMember:
         *,
         may_go_back: bool = False,
         timeout: float | None = None,
-        then: Callable[[dict[TopicPartition, int]], None] | None = None,
+        on_committed: Callable[[dict[TopicPartition, int]], None] | None = None,
     ) -> dict[TopicPartition, int]:
-        """Store offsets of owned partitions and return what is stored now.
+        """Commit offsets of owned partitions, and return the committed offsets.
 
         Args:
-            offsets: or a function that the member's thread asks, between rebalances.
-            timeout: seconds; a rebalance may have to end first.
+            offsets: or a function that returns them, which the member's thread calls between the steps of rebalances.
+            may_go_back: allow offsets to decrease.
+            timeout: seconds; a step of a rebalance may have to end first.
+            on_committed: called in the member's thread with the committed offsets, before any other commit.
 
         Raises:
             OwnershipLostError: one of the partitions is not owned.
-            ZooKeeperUnavailableError: nothing was stored, or it is not known.
+            ZooKeeperUnavailableError: nothing was committed, or the result is unknown.
         """
 
-        def work() -> dict[TopicPartition, int]:
+        def commit() -> dict[TopicPartition, int]:
             wanted = offsets() if callable(offsets) else offsets
-            stored = self._listener.commit(wanted, may_go_back=may_go_back)
-            if then is not None:
-                then(stored)  # before any other commit can run
-            return stored
+            committed = self._committer.commit(wanted, may_go_back=may_go_back)
+            if on_committed is not None:
+                on_committed(committed)
+            return committed
 
-        return self._in_thread(work, timeout)
-
-    def _in_thread(
-        self, work: Callable[[], dict[TopicPartition, int]], timeout: float | None
-    ) -> dict[TopicPartition, int]:
-        patience = self._handler.release_timeout + self.config.connection_timeout if timeout is None else timeout
-        future = self._listener.submit(work)
-        try:
-            return dict(future.result(patience))
-        except FutureTimeoutError as error:
-            future.cancel()
-            raise ZooKeeperUnavailableError(f"offsets were not stored within {patience:g} s") from error
+        return self._run_in_thread(commit, timeout)
 
     def allow_back(self, partition: TopicPartition) -> None:
-        """Let the next commit of the partition lower its offset: its position was reset."""
-        self._listener.submit(lambda: self._offsets.allow_back(partition))
+        """Allow the next commit to decrease the partition's offset, because its position was reset."""
+        self._events.submit(lambda: self._committer.allow_back(partition))
 
-    def switch_offsets(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:
-        """Keep the offsets elsewhere from now on; those of owned partitions are copied there first.
+    def switch_offsets_storage(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:
+        """Copy the offsets of owned partitions to another storage, and use that from now on.
 
         Returns:
-            what is stored there now.
+            the committed offsets in the other storage.
 
         Raises:
-            ZkConsumerError: it was not possible; they are kept where they were.
+            ZkConsumerError: the offsets could not be copied; the current storage remains in use.
         """
+        return self._run_in_thread(
+            lambda: self._committer.switch(lambda: self._open_offsets(storage, dual_commit)), None
+        )
 
-        def work() -> dict[TopicPartition, int]:
-            self._listener.check_session()
-            target = self._new_offsets(storage, dual_commit)
-            try:
-                known = {p: offset for p, offset in self._offsets.fetch(self.assignment).items() if offset >= 0}
-                target.fetch(self.assignment)
-                stored = target.commit(known, may_go_back=True)
-            except BaseException:
-                target.close()
-                raise
-            previous, self._offsets = self._offsets, target
-            self._listener.offsets = target
-            previous.close()
-            return stored
-
-        return self._in_thread(work, None)
+    def _run_in_thread(
+        self, function: Callable[[], dict[TopicPartition, int]], timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        if timeout is None:
+            timeout = self._handler.release_timeout + self.config.connection_timeout
+        future = self._events.submit(function)
+        try:
+            return dict(future.result(timeout))
+        except FutureTimeoutError as error:
+            future.cancel()
+            raise ZooKeeperUnavailableError(f"offsets could not be committed within {timeout:g} s") from error

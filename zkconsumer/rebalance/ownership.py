@@ -1,12 +1,13 @@
-"""Claim and release of owner znodes, all or none at a time.
+"""Claim and release of owner znodes, all or none of them at a time.
 
-Source: Kafka 1.1 ZookeeperConsumerConnector.reflectPartitionOwnershipDecision, releasePartitionOwnership,
-which create and delete the znodes one by one; what peers see is the same.
+Source: Kafka 1.1 ZookeeperConsumerConnector.reflectPartitionOwnershipDecision, releasePartitionOwnership. They create
+and delete the znodes one by one; the znodes are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.message import TopicPartition
@@ -16,11 +17,23 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import TRANSACTION_LIMIT
 
 
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A znode that this member has to create, and that belongs to another session."""
+
+    path: str
+    owner: str
+
+    def __str__(self) -> str:
+        return f"{self.path} is still owned by {self.owner}"
+
+
 class Ownership:
     """The ephemeral znodes of one member: its registration and its owner znodes.
 
-    An ephemeral znode counts as ours by the session that it belongs to, not by its content: one of an older
-    session of ours has the same content and vanishes later (KAFKA-992, KAFKA-1387). Used by the member's thread.
+    A znode belongs to this member if its session does; the content is not sufficient, because a znode of an expired
+    session of the same member has the same content and is deleted later (KAFKA-992, KAFKA-1387). Used by the member's
+    thread.
     """
 
     def __init__(self, session: ZooKeeperSession, paths: GroupPaths, consumer_id: str) -> None:
@@ -30,38 +43,42 @@ class Ownership:
 
     @property
     def registration_path(self) -> str:
-        """Where the member is registered."""
+        """Path of the member's registration znode."""
         return self._paths.registration(self._consumer_id)
 
-    def register(self, registration: Registration) -> bool:
-        """Create the registration znode.
+    def register(self, registration: Registration) -> Conflict | None:
+        """Create the registration znode, and set a watch on it if it exists.
 
         Returns:
-            False where another session holds one of this name: an earlier one that is about to end, or a second
-            member with the same ``consumer.id``.
+            None, or the znode of the same name that belongs to another session: an earlier session of this member that
+            is about to expire, or a second member with the same ``consumer.id``.
         """
         path = self.registration_path
         try:
             self._session.znodes.create_ephemeral(path, registration.to_json())
         except NodeExists:
             node = self._session.znodes.get(path, watch=True)
-            return node is not None and node.owner_session == self._session.session_id
-        return True
+            if node is None or node.owner_session != self._session.session_id:
+                return Conflict(path, f"another session of consumer {self._consumer_id!r}")
+        return None
 
     def unregister(self) -> None:
-        """Delete the registration znode, where it is ours."""
-        self._delete_ours([self.registration_path])
+        """Delete the registration znode if it belongs to this session."""
+        self._delete_own([self.registration_path])
 
-    def claim(self, wanted: Mapping[TopicPartition, str]) -> str | None:
-        """Write the owner znodes of ``wanted``, all or none.
+    def claim(self, wanted: Mapping[TopicPartition, str]) -> Conflict | None:
+        """Create the owner znodes of ``wanted``, all or none of them.
 
-        One transaction for each thousand; a refused one undoes the earlier ones.
+        Uses one transaction per thousand znodes; if one fails, the znodes of the earlier ones are deleted.
+
+        Args:
+            wanted: partition to thread id.
 
         Returns:
-            None, or the path of an owner znode that another member holds.
+            None, or an owner znode of another member.
 
         Raises:
-            OwnershipLostError: the session ended meanwhile; nothing that was written survives.
+            OwnershipLostError: the session expired meanwhile; ZooKeeper deletes all znodes that were created.
         """
         for topic in {partition.topic for partition in wanted}:
             self._session.znodes.ensure(self._paths.owners(topic))
@@ -75,46 +92,52 @@ class Ownership:
                     created.extend(path for path, _ in nodes)
                     for path, _ in nodes:
                         del pending[path]
-                elif not self._clear(existing, pending):
-                    self._delete_ours(created)
-                    return existing
+                elif conflict := self._resolve_existing(existing, pending):
+                    self._delete_own(created)
+                    return conflict
         except (NodeMissing, ZooKeeperUnavailableError):
             if self._session.is_connected:
-                self._delete_ours(created)
+                self._delete_own(created)
             raise
         return None
 
     def missing(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Return those partitions whose owner znode is not there or not ours: somebody has deleted it."""
-        asked = list(partitions)
-        nodes = self._session.znodes.get_many([self._paths.owner(partition) for partition in asked])
+        """Return the partitions whose owner znode does not exist or belongs to another session."""
+        checked = list(partitions)
+        nodes = self._session.znodes.get_many([self._paths.owner(partition) for partition in checked])
         session = self._session.session_id
-        return {p for p, node in zip(asked, nodes, strict=True) if node is None or node.owner_session != session}
+        return {p for p, node in zip(checked, nodes, strict=True) if node is None or node.owner_session != session}
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Delete the owner znodes that are ours."""
-        self._delete_ours([self._paths.owner(partition) for partition in partitions])
+        """Delete the owner znodes that belong to this session."""
+        self._delete_own([self._paths.owner(partition) for partition in partitions])
 
-    def _clear(self, path: str, pending: dict[str, bytes]) -> bool:
-        """Deal with an owner znode that is in the way; False where it is another member's."""
+    def _resolve_existing(self, path: str, pending: dict[str, bytes]) -> Conflict | None:
+        """Handle an owner znode that exists before it is claimed.
+
+        A znode of this session is removed from ``pending``, one of an older session of this member is deleted.
+
+        Returns:
+            None if the claim can be retried; otherwise the znode, which belongs to another member.
+        """
         node = self._session.znodes.get(path)
         if node is None:
-            return True  # it went meanwhile
+            return None
         if node.owner_session == self._session.session_id and node.data == pending[path]:
-            del pending[path]  # ours already
-            return True
-        ours = node.data.decode(errors="replace").rpartition("-")[0] == self._consumer_id
-        if not ours:
-            return False
-        # Of an older session, or of another thread of this member.
+            del pending[path]
+            return None
+        owner = node.data.decode(errors="replace").rpartition("-")[0]
+        if owner != self._consumer_id:
+            return Conflict(path, f"consumer {owner!r}")
+        # It belongs to an older session, or to another thread of this member.
         try:
             self._session.znodes.delete(path, node.version)
         except BadVersion:
-            pass  # looked at again by the next transaction
-        return True
+            pass  # the next transaction finds it again
+        return None
 
-    def _delete_ours(self, paths: list[str]) -> None:
+    def _delete_own(self, paths: list[str]) -> None:
         nodes = self._session.znodes.get_many(paths)
         session = self._session.session_id
-        ours = [path for path, node in zip(paths, nodes, strict=True) if node and node.owner_session == session]
-        self._session.znodes.delete_many(ours)
+        own = [path for path, node in zip(paths, nodes, strict=True) if node and node.owner_session == session]
+        self._session.znodes.delete_many(own)

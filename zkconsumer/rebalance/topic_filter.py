@@ -1,7 +1,7 @@
-"""Whitelist and Blacklist: which topics a filter selects, by Java's regular expressions.
+"""Whitelist and Blacklist: topic filters, which are Java regular expressions.
 
-A filter that is read differently here than by a JVM member would give one partition to two members. So an expression
-is translated token by token into Python's dialect, and whatever is not certain to mean the same is refused.
+If a filter selected other topics here than in a JVM member, two members could own one partition. So an expression is
+translated token by token into Python's syntax, and a construct that may have another meaning in Python is rejected.
 
 Source: Kafka 1.1 kafka.consumer.TopicFilter, Whitelist, Blacklist; java.util.regex.Pattern.
 """
@@ -14,21 +14,21 @@ from functools import cache
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.zookeeper.registry import Registration
 
-#: Kept from filters unless a member sets ``exclude.internal.topics=false``, which nobody else can see. Members before
-#: 0.11 know the first only.
+#: Topics that filters do not select unless a member sets ``exclude.internal.topics=false``; the registration does not
+#: contain that property. Members before 0.11 exclude only the first.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 class TopicFilter:
-    """A regular expression of Java that whole topic names are held against; made as Whitelist or Blacklist.
+    """A Java regular expression that must match the whole topic name; instantiate ``Whitelist`` or ``Blacklist``.
 
-    The text is taken as the original takes it: blanks and quotes around it go, and a comma means "or".
+    The text is normalized as in Kafka 1.1: blanks and surrounding quotes are removed, and a comma means "or".
 
     Raises:
-        ConfigurationError: it is no regular expression, or one that this library cannot evaluate as Java does.
+        ConfigurationError: the text is not a regular expression, or contains a construct that is not supported here.
     """
 
-    #: The word for it in a registration.
+    #: The value of ``pattern`` in a registration.
     pattern: str
 
     def __init__(self, text: str) -> None:
@@ -39,26 +39,26 @@ class TopicFilter:
         return f"{type(self).__name__}({self.regex!r})"
 
     def is_topic_allowed(self, topic: str, exclude_internal_topics: bool = True) -> bool:
-        """Whether the topic is to be read."""
+        """Whether the filter selects the topic."""
         if exclude_internal_topics and topic in INTERNAL_TOPICS:
             return False
         return (self._matches(topic) is not None) is (self.pattern == "white_list")
 
 
 class Whitelist(TopicFilter):
-    """Reads the topics that match."""
+    """Selects the topics that match."""
 
     pattern = "white_list"
 
 
 class Blacklist(TopicFilter):
-    """Reads the topics that do not match."""
+    """Selects the topics that do not match."""
 
     pattern = "black_list"
 
 
 def filter_of(registration: Registration) -> TopicFilter:
-    """Return the filter of a registration that ``is_filter``."""
+    """Return the filter of a registration whose ``is_filter`` is true."""
     [regex] = registration.subscription
     return Whitelist(regex) if registration.pattern == "white_list" else Blacklist(regex)
 
@@ -71,7 +71,7 @@ def _compiled(regex: str) -> re.Pattern[str]:
         raise ConfigurationError(f"{regex} is an invalid regex: {error}") from error
 
 
-#: Java's names of classes, as the inside of a set.
+#: Java's names of character classes, as the content of a Python set.
 _CLASSES = {
     "Lower": "a-z",
     "Upper": "A-Z",
@@ -98,30 +98,30 @@ _RANGE_END = re.compile(r"-(?P<end>[A-Za-z0-9_.])")
 
 
 class _Translation:
-    """One expression on its way from Java's dialect to Python's."""
+    """Translates one expression from Java's syntax to Python's."""
 
     def __init__(self, regex: str) -> None:
         self._regex = regex
-        self._at = 0
+        self._position = 0
         parts = []
-        while self._at < len(regex):
+        while self._position < len(regex):
             parts.append(self._token())
         self.result = "".join(parts)
 
-    def _refuse(self, what: str) -> ConfigurationError:
+    def _unsupported(self, construct: str) -> ConfigurationError:
         return ConfigurationError(
-            f"the topic filter {self._regex!r} cannot be evaluated as Java does: {what} at position {self._at}. Write "
-            "it in another way, or name the topics"
+            f"topic filter {self._regex!r} is not supported: {construct} at position {self._position}; rewrite the "
+            "expression, or list the topics"
         )
 
     def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self._regex, self._at)
+        found = pattern.match(self._regex, self._position)
         if found:
-            self._at = found.end()
+            self._position = found.end()
         return found
 
     def _token(self) -> str:
-        char = self._regex[self._at]
+        char = self._regex[self._position]
         if char == "\\":
             return self._escape(inside=False)
         if char == "[":
@@ -131,29 +131,29 @@ class _Translation:
         if quantifier := self._take(_QUANTIFIER):
             return quantifier.group()
         if char == "{":
-            raise self._refuse("a '{' that begins no number of repetitions")
-        self._at += 1
+            raise self._unsupported("a '{' that is not part of a quantifier")
+        self._position += 1
         return char if char in ".|^$)" else re.escape(char)
 
     def _group(self) -> str:
-        begun = self._at
+        start = self._position
         found = self._take(_GROUP)
-        assert found is not None  # a lone bracket matches
-        if self._regex[self._at : self._at + 1] == "?" and found.group() == "(":
-            raise self._refuse("a kind of group that differs in Python")
-        if found["flag"] and begun:
-            raise self._refuse("a flag that is not at the beginning")
+        assert found is not None  # the pattern also matches a single bracket
+        if self._regex[self._position : self._position + 1] == "?" and found.group() == "(":
+            raise self._unsupported("a group construct that is different in Python")
+        if found["flag"] and start:
+            raise self._unsupported("a flag that is not at the start")
         return f"(?P<{found['name']}>" if found["name"] else found.group()
 
     def _escape(self, *, inside: bool) -> str:
-        """Translate what a backslash begins; ``inside`` a set."""
-        self._at += 1
-        char = self._regex[self._at : self._at + 1]
+        """Translate an escape sequence; ``inside`` is true within a set."""
+        self._position += 1
+        char = self._regex[self._position : self._position + 1]
         if code := self._take(_CODE):
             return "\\" + code.group()
-        self._at += 1
+        self._position += 1
         if not char:
-            raise self._refuse("a backslash with nothing behind it")
+            raise self._unsupported("a backslash at the end")
         if not char.isalnum():
             return "\\" + char if char.isascii() else char
         if char in _CHARACTERS:
@@ -162,47 +162,47 @@ class _Translation:
             return _SETS[char] if inside else f"[{_SETS[char]}]"
         if char.lower() in _SETS and not inside:
             return f"[^{_SETS[char.lower()]}]"
-        if self._regex.find("(?i") >= 0 and self._regex.startswith(("{Lower}", "{Upper}"), self._at):
-            raise self._refuse("a class of lower or upper case in an expression that ignores case")
+        if self._regex.find("(?i") >= 0 and self._regex.startswith(("{Lower}", "{Upper}"), self._position):
+            raise self._unsupported("a lower-case or upper-case class in a case-insensitive expression")
         if char == "p" and (name := self._take(re.compile(r"\{([A-Za-z]+)\}"))) and name[1] in _CLASSES:
             return _CLASSES[name[1]] if inside else f"[{_CLASSES[name[1]]}]"
         if char == "Q" and not inside:
-            end = self._regex.find("\\E", self._at)
-            quoted = self._regex[self._at : end if end >= 0 else None]
-            self._at = end + 2 if end >= 0 else len(self._regex)
+            end = self._regex.find("\\E", self._position)
+            quoted = self._regex[self._position : end if end >= 0 else None]
+            self._position = end + 2 if end >= 0 else len(self._regex)
             return re.escape(quoted)
         if char in _ANCHORS and not inside:
             return _ANCHORS[char]
-        raise self._refuse(f"the escape \\{char}")
+        raise self._unsupported(f"the escape \\{char}")
 
     def _set(self) -> str:
-        """Translate ``[...]``: single characters, ranges, escapes; neither unions nor intersections."""
-        self._at += 1
+        """Translate ``[...]`` with single characters, ranges and escapes; unions and intersections are rejected."""
+        self._position += 1
         parts = ["["]
-        if self._regex.startswith("^", self._at):
-            self._at += 1
+        if self._regex.startswith("^", self._position):
+            self._position += 1
             parts.append("^")
         first = True
         while True:
-            char = self._regex[self._at : self._at + 1]
+            char = self._regex[self._position : self._position + 1]
             if not char:
-                raise ConfigurationError(f"{self._regex} is an invalid regex: a '[' is not closed")
+                raise ConfigurationError(f"{self._regex} is an invalid regex: missing ']'")
             if char == "]" and not first:
-                self._at += 1
+                self._position += 1
                 return "".join([*parts, "]"])
-            if char in "][" or self._regex.startswith("&&", self._at):
-                raise self._refuse("a set in a set")
+            if char in "][" or self._regex.startswith("&&", self._position):
+                raise self._unsupported("a nested set")
             if char == "\\":
                 parts.append(self._escape(inside=True))
-                if self._regex.startswith("-", self._at) and not self._regex.startswith("-]", self._at):
-                    raise self._refuse("a range from an escape")
+                if self._regex.startswith("-", self._position) and not self._regex.startswith("-]", self._position):
+                    raise self._unsupported("a range that starts with an escape")
             elif char == "-":
-                self._at += 1
-                if not first and not self._regex.startswith("]", self._at):
-                    raise self._refuse("a '-' between others in a set")
+                self._position += 1
+                if not first and not self._regex.startswith("]", self._position):
+                    raise self._unsupported("a '-' between other characters of a set")
                 parts.append(r"\-")
             else:
-                self._at += 1
+                self._position += 1
                 parts.append(re.escape(char))
                 if end := self._take(_RANGE_END):
                     parts.append(f"-{end['end']}")

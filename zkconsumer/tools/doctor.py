@@ -13,7 +13,7 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.errors import AssignmentError, ConfigurationError, ZkConsumerError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.assignors import WAYS, assign
+from zkconsumer.rebalance.assignors import STRATEGIES, assign
 from zkconsumer.rebalance.topic_filter import filter_of
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
@@ -208,7 +208,7 @@ def _check_strategy(
     owners = {p: owner for p, owner in state.owners.items() if owner in threads.get(p.topic, ())}
     members = {_member_of(owner) for owner in owners.values()}
     followers: dict[str, set[str]] = {}
-    for strategy, order in WAYS:
+    for strategy, order in STRATEGIES:
         try:
             assignment = assign(strategy, order, partitions, threads)
         except AssignmentError:

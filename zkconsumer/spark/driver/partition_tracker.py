@@ -12,7 +12,7 @@ from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.listener import Claim
+from zkconsumer.rebalance.handler import Claim
 from zkconsumer.spark.offset import Ranges, from_offset, known_by, reached_by, total
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
 

@@ -30,7 +30,7 @@ from zkconsumer.errors import (
 from zkconsumer.fetcher.thread import RESET
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.listener import Claim
+from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import (
@@ -109,7 +109,11 @@ class Planner:
         if options.is_member:
             registration = subscription.registration(options.streams)
             self._member = GroupMember(
-                config, registration, self, auto_commit=False, patience=self._patience + options.handover_timeout
+                config,
+                registration,
+                self,
+                auto_commit=False,
+                first_rebalance_timeout=self._patience + options.handover_timeout,
             )
         else:
             self._member = StandaloneReader(
@@ -136,7 +140,7 @@ class Planner:
             self._logs,
             seen.get("ids", {}),
             seen.get("gone", ()),
-            lambda: int(self._member.looks),
+            lambda: int(self._member.metadata_refreshes),
         )
         self._found_nothing = False  # at the last look
         self._weighed_at, self._size = -_WEIGH_EVERY, 0.0

@@ -20,7 +20,7 @@ from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooK
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
-from zkconsumer.rebalance.listener import Claim, PartitionHandler
+from zkconsumer.rebalance.handler import Claim, PartitionHandler
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
@@ -51,7 +51,7 @@ class StandaloneReader:
         self.consumer_id = f"{config.group_id}_nobody"
         self.assignment: dict[TopicPartition, str] = {}
         self.rebalances = 0
-        self.looks = 0  #: how often partitions were looked for
+        self.metadata_refreshes = 0  #: how often partitions were looked for
         self.unbalanced_since: float | None = None
         self._config = config
         self._subscription = subscription
@@ -188,5 +188,5 @@ class StandaloneReader:
         self.assignment = dict.fromkeys(found, _NOBODY)
         if new:
             self._handler.acquire({partition: Claim(_NOBODY, stored.get(partition, -1)) for partition in new})
-        self.looks += 1
+        self.metadata_refreshes += 1
         self.rebalances += bool(new or gone)

@@ -1,0 +1,156 @@
+"""RebalanceAttempts: runs the rebalances of one group member, and retries those that fail.
+
+Source: Kafka 1.1 ZKRebalancerListener.syncedRebalance. Deliberate difference: rebalances are retried without a limit;
+only the first one, for which the application waits, fails after a limited time.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.errors import ConsumerRebalanceFailedError, OwnershipLostError, RetriableError, ZkConsumerError
+from zkconsumer.log import get_logger
+from zkconsumer.rebalance.committer import OffsetCommitter
+from zkconsumer.rebalance.event_queue import EventQueue
+from zkconsumer.rebalance.listener import ZKRebalancerListener
+from zkconsumer.rebalance.membership import Membership
+
+
+class RebalanceAttempts:
+    """The schedule of rebalances, and the result of the first one.
+
+    Used by the member's thread, which writes all fields; any thread may read the attributes.
+
+    Attributes:
+        completed: number of successful rebalances.
+        unbalanced_since: when (``time.monotonic``) rebalances began to fail; None if the last one succeeded.
+        first_rebalance: done when the first rebalance has succeeded, or has failed for too long.
+
+    Args:
+        poll_interval_s: seconds after which a rebalance is repeated; None if all changes are events.
+        on_rebalance: called after each attempt with its duration in seconds.
+        first_rebalance_timeout: maximum seconds to wait for the first rebalance; the JVM's limit applies if it is
+            longer.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        membership: Membership,
+        listener: ZKRebalancerListener,
+        committer: OffsetCommitter,
+        events: EventQueue,
+        *,
+        poll_interval_s: float | None,
+        on_rebalance: Callable[[float], object],
+        first_rebalance_timeout: float,
+    ) -> None:
+        self.completed = 0
+        self.unbalanced_since: float | None = None
+        self.first_rebalance: Future[None] = Future()
+        self._config = config
+        self._listener = listener
+        self._membership = membership
+        self._committer = committer
+        self._events = events
+        self._poll_interval_s = poll_interval_s
+        self._on_rebalance = on_rebalance
+        self._first_rebalance_timeout = first_rebalance_timeout
+        self._started_at = 0.0
+        self._failures = 0  # in succession
+        self._due_at: float | None = 0.0
+        self._poll_at: float | None = None
+        self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
+
+    def start(self) -> None:
+        """Start measuring the time of the first rebalance."""
+        self._started_at = time.monotonic()
+
+    def request(self) -> None:
+        """Make a rebalance due now."""
+        self._due_at = time.monotonic()
+
+    @property
+    def next_attempt_at(self) -> float | None:
+        """When (``time.monotonic``) the next attempt is due; None if there is none."""
+        return min((at for at in (self._due_at, self._poll_at) if at is not None), default=None)
+
+    def run_if_due(self) -> None:
+        """Run one attempt if it is due, and schedule a retry if it fails."""
+        now = time.monotonic()
+        if self._poll_at is not None and now >= self._poll_at:
+            self._poll_at, self._due_at = None, now
+        if self._due_at is not None and now >= self._due_at:
+            self._due_at = None
+            self._run()
+
+    def fail_first(self, error: BaseException) -> None:
+        """Fail the first rebalance with ``error`` unless it is done."""
+        if not self.first_rebalance.done():
+            self.first_rebalance.set_exception(error)
+
+    def _run(self) -> None:
+        started_at = time.monotonic()
+        try:
+            conflict = self._listener.rebalance()
+        except ZkConsumerError as error:
+            self._handle_failure(error)
+            return
+        except Exception as error:  # an unexpected error must not end the member's thread
+            self._log.error("rebalance_failed_unexpectedly", exc_info=True)
+            failure = ZkConsumerError(f"unexpected error during a rebalance: {error!r}")
+            failure.__cause__ = error
+            self._handle_failure(failure)
+            return
+        finally:
+            self._on_rebalance(time.monotonic() - started_at)
+        if self._events.is_stopping:
+            return
+        if conflict is not None:
+            self._handle_failure(self._listener.conflict_error(conflict))
+            return
+        self._committer.commit_after_rebalance()
+        self._failures = 0
+        self.completed += 1
+        self.unbalanced_since = None
+        self._poll_at = started_at + self._poll_interval_s if self._poll_interval_s else None
+        if not self._membership.is_registered:
+            self.request()  # the lease expired during the rebalance
+        if not self.first_rebalance.done():
+            self.first_rebalance.set_result(None)
+
+    def _handle_failure(self, error: ZkConsumerError) -> None:
+        now = time.monotonic()
+        self._failures += 1
+        # An error is logged only after each rebalance.max.retries attempts, because retries can continue for minutes.
+        is_limit_reached = self._failures % self._config.rebalance_max_retries == 0
+        log = self._log.error if is_limit_reached else self._log.info
+        log("rebalance_failed", attempt=self._failures, error=str(error))
+        if self.unbalanced_since is None:
+            self.unbalanced_since = now  # set after the log event, so that the reason is in the log when this is seen
+        if not self.first_rebalance.done() and self._is_first_timed_out(error, now):
+            failure = ConsumerRebalanceFailedError(
+                f"consumer {self._membership.consumer_id} failed to rebalance after {self._failures} attempts in "
+                f"{now - self._started_at:.0f} s: {error}. To retry longer, raise rebalance.max.retries (in a Spark "
+                "query, unavailable.timeout.ms)"
+            )
+            failure.__cause__ = error
+            self.first_rebalance.set_exception(failure)
+        # The random factor keeps members that block each other from retrying at the same time.
+        self._due_at = now + self._config.rebalance_backoff * random.uniform(0.5, 1.0)
+
+    def _is_first_timed_out(self, error: ZkConsumerError, now: float) -> bool:
+        """Whether the first rebalance fails with ``error`` instead of being retried.
+
+        It is retried for at least a session timeout, in which znodes of crashed members are deleted, and for as long as
+        a JVM member retries.
+        """
+        retries = self._config.rebalance_max_retries
+        timeout = max(self._config.zookeeper_session_timeout_ms / 1000, retries * self._config.rebalance_backoff)
+        if isinstance(error, (RetriableError, OwnershipLostError)):
+            timeout = max(timeout, self._first_rebalance_timeout)
+        return self._failures >= retries and now - self._started_at >= timeout

@@ -1,0 +1,111 @@
+"""EventQueue: the events of one group member, in the order in which they arrive."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from zkconsumer.errors import ClosedError
+from zkconsumer.zookeeper.session import Event
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A function that another thread wants to run in the member's thread."""
+
+    function: Callable[[], Any]
+    result: Future[Any]
+
+
+_STOP = object()
+_WAKE = object()
+
+
+class EventQueue:
+    """The queue on which all events arrive: fired watches, session state changes, and requests from other threads.
+
+    Any thread may call ``submit``, ``wake`` and ``stop``. The other methods are for the member's thread, which calls
+    ``process`` in its main loop and while a step of a rebalance waits. So a request never runs at the same time as a
+    step of a rebalance, and no lock is needed.
+
+    Attributes:
+        queue: where the ZooKeeper session puts its events.
+        on_zookeeper_event: called by ``process``; set before the first call of it.
+        is_stopping: whether ``stop`` was called; written by the member's thread, or by ``MemberThread.stop`` if that
+            thread does not run.
+    """
+
+    def __init__(self) -> None:
+        self.queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.on_zookeeper_event: Callable[[Event], None]
+        self.is_stopping = False
+        self._is_open = False  # whether a thread calls process()
+
+    # ---- any thread ----
+
+    def submit(self, function: Callable[[], Any]) -> Future[Any]:
+        """Run ``function`` in the member's thread; the future fails with ``ClosedError`` if it does not run."""
+        request = _Request(function, Future())
+        self.queue.put(request)
+        if not self._is_open:
+            self._reject_requests()
+        return request.result
+
+    def wake(self) -> None:
+        """Make the current or the next ``process`` return early."""
+        self.queue.put(_WAKE)
+
+    def stop(self) -> None:
+        """Make ``process`` set ``is_stopping``."""
+        self.queue.put(_STOP)
+
+    # ---- the member's thread ----
+
+    def open(self) -> None:
+        """Accept requests; called before the member's thread starts."""
+        self._is_open = True
+
+    def close(self) -> None:
+        """Reject all requests from now on; the member's thread terminates."""
+        self.is_stopping, self._is_open = True, False
+        self._reject_requests()
+
+    def process(self, timeout_s: float | None) -> None:
+        """Wait for the first event for at most ``timeout_s`` seconds, and process all events in the queue.
+
+        Args:
+            timeout_s: None waits without a limit.
+        """
+        try:
+            item = self.queue.get(timeout=timeout_s)
+            while True:
+                self._process(item)
+                item = self.queue.get_nowait()
+        except queue.Empty:
+            pass
+
+    def _process(self, item: Any) -> None:
+        if item is _STOP:
+            self.is_stopping = True
+        elif isinstance(item, _Request):
+            if item.result.set_running_or_notify_cancel():
+                try:
+                    item.result.set_result(item.function())
+                except BaseException as error:
+                    item.result.set_exception(error)
+        elif isinstance(item, Event):
+            self.on_zookeeper_event(item)
+
+    def _reject_requests(self) -> None:
+        while True:
+            try:
+                item = self.queue.get_nowait()
+            except queue.Empty:
+                return
+            if isinstance(item, _Request) and item.result.set_running_or_notify_cancel():
+                item.result.set_exception(
+                    ClosedError("the consumer has been shut down; offsets can no longer be committed")
+                )

@@ -1,0 +1,43 @@
+"""PartitionHandler: the interface between a group member and the code that delivers its partitions' records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Protocol
+
+from zkconsumer.message import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claimed partition: the thread id that owns it, and the group's committed offset (-1 if there is none)."""
+
+    thread_id: str
+    offset: int
+
+
+class PartitionHandler(Protocol):
+    """Delivers the records of a member's partitions. The member's thread calls all methods."""
+
+    #: Maximum seconds for which ``release`` may return None.
+    release_timeout: float
+
+    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        """Start delivering the records of partitions that the member owns now."""
+
+    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
+        """Stop delivering the records of revoked partitions, and return the offsets to commit.
+
+        Returns None while the partitions cannot be released yet. It is called again after each event, and a last time
+        with ``final=True`` when ``release_timeout`` expires. That call must return offsets.
+        """
+
+    def lose(self) -> None:
+        """Stop delivering records immediately: the session that owns the partitions has expired, or may have."""
+
+    def consumed(self) -> Mapping[TopicPartition, int]:
+        """Return the offsets for the periodic commit."""
+
+    def fail(self, error: BaseException) -> None:
+        """Report a fatal error; the member's thread has terminated."""
