@@ -8,7 +8,9 @@ from typing import Any
 
 from bench.topics import PER_BATCH, VALUE_SIZE
 from zkconsumer.devcluster.load import numbered_batch
-from zkconsumer.fetcher.decode import ArrowReader, Chunk, read_messages
+from zkconsumer.fetcher.arrow import ArrowReader
+from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.message import TopicPartition
 
 ROUNDS = 5

@@ -24,7 +24,8 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
-from zkconsumer.fetcher.decode import NO_LIMIT, Chunk, native, read_messages
+from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
+from zkconsumer.fetcher.decode import native, read_messages
 from zkconsumer.message import Endpoint, MessageAndMetadata, TopicPartition
 
 #: Times for ``offset_before``. Source: kafka.api.OffsetRequest.

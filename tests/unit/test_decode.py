@@ -40,8 +40,10 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from zkconsumer.errors import CorruptRecordError
-from zkconsumer.fetcher import _decode, decode, decode_py
-from zkconsumer.fetcher.decode import NO_LIMIT, ArrowReader, Chunk, ChunkReader, read_messages
+from zkconsumer.fetcher import _decode, column_buffers, decode, decode_py
+from zkconsumer.fetcher.arrow import ArrowReader
+from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
+from zkconsumer.fetcher.decode import ChunkReader, read_messages
 from zkconsumer.message import (
     ARROW_SCHEMA,
     ARROW_SCHEMA_WITH_HEADERS,
@@ -542,8 +544,8 @@ def test_columns_do_not_show_what_was_in_their_memory_before(monkeypatch: pytest
         memoryview(buffer).cast("B")[:] = garbage * size
         return buffer
 
-    allocate = decode.allocate
-    monkeypatch.setattr(decode, "allocate", used_before)
+    allocate = column_buffers.allocate
+    monkeypatch.setattr(column_buffers, "allocate", used_before)
     for name in ("0 none", "1 lz4", "2 none", "2 zstd"):
         for include_headers in (False, True):
             found, error = arrow_batches(GOLDEN[name], include_headers=include_headers)

@@ -14,7 +14,7 @@ from support import wait_for
 
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.errors import ZkConsumerError
-from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager, fetcher_id
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo

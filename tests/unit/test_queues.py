@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support import in_thread, wait_for
 
-from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.message import TopicPartition
 

@@ -18,7 +18,7 @@ from support import Reader, in_thread, take, wait_for
 from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
 from zkconsumer import stream as stream_module
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
-from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.message import decoded_message_type, string_decoder
 

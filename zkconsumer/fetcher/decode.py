@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import os
 import struct
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from zkconsumer.buffers import allocate
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import codecs, decode_py
+from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
+from zkconsumer.fetcher.column_buffers import ColumnBuffers
 from zkconsumer.fetcher.decode_py import (
     CHECK_CRC,
     CODEC_MASK,
@@ -29,7 +27,7 @@ from zkconsumer.fetcher.decode_py import (
     TRANSACTIONAL,
     Segment,
 )
-from zkconsumer.message import ARROW_SCHEMA, ARROW_SCHEMA_WITH_HEADERS, MessageAndMetadata, TopicPartition
+from zkconsumer.message import MessageAndMetadata, TopicPartition
 
 if os.environ.get("ZKCONSUMER_PURE") == "1":
     native: Any = decode_py
@@ -42,8 +40,6 @@ else:
             "or set ZKCONSUMER_PURE=1 to use the far slower Python one"
         ) from error
 
-NO_LIMIT = (1 << 63) - 1
-
 #: Rows and bytes of records at which a batch is handed on; one entry of the log is never cut.
 MAX_ROWS = 65_536
 
@@ -52,31 +48,6 @@ _FRAME = struct.Struct(">qi")
 #: Bytes behind that up to and with the format's number, in all formats.
 _MAGIC_AT = 5
 MAX_BYTES = 2 << 20
-
-_MICROSECONDS = 1000
-
-
-@dataclass(slots=True)
-class Chunk:
-    """Records of one partition as one answer brought them.
-
-    ``data`` holds whole entries of any format and perhaps an incomplete last one. ``fetch_offset`` is what
-    was asked for: compressed batches may start below it. ``next_offset`` is where fetching goes on.
-    ``aborted`` are the ``(producer id, first offset)`` of aborted transactions, where the broker was asked
-    for them; ``until`` bounds the offsets from above.
-    """
-
-    partition: TopicPartition
-    fetch_offset: int
-    next_offset: int
-    data: Any
-    aborted: Sequence[tuple[int, int]] = ()
-    until: int = NO_LIMIT
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the chunk keeps in memory."""
-        return len(self.data)
 
 
 def log_skipped(log: Any, partition: TopicPartition, error: CorruptRecordError) -> None:
@@ -258,9 +229,9 @@ class ChunkReader:
 
     def _is_abort_marker(self, segment: Segment) -> bool:
         """Read the one record of a control batch, whose key is (version i16, type i16); type 0 aborts."""
-        columns = _Buffers(1, 64, None)
+        columns = ColumnBuffers(1, 64, None)
         part = _Part(self._chunk.data, segment, segment.payload, segment.end, self._next_offset)
-        columns.decode(part, 0, NO_LIMIT, 1)
+        _decode_part(part, columns, 0, NO_LIMIT, 1)
         key = memoryview(columns.columns[5])[: columns.counts()["key_bytes"]]
         return len(key) >= 4 and struct.unpack_from(">hh", key)[1] == 0
 
@@ -302,12 +273,12 @@ class ChunkReader:
             measured = [native.measure(p.data, p.start, p.end, p.records) for p in parts if p.segment.magic == 2]
             headers = tuple(sum(column) for column in zip(*measured, strict=True)) if measured else (0, 0, 0)
         rows, size = sum(part.segment.rows for part in parts), sum(part.end - part.start for part in parts)
-        buffers = _Buffers(rows, size, headers)
+        buffers = ColumnBuffers(rows, size, headers)
         chunk = self._chunk
         damage: CorruptRecordError | None = None
         next_offset = parts[-1].segment.next_offset
         for part in parts:
-            failed = buffers.decode(part, chunk.fetch_offset, chunk.until, timestamp_scale)
+            failed = _decode_part(part, buffers, chunk.fetch_offset, chunk.until, timestamp_scale)
             if failed >= 0:
                 damage, next_offset = self._malformed(part, failed)
                 break
@@ -330,145 +301,27 @@ class ChunkReader:
         return self._corrupt("a record is malformed", position, offset), offset
 
 
-class _Buffers:
-    """The buffers of the columns, sized for ``rows`` rows of ``size`` bytes together."""
-
-    def __init__(self, rows: int, size: int, headers: tuple[int, int, int] | None) -> None:
-        new, bits = allocate, (rows + 7) // 8
-        fixed = new(8 * rows), new(8 * rows), new(4 * rows)
-        key, value = ((new(4 * (rows + 1)), new(bits), new(size)) for _ in range(2))
-        self.columns = (*fixed, *key, *value)
-        self.headers: tuple[Any, ...] | None = None
-        if headers is not None:
-            count, key_bytes, value_bytes = headers
-            ends, header_bits = 4 * (count + 1), (count + 7) // 8
-            self.headers = (
-                *(new(4 * (rows + 1)), new(bits)),
-                *(new(ends), new(header_bits), new(key_bytes)),
-                *(new(ends), new(header_bits), new(value_bytes)),
-            )
-            if not count:  # the decoder writes offsets with the first header only
-                for at in (2, 5):
-                    memoryview(self.headers[at]).cast("B")[:] = bytes(4)
-        self._state = bytearray(8 * len(decode_py.STATE))
-
-    def decode(self, part: _Part, from_offset: int, until: int, scale: int) -> int:
-        segment = part.segment
-        return int(
-            native.decode(
-                part.data,
-                part.start,
-                part.end,
-                segment.magic,
-                segment.attributes & LOG_APPEND,
-                segment.base_offset,
-                segment.first_timestamp,
-                segment.max_timestamp,
-                part.records,
-                from_offset,
-                until,
-                scale,
-                self._state,
-                self.columns,
-                self.headers,
-            )
+def _decode_part(part: _Part, buffers: ColumnBuffers, from_offset: int, until: int, scale: int) -> int:
+    segment = part.segment
+    return int(
+        native.decode(
+            part.data,
+            part.start,
+            part.end,
+            segment.magic,
+            segment.attributes & LOG_APPEND,
+            segment.base_offset,
+            segment.first_timestamp,
+            segment.max_timestamp,
+            part.records,
+            from_offset,
+            until,
+            scale,
+            buffers.state,
+            buffers.columns,
+            buffers.headers,
         )
-
-    def counts(self) -> dict[str, int]:
-        return dict(zip(decode_py.STATE, struct.unpack(f"={len(decode_py.STATE)}q", self._state), strict=True))
-
-
-class _Constants:
-    """Columns that hold one value, made once per length reached and then sliced."""
-
-    def __init__(self) -> None:
-        self._columns: dict[TopicPartition, tuple[Any, Any]] = {}
-
-    def get(self, partition: TopicPartition, rows: int) -> tuple[Any, Any]:
-        columns = self._columns.get(partition)
-        if columns is None or len(columns[0]) < rows:
-            length = max(rows, 4096)
-            # By hand, since pa.scalar and pa.array import pandas where it is installed: half a second and 50 MB.
-            topic = partition.topic.encode()
-            ends = array("i", range(0, (length + 1) * len(topic), len(topic)))
-            columns = (
-                _array(_STRING, length, [None, pa.py_buffer(ends), pa.py_buffer(topic * length)]),
-                _array(_INT32, length, [None, pa.py_buffer(array("i", [partition.partition]) * length)]),
-            )
-            self._columns[partition] = columns
-        return columns[0].slice(0, rows), columns[1].slice(0, rows)
-
-
-def _array(kind: Any, rows: int, buffers: list[Any], nulls: int = 0) -> Any:
-    if not nulls:
-        buffers = [None, *buffers[1:]]
-    return pa.Array.from_buffers(kind, rows, buffers, nulls)
-
-
-_BINARY, _STRING = pa.binary(), pa.string()
-_INT32, _INT64, _TIME = pa.int32(), pa.int64(), ARROW_SCHEMA.field("timestamp").type
-_HEADERS = ARROW_SCHEMA_WITH_HEADERS.field("headers").type
-
-
-def _names(names: Any) -> Any:
-    """Return header keys as text; bytes that are not UTF-8 become replacement characters."""
-    try:
-        return names.cast(_STRING)
-    except pa.ArrowInvalid:
-        return pa.array([name.as_py().decode("utf-8", "replace") for name in names], _STRING)
-
-
-class ArrowReader:
-    """Turns chunks into record batches in the layout of Spark's own Kafka source; used by one thread."""
-
-    def __init__(
-        self,
-        *,
-        include_headers: bool = False,
-        check_crcs: bool = True,
-        max_rows: int = MAX_ROWS,
-        max_bytes: int = MAX_BYTES,
-    ) -> None:
-        self.schema = ARROW_SCHEMA_WITH_HEADERS if include_headers else ARROW_SCHEMA
-        self._options: dict[str, Any] = {
-            "headers": include_headers,
-            "check_crcs": check_crcs,
-            "max_rows": max_rows,
-            "max_bytes": max_bytes,
-        }
-        self._constants = _Constants()
-
-    def read(self, chunk: Chunk) -> Iterator[tuple[Any, int]]:
-        """Yield each record batch of the chunk and the offset after it.
-
-        Timestamps that do not fit 64 bits of microseconds are cut to the nearest that does.
-
-        Raises:
-            CorruptRecordError: see ``ChunkReader.pieces``.
-        """
-        for piece in ChunkReader(chunk, **self._options).pieces(_MICROSECONDS):
-            yield self._batch(piece), piece.next_offset
-
-    def _batch(self, piece: Decoded) -> Any:
-        rows, counts, c = piece.rows, piece.counts, piece.columns
-        topic, partition = self._constants.get(piece.partition, rows)
-        arrays = [
-            _array(_BINARY, rows, [c[4], c[3], c[5]], counts["key_nulls"]),
-            _array(_BINARY, rows, [c[7], c[6], c[8]], counts["value_nulls"]),
-            topic,
-            partition,
-            _array(_INT64, rows, [None, c[0]]),
-            _array(_TIME, rows, [None, c[1]]),
-            _array(_INT32, rows, [None, c[2]]),
-        ]
-        if piece.headers is not None:
-            h, n = piece.headers, counts["headers"]
-            names = _names(_array(_BINARY, n, [None, h[2], h[4]]))
-            values = pa.Array.from_buffers(_BINARY, n, [h[6], h[5], h[7]])
-            pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADERS.value_type))
-            validity = h[1] if counts["header_lists_null"] else None
-            arrays.append(pa.Array.from_buffers(_HEADERS, rows, [validity, h[0]], children=[pairs]))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+    )
 
 
 def read_messages(

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.chunk import Chunk
 
 #: Errors that are kept for a stream that is not read; older ones are forgotten.
 _ERRORS = 100

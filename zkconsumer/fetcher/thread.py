@@ -26,7 +26,8 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
-from zkconsumer.fetcher.decode import NO_LIMIT, Chunk, native
+from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
+from zkconsumer.fetcher.decode import native
 from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition

@@ -11,7 +11,7 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.broker.cluster import LogOffsets
 from zkconsumer.errors import BrokerUnavailableError, CorruptRecordError, OffsetOutOfRangeError, ZkConsumerError
-from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import PartitionTopicInfo

@@ -1,0 +1,35 @@
+"""ColumnBuffers: the memory that the decoder fills, in the layout of Arrow columns."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from zkconsumer.buffers import allocate
+from zkconsumer.fetcher.decode_py import STATE
+
+
+class ColumnBuffers:
+    """The buffers of the columns, sized for ``rows`` rows of ``size`` bytes together."""
+
+    def __init__(self, rows: int, size: int, headers: tuple[int, int, int] | None) -> None:
+        new, bits = allocate, (rows + 7) // 8
+        fixed = new(8 * rows), new(8 * rows), new(4 * rows)
+        key, value = ((new(4 * (rows + 1)), new(bits), new(size)) for _ in range(2))
+        self.columns = (*fixed, *key, *value)
+        self.headers: tuple[Any, ...] | None = None
+        if headers is not None:
+            count, key_bytes, value_bytes = headers
+            ends, header_bits = 4 * (count + 1), (count + 7) // 8
+            self.headers = (
+                *(new(4 * (rows + 1)), new(bits)),
+                *(new(ends), new(header_bits), new(key_bytes)),
+                *(new(ends), new(header_bits), new(value_bytes)),
+            )
+            if not count:  # the decoder writes offsets with the first header only
+                for at in (2, 5):
+                    memoryview(self.headers[at]).cast("B")[:] = bytes(4)
+        self.state = bytearray(8 * len(STATE))
+
+    def counts(self) -> dict[str, int]:
+        return dict(zip(STATE, struct.unpack(f"={len(STATE)}q", self.state), strict=True))
