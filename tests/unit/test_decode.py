@@ -40,7 +40,7 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from zkconsumer.errors import CorruptRecordError
-from zkconsumer.fetcher import _decode, column_buffers, decode, decode_py
+from zkconsumer.fetcher import _decode, column_buffers, column_writer, decode, decode_py
 from zkconsumer.fetcher.arrow import ArrowReader
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
 from zkconsumer.fetcher.decode import ChunkReader, read_messages
@@ -1322,7 +1322,7 @@ def test_twins_write_the_same_bytes_also_where_room_is_short(data: bytes, number
     with_headers = numbers.draw(st.booleans())
     results = []
     for twin in (_decode, decode_py):
-        columns, state = columns_of(column_sizes(*room)), bytearray(8 * len(decode_py.STATE))
+        columns, state = columns_of(column_sizes(*room)), bytearray(8 * len(column_writer.STATE))
         headers = columns_of(header_sizes(room[0], *header_room)) if with_headers else None
         returned = [
             twin.decode(

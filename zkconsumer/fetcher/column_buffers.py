@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 from zkconsumer.buffers import allocate
-from zkconsumer.fetcher.decode_py import STATE
+from zkconsumer.fetcher.column_writer import STATE
 
 
 class ColumnBuffers:

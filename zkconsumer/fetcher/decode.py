@@ -18,7 +18,7 @@ from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import codecs, decode_py
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
 from zkconsumer.fetcher.column_buffers import ColumnBuffers
-from zkconsumer.fetcher.decode_py import (
+from zkconsumer.fetcher.record_format import (
     CHECK_CRC,
     CODEC_MASK,
     CONTROL,
