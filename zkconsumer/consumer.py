@@ -25,8 +25,9 @@ from zkconsumer.errors import (
     ZooKeeperUnavailableError,
 )
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
+from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
-from zkconsumer.fetcher.thread import FetchSettings, PartitionTopicInfo
+from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.log import get_logger
 from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
 from zkconsumer.metrics import MetricName, Metrics

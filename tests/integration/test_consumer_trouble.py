@@ -14,8 +14,10 @@ from zkconsumer import TopicPartition, ZkConsumerError, ZookeeperConsumerConnect
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import decode
+from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
-from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
+from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.metrics import Metrics
 from zkconsumer.zookeeper.session import ZooKeeperSession
 

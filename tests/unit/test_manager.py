@@ -16,8 +16,10 @@ from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager, fetcher_id
+from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
-from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
+from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.javahash import java_hash
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metrics import Metrics

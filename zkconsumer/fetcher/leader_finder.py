@@ -13,7 +13,8 @@ from tenacity import Retrying, retry_if_result, sleep_using_event, stop_when_eve
 
 from zkconsumer.broker.cluster import LeaderLookup
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
-from zkconsumer.fetcher.thread import PAUSE_WHEN_REFUSED, FetchSettings, PartitionTopicInfo
+from zkconsumer.fetcher.partition import PartitionTopicInfo
+from zkconsumer.fetcher.settings import PAUSE_WHEN_REFUSED, FetchSettings
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.leader_finder import LeaderFinderThread
+from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue
-from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
+from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.javahash import java_hash, signed32
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metrics import Metrics

@@ -12,12 +12,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel, Throttle
-from zkconsumer.broker.security import PLAINTEXT, Security
-from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
     ClosedError,
     CorruptRecordError,
@@ -26,21 +23,19 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
-from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
+from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import native
-from zkconsumer.fetcher.queues import PartitionQueue
+from zkconsumer.fetcher.fetcher_metrics import FetcherMetrics
+from zkconsumer.fetcher.partition import RESET, PartitionTopicInfo
+from zkconsumer.fetcher.partition_map import PartitionMap
+from zkconsumer.fetcher.settings import PAUSE_WHEN_REFUSED, FetchSettings
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metrics import Metrics
 
-RESET = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
-
 #: Seconds that a request may wait for data while a partition stays out of it: the wait is how late its
 #: coming back can be. It grows to ``fetch.wait.max.ms`` as long as the queue stays full.
 _FIRST_WAIT_BESIDE_A_FULL_QUEUE_MS = 5
-
-#: Seconds before a broker that has refused us is asked again.
-PAUSE_WHEN_REFUSED = 5.0
 
 #: Bytes; no broker's ``message.max.bytes`` is larger.
 _LARGEST_FETCH = 1 << 30
@@ -48,96 +43,6 @@ _LARGEST_FETCH = 1 << 30
 _UNKNOWN = -1  # Kafka's code for an error that has no other
 
 _JOIN_TIMEOUT = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
-    """How records are fetched; sizes in bytes, times in seconds where the name does not say milliseconds."""
-
-    client_id: str
-    max_wait_ms: int = 100
-    min_bytes: int = 1
-    partition_max_bytes: int = 1 << 20
-    read_committed: bool = False
-    socket_timeout: float = 30.0
-    receive_buffer: int = -1
-    backoff: float = 0.2
-    security: Security = PLAINTEXT
-
-    @classmethod
-    def of(cls, config: ConsumerConfig) -> FetchSettings:
-        """Return what the properties say."""
-        return cls(
-            client_id=config.client_id or config.group_id,
-            max_wait_ms=config.fetch_wait_max_ms,
-            min_bytes=config.fetch_min_bytes,
-            partition_max_bytes=config.fetch_message_max_bytes,
-            read_committed=config.read_committed,
-            socket_timeout=config.socket_timeout_ms / 1000,
-            receive_buffer=config.socket_receive_buffer_bytes,
-            backoff=config.refresh_leader_backoff_ms / 1000,
-            security=Security.of(config),
-        )
-
-
-@dataclass(slots=True, eq=False)
-class PartitionTopicInfo:
-    """One partition while it is owned: where its records go and how far they were fetched.
-
-    ``fetch_offset`` is the next to fetch, -1 until ``reset`` has resolved it; it is written by the one
-    fetcher thread that has the partition. ``until`` ends the fetching. ``reset`` is ``smallest`` or
-    ``largest`` for offsets that the log does not have, or None where that is an error. ``start`` is where
-    fetching began, -1 before.
-    """
-
-    partition: TopicPartition
-    queue: PartitionQueue
-    fetch_offset: int
-    until: int = NO_LIMIT
-    reset: str | None = None
-    high_watermark: int = field(default=-1, init=False)
-    start: int = field(init=False)
-    #: Bytes to ask for where a record did not fit; 0 for the usual size.
-    max_bytes: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self.start = self.fetch_offset
-
-    @property
-    def lag(self) -> int:
-        """Records between what was fetched and the end of the log; -1 before the first answer."""
-        return -1 if self.high_watermark < 0 else max(0, self.high_watermark - self.fetch_offset)
-
-
-class _FetcherMetrics:
-    """What is counted of the talk with one broker."""
-
-    def __init__(self, metrics: Metrics, client_id: str, endpoint: Endpoint) -> None:
-        where = {"clientId": client_id, "brokerHost": endpoint.host, "brokerPort": endpoint.port}
-        both = ({"clientId": client_id}, where)
-        talk = "kafka.consumer", "FetchRequestAndResponseMetrics"
-        self._metrics, self._client_id = metrics, client_id
-        self.requests = metrics.meter("kafka.server", "FetcherStats", "RequestsPerSec", **where)
-        self._bytes = metrics.meter("kafka.server", "FetcherStats", "BytesPerSec", **where)
-        self._times = [metrics.timer(*talk, "FetchRequestRateAndTimeMs", **tags) for tags in both]
-        self._sizes = [metrics.histogram(*talk, "FetchResponseSize", **tags) for tags in both]
-        self._throttles = [metrics.timer(*talk, "FetchRequestThrottleRateAndTimeMs", **tags) for tags in both]
-
-    def fetched(self, seconds: float, size: int, throttled: float) -> None:
-        """A request was answered."""
-        self.requests.mark()
-        self._bytes.mark(size)
-        for time_, size_, throttle in zip(self._times, self._sizes, self._throttles, strict=True):
-            time_.update(seconds)
-            size_.update(size)
-            throttle.update(throttled)
-
-    def enqueued(self, topic: str, size: int) -> None:
-        """Records were put into a queue."""
-        for tags in ({}, {"topic": topic}):
-            self._metrics.meter(
-                "kafka.consumer", "ConsumerTopicMetrics", "BytesPerSec", clientId=self._client_id, **tags
-            ).mark(size)
 
 
 class ConsumerFetcherThread:
@@ -172,9 +77,8 @@ class ConsumerFetcherThread:
             security=settings.security,
         )
         self._throttle = Throttle(settings.socket_timeout)
-        self._metrics = _FetcherMetrics(metrics, settings.client_id, endpoint)
-        self._lock = threading.Lock()  # guards the map; never held during I/O
-        self._partition_map: dict[TopicPartition, PartitionTopicInfo] = {}
+        self._metrics = FetcherMetrics(metrics, settings.client_id, endpoint)
+        self._partition_map = PartitionMap()
         self._wakeup = threading.Event()
         self._stopping = False
         self.has_ended = False
@@ -197,24 +101,19 @@ class ConsumerFetcherThread:
 
     def add_partitions(self, infos: Iterable[PartitionTopicInfo]) -> None:
         """Fetch these too, from their ``fetch_offset``."""
-        with self._lock:
-            for info in infos:
-                info.queue.on_room = self._wakeup.set
-                self._partition_map[info.partition] = info
+        infos = list(infos)
+        for info in infos:
+            info.queue.on_room = self._wakeup.set
+        self._partition_map.add(infos)
         self._wakeup.set()
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch these no more; an answer that is under way is dropped."""
-        with self._lock:
-            for partition in partitions:
-                self._partition_map.pop(partition, None)
+        self._partition_map.remove(partitions)
 
     def remove_infos(self, infos: Iterable[PartitionTopicInfo]) -> None:
         """The same, but only for these very objects."""
-        with self._lock:
-            for info in infos:
-                if self._partition_map.get(info.partition) is info:
-                    del self._partition_map[info.partition]
+        self._partition_map.remove_infos(infos)
 
     @property
     def request_rate(self) -> float:
@@ -224,8 +123,7 @@ class ConsumerFetcherThread:
     @property
     def infos(self) -> list[PartitionTopicInfo]:
         """The partitions that are fetched now."""
-        with self._lock:
-            return list(self._partition_map.values())
+        return self._partition_map.infos()
 
     # ---- the thread ----
 
@@ -279,8 +177,7 @@ class ConsumerFetcherThread:
         The order is that of the map, in which those that returned data go to the end: the first with data
         gets a record of any size (KIP-74), and so each gets its turn.
         """
-        with self._lock:
-            open_ones = [i for i in self._partition_map.values() if i.fetch_offset < i.until]
+        open_ones = [info for info in self._partition_map.infos() if info.fetch_offset < info.until]
         wanted = [info for info in open_ones if info.queue.has_room]
         if len(wanted) == len(open_ones):
             self._wait_ms = self._settings.max_wait_ms
@@ -314,19 +211,12 @@ class ConsumerFetcherThread:
 
     def process_partition_data(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
         """Put what came into the partition's queue; False where the partition has to find its leader anew."""
-        if self._partition_map.get(info.partition) is not info:
+        if not self._partition_map.holds(info):
             return True  # it was taken away meanwhile
         if data.error_code == protocol.OFFSET_OUT_OF_RANGE:
             return self._out_of_range(info)
         if data.error_code == protocol.CORRUPT_MESSAGE:
-            topic, partition = info.partition
-            error = CorruptRecordError(
-                f"topic {topic!r} partition {partition} offset {info.fetch_offset}: broker {self.endpoint} cannot read "
-                "its log there. It will be fetched again; if it stays, restore the partition from a replica or commit "
-                "an offset behind the damaged batch",
-                info.fetch_offset,
-            )
-            self._on_failure(info, error)
+            self._on_failure(info, self._corrupt_log(info))
             return False
         if data.error_code:
             self._log.info("partition_error", partition=str(info.partition), code=data.error_code)
@@ -342,21 +232,23 @@ class ConsumerFetcherThread:
         self._metrics.enqueued(info.partition.topic, chunk.nbytes)
         info.fetch_offset = next_offset
         info.max_bytes = 0
-        with self._lock:
-            if self._partition_map.get(info.partition) is info:  # else it was taken away, or given anew, meanwhile
-                del self._partition_map[info.partition]
-                self._partition_map[info.partition] = info  # to the end
+        self._partition_map.move_to_end(info)
         return True
+
+    def _corrupt_log(self, info: PartitionTopicInfo) -> CorruptRecordError:
+        topic, partition = info.partition
+        return CorruptRecordError(
+            f"topic {topic!r} partition {partition} offset {info.fetch_offset}: broker {self.endpoint} cannot read "
+            "its log there. It will be fetched again; if it stays, restore the partition from a replica or commit "
+            "an offset behind the damaged batch",
+            info.fetch_offset,
+        )
 
     def handle_partitions_with_errors(self, infos: Sequence[PartitionTopicInfo]) -> None:
         """Hand partitions back to the leader finder."""
         if not infos:
             return
-        with self._lock:
-            ours = [info for info in infos if self._partition_map.get(info.partition) is info]
-            for info in ours:
-                del self._partition_map[info.partition]
-        self._on_error(ours)
+        self._on_error(self._partition_map.remove_infos(infos))
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -371,7 +263,8 @@ class ConsumerFetcherThread:
         if len(data.records) < limit:
             # Not cut by the limit: the reader finds out what is wrong with it.
             info.queue.put(Chunk(info.partition, info.fetch_offset, info.fetch_offset, data.records))
-            return self._stop(info)
+            self.remove_infos([info])
+            return True
         info.max_bytes = min(2 * limit, _LARGEST_FETCH)  # brokers before 0.10.1 cut records, the others never do
         self._log.info("record_larger_than_fetch", partition=str(info.partition), offset=info.fetch_offset, size=limit)
         if limit < _LARGEST_FETCH:
@@ -384,10 +277,6 @@ class ConsumerFetcherThread:
             ),
         )
         return False
-
-    def _stop(self, info: PartitionTopicInfo) -> bool:
-        self.remove_infos([info])
-        return True
 
     def _out_of_range(self, info: PartitionTopicInfo) -> bool:
         topic, partition = info.partition
@@ -411,7 +300,8 @@ class ConsumerFetcherThread:
                 end,
             ),
         )
-        return self._stop(info)
+        self.remove_infos([info])
+        return True
 
     def _resolve(self, wanted: Sequence[PartitionTopicInfo]) -> list[PartitionTopicInfo]:
         """Look up the offsets that are not known, as ``auto.offset.reset`` says; returns those without an answer.

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from zkconsumer.broker import protocol
 from zkconsumer.broker.cluster import LogOffsets, cluster_of
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.fetcher.thread import RESET
+from zkconsumer.fetcher.partition import RESET
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import ZooKeeperOffsets

@@ -27,7 +27,7 @@ from zkconsumer.errors import (
     ZkConsumerError,
     ZooKeeperUnavailableError,
 )
-from zkconsumer.fetcher.thread import RESET
+from zkconsumer.fetcher.partition import RESET
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.listener import Claim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from zkconsumer.fetcher.thread import FetchSettings
+from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.end_of_stream import EndSignal
 from zkconsumer.spark.executor.rows import Layout

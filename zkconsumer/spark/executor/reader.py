@@ -13,8 +13,8 @@ from zkconsumer.broker.cluster import LogOffsets
 from zkconsumer.errors import BrokerUnavailableError, CorruptRecordError, OffsetOutOfRangeError, ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
+from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
-from zkconsumer.fetcher.thread import PartitionTopicInfo
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import DataLossError, end_went_back, raise_or_log, range_is_gone, topics_are_gone
