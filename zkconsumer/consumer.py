@@ -287,7 +287,7 @@ class _Running:
         )
         self.fetchers = ConsumerFetcherManager(
             self.member.consumer_id,
-            FetchSettings.of(config),
+            FetchSettings.from_config(config),
             self.member.cluster.brokers,
             num_fetchers=config.num_consumer_fetchers,
             on_failure=self._fail_stream,
@@ -419,7 +419,9 @@ class _Running:
             self._threads[partition] = claim.thread_id
             self._by_thread[key].acquire(partition, claim.offset)
             queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks)
-            infos.append(PartitionTopicInfo(partition, queue, claim.offset, reset=self._config.auto_offset_reset))
+            infos.append(
+                PartitionTopicInfo(partition, queue, claim.offset, auto_offset_reset=self._config.auto_offset_reset)
+            )
         self.fetchers.add_partitions(infos)
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
@@ -462,7 +464,7 @@ class _Running:
         Were that not stored, the next owner of such a partition would apply ``auto.offset.reset`` anew, and skip what
         came meanwhile.
         """
-        starts = {info.partition: info.start for info in infos}
+        starts = {info.partition: info.start_offset for info in infos}
         known = {p: offset if offset >= 0 else starts.get(p, -1) for p, offset in positions.items()}
         return {partition: offset for partition, offset in known.items() if offset >= 0}
 

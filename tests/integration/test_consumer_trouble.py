@@ -71,7 +71,7 @@ def test_a_partition_that_goes_while_it_is_to_be_fetched_again_is_fetched_no_mor
     def corrupt(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
         raise CorruptRecordError("made for this test", 3)
 
-    once(monkeypatch, PartitionQueue, "renewed", in_the_middle)
+    once(monkeypatch, PartitionQueue, "replacement", in_the_middle)
     once(monkeypatch, decode.ChunkReader, "pieces", corrupt)
     produce(admin, name, 1, [b"read as corrupt"])
     reading = in_thread(lambda: next(stream))
@@ -160,7 +160,7 @@ def test_a_partition_whose_start_is_not_to_be_had_holds_up_no_other_of_its_broke
     produce(admin, name, 0, numbers(0, 3))
     stream, handed_back = StreamQueue(), []
     good, missing = (
-        PartitionTopicInfo(TopicPartition(name, number), PartitionQueue(stream, 2), -1, reset="smallest")
+        PartitionTopicInfo(TopicPartition(name, number), PartitionQueue(stream, 2), -1, auto_offset_reset="smallest")
         for number in (0, 99)
     )
     leader = admin._leader_of(good.partition)

@@ -148,7 +148,7 @@ def test_a_leader_finder_that_fails_tells_it_and_looks_again() -> None:
 
     manager = ConsumerFetcherManager(
         "t",
-        FetchSettings("t", backoff=0.01),
+        FetchSettings("t", backoff_s=0.01),
         brokers,  # type: ignore[arg-type]
         num_fetchers=1,
         on_failure=on_failure,
@@ -160,5 +160,5 @@ def test_a_leader_finder_that_fails_tells_it_and_looks_again() -> None:
         assert manager.no_leader_partitions == {PARTITION}
     finally:
         manager.stop_connections()
-    text = f"looking for the leader of {PARTITION} failed: RuntimeError('what nobody thought of')"
+    text = f"failed to find the leader of {PARTITION}: RuntimeError('what nobody thought of')"
     assert told == [(PARTITION, text)]

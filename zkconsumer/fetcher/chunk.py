@@ -1,4 +1,4 @@
-"""Chunk: the records of one partition as one fetch response brought them."""
+"""Chunk: the records of one partition in one fetch response."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import Any
 
 from zkconsumer.message import TopicPartition
 
+#: The largest offset, exclusive: read without an end.
 NO_LIMIT = (1 << 63) - 1
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Records of one partition as one answer brought them.
+    """Records of one partition as the broker sent them.
 
-    ``data`` holds whole entries of any format and perhaps an incomplete last one. ``fetch_offset`` is what
-    was asked for: compressed batches may start below it. ``next_offset`` is where fetching goes on.
-    ``aborted`` are the ``(producer id, first offset)`` of aborted transactions, where the broker was asked
-    for them; ``until`` bounds the offsets from above.
+    Attributes:
+        fetch_offset: the requested offset. The data may start below it, because brokers send whole batches.
+        next_offset: the offset to fetch next.
+        data: complete batches or messages of any format; the last one may be incomplete. Empty if the chunk only
+            announces an offset that was looked up.
+        aborted: ``(producer id, first offset)`` of aborted transactions, with ``isolation.level=read_committed``.
+        until: records from this offset on are skipped.
     """
 
     partition: TopicPartition
@@ -30,5 +34,5 @@ class Chunk:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the chunk keeps in memory."""
+        """Size of the data in bytes."""
         return len(self.data)

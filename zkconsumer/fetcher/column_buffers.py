@@ -10,7 +10,13 @@ from zkconsumer.fetcher.column_writer import STATE
 
 
 class ColumnBuffers:
-    """The buffers of the columns, sized for ``rows`` rows of ``size`` bytes together."""
+    """Buffers of the columns; ``column_writer`` describes their layout.
+
+    Args:
+        rows: capacity in rows.
+        size: capacity of the key column and of the value column in bytes.
+        headers: number of headers and the bytes of their keys and of their values; None to decode no headers.
+    """
 
     def __init__(self, rows: int, size: int, headers: tuple[int, int, int] | None) -> None:
         new, bits = allocate, (rows + 7) // 8
@@ -26,10 +32,11 @@ class ColumnBuffers:
                 *(new(ends), new(header_bits), new(key_bytes)),
                 *(new(ends), new(header_bits), new(value_bytes)),
             )
-            if not count:  # the decoder writes offsets with the first header only
+            if not count:  # the decoder writes the first offset with the first header
                 for at in (2, 5):
                     memoryview(self.headers[at]).cast("B")[:] = bytes(4)
         self.state = bytearray(8 * len(STATE))
 
     def counts(self) -> dict[str, int]:
+        """Return the counters of the decoder by name."""
         return dict(zip(STATE, struct.unpack(f"={len(STATE)}q", self.state), strict=True))

@@ -1,4 +1,4 @@
-"""FetcherMetrics: what a fetcher thread measures."""
+"""FetcherMetrics: the metrics of one fetcher thread, under the names of the JVM consumer."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from zkconsumer.metrics import Metrics
 
 
 class FetcherMetrics:
-    """What is counted of the talk with one broker."""
+    """Rates, sizes and times of the fetch requests to one broker."""
 
     def __init__(self, metrics: Metrics, client_id: str, endpoint: Endpoint) -> None:
-        where = {"clientId": client_id, "brokerHost": endpoint.host, "brokerPort": endpoint.port}
-        both = ({"clientId": client_id}, where)
-        talk = "kafka.consumer", "FetchRequestAndResponseMetrics"
+        broker = {"clientId": client_id, "brokerHost": endpoint.host, "brokerPort": endpoint.port}
+        all_tags = ({"clientId": client_id}, broker)
+        group = "kafka.consumer", "FetchRequestAndResponseMetrics"
         self._metrics, self._client_id = metrics, client_id
-        self.requests = metrics.meter("kafka.server", "FetcherStats", "RequestsPerSec", **where)
-        self._bytes = metrics.meter("kafka.server", "FetcherStats", "BytesPerSec", **where)
-        self._times = [metrics.timer(*talk, "FetchRequestRateAndTimeMs", **tags) for tags in both]
-        self._sizes = [metrics.histogram(*talk, "FetchResponseSize", **tags) for tags in both]
-        self._throttles = [metrics.timer(*talk, "FetchRequestThrottleRateAndTimeMs", **tags) for tags in both]
+        self.requests = metrics.meter("kafka.server", "FetcherStats", "RequestsPerSec", **broker)
+        self._bytes = metrics.meter("kafka.server", "FetcherStats", "BytesPerSec", **broker)
+        self._times = [metrics.timer(*group, "FetchRequestRateAndTimeMs", **tags) for tags in all_tags]
+        self._sizes = [metrics.histogram(*group, "FetchResponseSize", **tags) for tags in all_tags]
+        self._throttles = [metrics.timer(*group, "FetchRequestThrottleRateAndTimeMs", **tags) for tags in all_tags]
 
-    def fetched(self, seconds: float, size: int, throttled: float) -> None:
-        """A request was answered."""
+    def record_response(self, duration_s: float, size: int, throttle_s: float) -> None:
+        """Record a fetch response of ``size`` bytes."""
         self.requests.mark()
         self._bytes.mark(size)
-        for time_, size_, throttle in zip(self._times, self._sizes, self._throttles, strict=True):
-            time_.update(seconds)
-            size_.update(size)
-            throttle.update(throttled)
+        for times, sizes, throttles in zip(self._times, self._sizes, self._throttles, strict=True):
+            times.update(duration_s)
+            sizes.update(size)
+            throttles.update(throttle_s)
 
-    def enqueued(self, topic: str, size: int) -> None:
-        """Records were put into a queue."""
+    def record_enqueued(self, topic: str, size: int) -> None:
+        """Record that ``size`` bytes of records were added to a queue."""
         for tags in ({}, {"topic": topic}):
             self._metrics.meter(
                 "kafka.consumer", "ConsumerTopicMetrics", "BytesPerSec", clientId=self._client_id, **tags

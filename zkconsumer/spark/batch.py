@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from zkconsumer.broker import protocol
 from zkconsumer.broker.cluster import LogOffsets, cluster_of
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.fetcher.partition import RESET
+from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import ZooKeeperOffsets
@@ -82,7 +82,7 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
     Args:
         group: the group's offset of each, -1 for none.
     """
-    reset = RESET[options.consumer.auto_offset_reset]
+    reset = RESET_TIMESTAMPS[options.consumer.auto_offset_reset]
 
     def offsets(where: StartingOffsets) -> dict[TopicPartition, int]:
         wanted = {p: where.begin(p, offset, reached=None, fresh=True, new=False) for p, offset in group.items()}

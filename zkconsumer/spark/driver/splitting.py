@@ -57,7 +57,7 @@ def task(
         ranges=ranges,
         leaders={partition: leaders[partition] for partition in ranges if partition in leaders},
         brokers=tuple(brokers),
-        settings=FetchSettings.of(config),
+        settings=FetchSettings.from_config(config),
         chunks=config.queued_max_message_chunks,
         layout=layout or options.layout(),
         check_crcs=config.check_crcs,

@@ -130,7 +130,7 @@ def _losses(task: FetchTask, missing: Mapping[TopicPartition, int]) -> dict[Topi
     logs = LogOffsets(
         lambda: task.brokers,
         task.settings.client_id,
-        timeout=task.settings.socket_timeout,
+        timeout=task.settings.socket_timeout_s,
         security=task.settings.security,
     )
     try:
