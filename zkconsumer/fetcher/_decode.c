@@ -172,7 +172,7 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
     }
     size_t header = e.magic == 2 ? BATCH_HEADER : e.magic == 1 ? MESSAGE_HEADER_1 : MESSAGE_HEADER_0;
     if (size < 0 || (size_t)size + LOG_OVERHEAD < header) {
-        e.reason = "impossible size";
+        e.reason = "invalid size";
         return e;
     }
     e.size = (size_t)size + LOG_OVERHEAD;
@@ -193,10 +193,10 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
         e.count = (int32_t)get32(p + 57);
         e.payload = BATCH_HEADER;
         e.next_offset = add64(e.base_offset, (int64_t)last_delta + 1);
-        if (last_delta < 0) e.reason = "negative last offset";
+        if (last_delta < 0) e.reason = "negative last offset delta";
         else if (e.count < 0) e.reason = "negative record count";
         else if (!(e.attributes & CODEC_MASK) && (uint64_t)e.count > (e.size - BATCH_HEADER) / MIN_RECORD)
-            e.reason = "more records than bytes";
+            e.reason = "record count exceeds the batch size";
         return e;
     }
     if (check_crc && crc32_of(p + 16, e.size - 16) != get32(p + 12)) {
@@ -215,13 +215,13 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
     int32_t key = (int32_t)get32(p + at);
     at += 4;
     if (key < -1 || (size_t)(key < 0 ? 0 : key) > e.size - at - 4) {
-        e.reason = "impossible key length";
+        e.reason = "invalid key length";
         return e;
     }
     at += (size_t)(key < 0 ? 0 : key);
     int32_t value = (int32_t)get32(p + at);
     at += 4;
-    if (value < -1 || (size_t)(value < 0 ? 0 : value) != e.size - at) e.reason = "impossible value length";
+    if (value < -1 || (size_t)(value < 0 ? 0 : value) != e.size - at) e.reason = "invalid value length";
     e.payload = at;
     return e;
 }

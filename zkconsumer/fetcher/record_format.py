@@ -137,7 +137,7 @@ def read_entry(data: memoryview, at: int, check_crc: bool) -> Segment | None:
         raise ValueError("unknown message format", at)
     size += _LOG_OVERHEAD
     if size < (_BATCH_HEADER if magic == 2 else _MESSAGE_HEADER[magic]):
-        raise ValueError("impossible size", at)
+        raise ValueError("invalid size", at)
     if size > left:
         return None
     read = _read_batch if magic == 2 else _read_message
@@ -153,11 +153,11 @@ def _read_batch(data: memoryview, at: int, end: int, check_crc: bool) -> Segment
     if check_crc and crc32c(data[at + 21 : end]) != crc:
         raise ValueError("CRC does not match", at)
     if last_delta < 0:
-        raise ValueError("negative last offset", at)
+        raise ValueError("negative last offset delta", at)
     if count < 0:
         raise ValueError("negative record count", at)
     if not attributes & CODEC_MASK and count > (end - at - _BATCH_HEADER) // _MIN_RECORD:
-        raise ValueError("more records than bytes", at)
+        raise ValueError("record count exceeds the batch size", at)
     return Segment(
         begin=at,
         end=end,
@@ -185,12 +185,12 @@ def _read_message(data: memoryview, at: int, end: int, check_crc: bool) -> Segme
     (key_size,) = struct.unpack_from(">i", data, position)
     position += 4
     if key_size < -1 or max(key_size, 0) > end - position - 4:
-        raise ValueError("impossible key length", at)
+        raise ValueError("invalid key length", at)
     position += max(key_size, 0)
     (value_size,) = struct.unpack_from(">i", data, position)
     position += 4
     if value_size < -1 or max(value_size, 0) != end - position:
-        raise ValueError("impossible value length", at)
+        raise ValueError("invalid value length", at)
     return Segment(
         begin=at,
         end=end,
