@@ -56,7 +56,7 @@ def scan(
     """
     view = memoryview(data)
     if not 0 <= start <= len(view):
-        raise IndexError("start lies outside of data")
+        raise IndexError("start is outside of the data")
     first = _first_entry(view, start, from_offset, flags)
     if first is None or not is_plain(first, flags):
         return first
@@ -140,7 +140,7 @@ def decode(
     """
     view = memoryview(data).cast("B")
     if not 0 <= start <= end <= len(view):
-        raise IndexError("range or state lies outside of its buffer")
+        raise IndexError("range or state is outside of its buffer")
     writer = ColumnWriter(columns, headers, state)
     decoder = _Decoder(view[:end], writer, from_offset, until, timestamp_scale)
     segment = _payload(
@@ -265,7 +265,7 @@ def measure(data: Any, start: int, end: int, count: int, /) -> tuple[int, int, i
     """
     view = memoryview(data).cast("B")
     if not 0 <= start <= end <= len(view):
-        raise IndexError("range lies outside of data")
+        raise IndexError("range is outside of the data")
     view = view[:end]
     total = [0, 0, 0]
     if count >= 0:
