@@ -1,7 +1,7 @@
-"""``make bench``: every figure beside its peers, in one run, in turn; medians go to ``bench/results/``.
+"""``make bench``: compares this package with other clients; medians go to ``bench/results/``.
 
-``python -m bench [PART ...]`` runs some of the parts: decoder, plain, memory, spark, cases, batches. Leave the machine
-alone meanwhile: any other load changes the figures.
+``python -m bench [PART ...]`` runs some parts only: decoder, plain, memory, spark, cases, batches. The clients
+alternate within one run. Use an idle machine, because any other load changes the figures.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from zkconsumer.message import TopicPartition
 
 ROUNDS = 5
 
-#: Runs of each Spark query before those that count.
+#: Runs of each Spark query that are not counted.
 WARM_UP = 3
 PARTS = ("decoder", "plain", "memory", "spark", "cases", "batches")
 
-#: Spark's own source waits so long at the end of each log, half a second by default; that is most of a short run.
+#: Spark's own source waits for this time at the end of each log. The default, 500 ms, is most of a short run.
 TUNED = {"kafka.fetch.max.wait.ms": "50"}
 
-#: Whole topics that Spark reads besides: name, and what differs from 100 bytes in 8 partitions into noop.
+#: Further Spark queries over whole topics: name, and the differences from 100 bytes, 8 partitions and the noop sink.
 CASES: dict[str, dict[str, Any]] = {
     "none": {},
     "none, Spark's own tuned": {"peer": TUNED},
@@ -50,13 +50,13 @@ CASES: dict[str, dict[str, Any]] = {
 }
 CASE_RECORDS = 2_000_000
 
-#: Records in a batch of a query that runs, whose time is measured, and how many such batches.
+#: Records per batch of a running query, and the number of batches that are measured.
 BATCH_SIZES = {8: 30, 1000: 30, 100_000: 20}
 
-#: Records per second, and seconds, for the latency from the producer to the sink.
+#: Records per second, and seconds, of the measurement of the latency from the producer to the sink.
 LATENCY_RATE, LATENCY_SECONDS = 10_000, 40
 
-#: Who runs in each comparison, with the share of the records where a whole run would take minutes.
+#: The clients without Spark, and the fraction of the records that they read. A full run of the slow one takes minutes.
 PLAIN = {
     "zkconsumer, Arrow": 1.0,
     "zkconsumer, Arrow, old defaults": 1.0,
@@ -66,11 +66,11 @@ PLAIN = {
     "kafka-python poll": 0.06,
 }
 
-SPARK = ("zkconsumer", "spark-sql-kafka-0-10")
+SOURCES = (report.OWN_SOURCE, report.SPARKS_SOURCE)
 
 
 def child(module: str, *arguments: str) -> Any:
-    """Run a part in a process of its own and return what it prints last."""
+    """Run a module in a child process and return the JSON of its last output line."""
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
     if done.returncode:
@@ -79,54 +79,60 @@ def child(module: str, *arguments: str) -> Any:
 
 
 def plain(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict[str, Any]]:
-    """Run the plain consumers in turn."""
+    """Run the clients without Spark."""
     results = []
     for codec, topic in topics.items():
-        rates: dict[str, list[float]] = {who: [] for who in PLAIN}
+        rates: dict[str, list[float]] = {client: [] for client in PLAIN}
         for number in range(rounds):
             order = list(PLAIN) if number % 2 else list(PLAIN)[::-1]
-            for who in order:
-                records = int(RECORDS * PLAIN[who])
+            for client in order:
+                records = int(RECORDS * PLAIN[client])
                 got = child(
-                    "bench.plain", who, cluster.zookeeper_connect, cluster.bootstrap_servers, topic, str(records)
+                    "bench.plain", client, cluster.zookeeper_connect, cluster.bootstrap_servers, topic, str(records)
                 )
-                rates[who].append(got["records"] / got["seconds"])
-                print(f"  {codec} {who}: {rates[who][-1]:,.0f} records/s", file=sys.stderr, flush=True)
+                rates[client].append(got["records"] / got["seconds"])
+                print(f"  {codec} {client}: {rates[client][-1]:,.0f} records/s", file=sys.stderr, flush=True)
         results += [
-            {"who": who, "codec": codec, "records/s": statistics.median(r), "runs": r} for who, r in rates.items() if r
+            {"who": client, "codec": codec, "records/s": statistics.median(r), "runs": r}
+            for client, r in rates.items()
+            if r
         ]
     return results
 
 
 def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict[str, Any]]:
-    """Run the Spark streams, each in a session of its own, in turn."""
+    """Run the Spark streams over whole topics, each source in a separate session."""
     results = []
     for codec, topic in topics.items():
         for conf in ("recommended", "defaults"):
-            sessions = {who: Session(who, conf, cluster) for who in SPARK}
-            runs = in_turn(sessions, {"kind": "whole", "topic": topic, "records": RECORDS}, rounds, WARM_UP)
-            for who, measured in runs.items():
-                sessions[who].close()
-                row: dict[str, Any] = {"who": who, "codec": codec, "conf": conf}
+            sessions = {source: Session(source, conf, cluster) for source in SOURCES}
+            runs = alternate(sessions, {"kind": "whole", "topic": topic, "records": RECORDS}, rounds, WARM_UP)
+            for source, measured in runs.items():
+                sessions[source].close()
+                row: dict[str, Any] = {"who": source, "codec": codec, "conf": conf}
                 for key in ("triggerExecution", "addBatch"):
                     row[key] = statistics.median(run["records"] / run[key] for run in measured)
                 row["runs"] = measured
                 results.append(row)
-                print(f"  {codec} {conf} {who}: {row['triggerExecution']:,.0f} records/s", file=sys.stderr, flush=True)
+                print(
+                    f"  {codec} {conf} {source}: {row['triggerExecution']:,.0f} records/s", file=sys.stderr, flush=True
+                )
     return results
 
 
 def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
-    """Let Spark streams read whole topics of other kinds, or into another sink."""
-    sessions = {who: Session(who, "recommended", cluster) for who in SPARK}
+    """Run ``CASES``."""
+    sessions = {source: Session(source, "recommended", cluster) for source in SOURCES}
     results: dict[str, Any] = {}
-    for number, (name, differs) in enumerate(CASES.items()):
-        records, codec = differs.get("records", CASE_RECORDS), differs.get("codec", "none")
-        shape = {key: differs[key] for key in ("size", "partitions") if key in differs}
+    for number, (name, options) in enumerate(CASES.items()):
+        records, codec = options.get("records", CASE_RECORDS), options.get("codec", "none")
+        shape = {key: options[key] for key in ("size", "partitions") if key in options}
         case = {"kind": "whole", "topic": fill(cluster, codec, records, **shape), "records": records}
-        case |= {key: differs[key] for key in ("columns", "windowed", "peer") if key in differs}
-        runs = in_turn(sessions, case, rounds, WARM_UP if not number else 1)
-        rates = {who: statistics.median(r["records"] / r["triggerExecution"] for r in runs[who]) for who in SPARK}
+        case |= {key: options[key] for key in ("columns", "windowed", "peer") if key in options}
+        runs = alternate(sessions, case, rounds, WARM_UP if not number else 1)
+        rates = {
+            source: statistics.median(r["records"] / r["triggerExecution"] for r in runs[source]) for source in SOURCES
+        }
         results[name] = {"records": records, "records/s": rates, "runs": runs}
         print(f"  {name}: {rates}", file=sys.stderr, flush=True)
     for session in sessions.values():
@@ -135,45 +141,47 @@ def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
 
 
 def batches(cluster: DevCluster) -> dict[str, Any]:
-    """Measure batches of queries that run, and how late records are."""
-    sessions = {who: Session(who, "recommended", cluster) for who in SPARK}
+    """Measure the batches of running queries, and the latency of records."""
+    sessions = {source: Session(source, "recommended", cluster) for source in SOURCES}
     results: dict[str, Any] = {"batches": {}, "latency": {}}
     topic = fill(cluster, "none", CASE_RECORDS)
     for size, count in BATCH_SIZES.items():
-        runs = in_turn(sessions, {"kind": "batches", "topic": topic, "size": size, "count": count}, 3, 1)
-        results["batches"][str(size)] = {who: statistics.median(r["milliseconds"] for r in runs[who]) for who in SPARK}
-    written = cluster.create_topic("bench-latency", PARTITIONS)
-    partitions = [TopicPartition(written, number) for number in range(PARTITIONS)]
+        runs = alternate(sessions, {"kind": "batches", "topic": topic, "size": size, "count": count}, 3, 1)
+        results["batches"][str(size)] = {
+            source: statistics.median(r["milliseconds"] for r in runs[source]) for source in SOURCES
+        }
+    latency_topic = cluster.create_topic("bench-latency", PARTITIONS)
+    partitions = [TopicPartition(latency_topic, number) for number in range(PARTITIONS)]
     load = SteadyLoad(cluster.new_admin(), partitions, per_second=LATENCY_RATE, batch=50, width=VALUE_SIZE)
     try:
-        runs = in_turn(sessions, {"kind": "latency", "topic": written, "seconds": LATENCY_SECONDS}, 2)
+        runs = alternate(sessions, {"kind": "latency", "topic": latency_topic, "seconds": LATENCY_SECONDS}, 2)
     finally:
         load.stop()
-    for who in SPARK:
-        results["latency"][who] = {key: statistics.median(r[key] for r in runs[who]) for key in ("p50", "p99")}
-        sessions[who].close()
+    for source in SOURCES:
+        results["latency"][source] = {key: statistics.median(r[key] for r in runs[source]) for key in ("p50", "p99")}
+        sessions[source].close()
     return results
 
 
-def in_turn(
+def alternate(
     sessions: dict[str, Session], case: dict[str, Any], runs: int, warm_up: int = 0
 ) -> dict[str, list[dict[str, float]]]:
-    """Run a case in each session, as often as is said, and return the figures by session."""
-    found: dict[str, list[dict[str, float]]] = {who: [] for who in sessions}
+    """Run a case in each session ``warm_up + runs`` times, alternating, and return the figures of the last ``runs``."""
+    figures: dict[str, list[dict[str, float]]] = {source: [] for source in sessions}
     for number in range(warm_up + runs):
-        for who in sessions if number % 2 else reversed(sessions):
-            run = sessions[who].run(case)
+        for source in sessions if number % 2 else reversed(sessions):
+            run = sessions[source].run(case)
             if number >= warm_up:
-                found[who].append(run)
-    return found
+                figures[source].append(run)
+    return figures
 
 
 class Session:
-    """A process with a Spark session that runs queries when it is told to; see ``bench.spark_stream`` for cases."""
+    """A process with a Spark session that runs cases; see ``bench.spark_stream``."""
 
-    def __init__(self, who: str, conf: str, cluster: DevCluster) -> None:
-        self._log = (cluster.folder / f"bench-{conf}-{who}.log").open("w+")
-        arguments = who, conf, cluster.zookeeper_connect, cluster.bootstrap_servers
+    def __init__(self, source: str, conf: str, cluster: DevCluster) -> None:
+        self._log = (cluster.folder / f"bench-{conf}-{source}.log").open("w+")
+        arguments = source, conf, cluster.zookeeper_connect, cluster.bootstrap_servers
         command = [sys.executable, "-m", "bench.spark_stream", *arguments]
         self._process = subprocess.Popen(
             command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
@@ -188,24 +196,24 @@ class Session:
         line = self._process.stdout.readline()
         if not line:
             self._log.seek(0)
-            raise RuntimeError(f"a query failed:\n{self._log.read()[-4000:]}")
+            raise RuntimeError(f"the query failed:\n{self._log.read()[-4000:]}")
         return json.loads(line)
 
     def close(self) -> None:
-        """End the session."""
+        """End the process."""
         self._process.communicate(timeout=60)
         self._log.close()
 
 
 def memory(cluster: DevCluster, topic: str, seconds: float, rounds: int) -> dict[str, Any]:
-    """Compare reading all partitions with reading seven, under a load of 100,000 records/s after the backlog."""
+    """Compare reading all eight partitions with reading seven: a backlog, then a load of 100,000 records/s."""
     results: dict[str, Any] = {}
     runs: dict[str, list[dict[str, Any]]] = {"all": [], "seven": []}
     warm = fill(cluster, "none", 20_000)
     for number in range(rounds):
         for mode in ("all", "seven") if number % 2 else ("seven", "all"):
             stop = threading.Event()
-            load = threading.Thread(target=_steady, args=(cluster, topic, stop), daemon=True)
+            load = threading.Thread(target=_write_steadily, args=(cluster, topic, stop), daemon=True)
             load.start()
             wait = seconds if number == rounds - 1 else 5.0
             got = child(
@@ -226,7 +234,7 @@ def memory(cluster: DevCluster, topic: str, seconds: float, rounds: int) -> dict
     return results
 
 
-def _steady(cluster: DevCluster, topic: str, stop: threading.Event) -> None:
+def _write_steadily(cluster: DevCluster, topic: str, stop: threading.Event) -> None:
     with cluster.new_admin() as admin:
         due = time.monotonic()
         while not stop.wait(max(0.0, due - time.monotonic())):
@@ -236,7 +244,7 @@ def _steady(cluster: DevCluster, topic: str, stop: threading.Event) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures were taken on."""
+    """Return the hardware and the Python version."""
     model = platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -244,41 +252,43 @@ def machine() -> dict[str, Any]:
     return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version()}
 
 
-def keep(results: dict[str, Any], part: str, found: Any) -> None:
-    """Put what a part found in the place of what it found before."""
-    results[part] = found
+def store(results: dict[str, Any], part: str, figures: Any) -> None:
+    """Replace the stored results of a part."""
+    results[part] = figures
     results.setdefault("measured", {})[part] = time.strftime("%F %R")
     report.save(results)
 
 
 def main() -> None:
-    """Run the parts that are asked for."""
+    """Run the selected parts."""
     parser = argparse.ArgumentParser("bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"runs of each ({ROUNDS})")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of steady load in the memory part (60)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs per client (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="seconds of steady load in the memory part (default: %(default)s)"
+    )
     options = parser.parse_args()
     if unknown := sorted(set(options.parts) - set(PARTS)):
-        parser.error(f"no part is named {unknown[0]!r}; there are {', '.join(PARTS)}")
+        parser.error(f"unknown part {unknown[0]!r}; valid parts: {', '.join(PARTS)}")
     results = report.load()
     results["machine"] = machine()
     parts = options.parts or list(PARTS)
     if "decoder" in parts:
-        keep(results, "decoder", decoder.run())
+        store(results, "decoder", decoder.run())
     if set(parts) - {"decoder"}:
         with DevCluster(brokers=2) as cluster:
             needed = CODECS if set(parts) & {"plain", "memory", "spark"} else ()
             topics = {codec: fill(cluster, codec) for codec in needed}
             if "plain" in parts:
-                keep(results, "plain", plain(cluster, topics, options.rounds))
+                store(results, "plain", plain(cluster, topics, options.rounds))
             if "spark" in parts:
-                keep(results, "spark", spark(cluster, topics, options.rounds))
+                store(results, "spark", spark(cluster, topics, options.rounds))
             if "cases" in parts:
-                keep(results, "cases", cases(cluster, options.rounds))
+                store(results, "cases", cases(cluster, options.rounds))
             if "batches" in parts:
-                keep(results, "batches", batches(cluster))
-            if "memory" in parts:  # the last one: it adds records
-                keep(results, "memory", memory(cluster, topics["none"], options.seconds, options.rounds))
+                store(results, "batches", batches(cluster))
+            if "memory" in parts:  # last, because it adds records
+                store(results, "memory", memory(cluster, topics["none"], options.seconds, options.rounds))
     print(report.table(results))
 
 

@@ -1,4 +1,4 @@
-"""The decoder alone, beside kafka-python's: batches of the log in memory, one thread."""
+"""The decoder alone, compared with kafka-python's: batches in memory, one thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 from bench.topics import PER_BATCH, VALUE_SIZE
 from zkconsumer.devcluster.load import numbered_batch
-from zkconsumer.fetcher.decode import ArrowReader, Chunk, read_messages
+from zkconsumer.fetcher.arrow import ArrowReader
+from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.message import TopicPartition
 
 ROUNDS = 5
@@ -18,56 +20,49 @@ def run() -> list[dict[str, Any]]:
     """Return records/s and MB/s of each decoder."""
     results = []
     for codec in ("none", "lz4"):
-        ours = b"".join(numbered_batch(i * PER_BATCH, PER_BATCH, size=VALUE_SIZE, codec=codec) for i in range(5000))
-        theirs = ours[: len(ours) // 50]
-        ways = (
-            ("zkconsumer, Arrow", arrow, ours),
-            ("zkconsumer, messages", by_message, ours),
-            ("kafka-python", kafka_python, theirs),
+        log = b"".join(numbered_batch(i * PER_BATCH, PER_BATCH, size=VALUE_SIZE, codec=codec) for i in range(5000))
+        decoders = (
+            ("zkconsumer, Arrow", arrow, log),
+            ("zkconsumer, messages", by_message, log),
+            ("kafka-python", kafka_python, log[: len(log) // 50]),
         )
-        for who, decode, data in ways:
+        for name, decode, data in decoders:
             decode(data)
             times = []
             for _ in range(ROUNDS):
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 records = decode(data)
-                times.append(time.perf_counter() - begun)
+                times.append(time.perf_counter() - started)
             seconds = statistics.median(times)
             results.append(
-                {"who": who, "codec": codec, "records/s": records / seconds, "MB/s": len(data) / seconds / 1e6}
+                {"who": name, "codec": codec, "records/s": records / seconds, "MB/s": len(data) / seconds / 1e6}
             )
     return results
 
 
-def _chunk(data: bytes) -> Chunk:
-    return Chunk(TopicPartition("bench", 0), 0, 1, data)
-
-
 def arrow(data: bytes) -> int:
-    """Decode all columns of the Spark layout, CRC checked."""
-    return sum(batch.num_rows for batch, _ in ArrowReader().read(_batches(data)))
+    """Decode into all columns of the Spark layout, with CRC check; return the number of records."""
+    return sum(batch.num_rows for batch, _ in ArrowReader().read(_chunk(data)))
 
 
 def by_message(data: bytes) -> int:
-    """Decode into message objects, CRC checked."""
-    return sum(len(messages) for messages, _ in read_messages(_batches(data), max_rows=2048))
+    """Decode into message objects, with CRC check; return the number of records."""
+    return sum(len(messages) for messages, _ in read_messages(_chunk(data), max_rows=2048))
 
 
-def _batches(data: bytes) -> Chunk:
-    # All batches of numbered_batch begin at offset 0, so nothing may be skipped as too low.
-    chunk = _chunk(data)
-    chunk.fetch_offset = -1
-    return chunk
+def _chunk(data: bytes) -> Chunk:
+    # All batches of numbered_batch start at offset 0, so no record may be skipped as below the fetch offset.
+    return Chunk(TopicPartition("bench", 0), -1, 1, data)
 
 
 def kafka_python(data: bytes) -> int:
-    """Decode with kafka-python, CRC checked."""
+    """Decode with kafka-python, with CRC check; return the number of records."""
     from kafka.record import MemoryRecords
 
     records, count = MemoryRecords(data), 0
     while (batch := records.next_batch()) is not None:
         if not batch.validate_crc():
-            raise ValueError("CRC")
+            raise ValueError("CRC does not match")
         for record in batch:
             count += record.value is not None
     return count

@@ -1,9 +1,11 @@
-"""Memory and isolation: one of eight partitions is never read.
+"""Memory and isolation while one of eight partitions is not read.
 
-``python -m bench.memory MODE ZOOKEEPER WARM TOPIC RECORDS SECONDS``: MODE ``all`` or ``seven``. Eight streams of one
-partition each. They read the small topic WARM first, so that everything is loaded and each thread has run: the resident
-memory after that is the base. Then they read a backlog of TOPIC at full speed, in batches of 2048 rows, and go on for
-SECONDS under whatever load there is, with the resident memory sampled every 100 ms. Prints JSON.
+``python -m bench.memory MODE ZOOKEEPER WARM TOPIC RECORDS SECONDS``, with MODE ``all`` or ``seven``, prints JSON.
+
+Eight streams read one partition each. They first read the small topic WARM, which loads all code and starts all
+threads; the resident memory after that is the base. Then they read RECORDS records per partition of TOPIC at full
+speed, in batches of 2048 rows, and continue for SECONDS under the current load. The resident memory is sampled every
+100 ms.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ UNREAD = 7
 MAX_ROWS = 2048
 
 
-class Reading:
-    """The streams of one topic, each read by a thread of its own."""
+class TopicReader:
+    """Reads the partitions of one topic, each in a separate thread, except those in ``unread``."""
 
     def __init__(self, zookeeper: str, topic: str, per_partition: int, unread: Collection[int] = ()) -> None:
         self.counts: dict[int, int] = {}
-        self.times: dict[int, tuple[float, float]] = {}  # from the first record to that with number per_partition
+        self.times: dict[int, tuple[float, float]] = {}  # of the first record, and of record per_partition
         self._per_partition = per_partition
         config = ConsumerConfig.from_dict(
             {
@@ -53,41 +55,41 @@ class Reading:
             thread.start()
 
     def _read(self, stream: Any) -> None:
-        partition, begun, total = -1, 0.0, 0
+        partition, started, total = -1, 0.0, 0
         for batch in stream.batches(MAX_ROWS):
             if partition < 0:
-                partition, begun = batch.column(3)[0].as_py(), time.perf_counter()
+                partition, started = batch.column(3)[0].as_py(), time.perf_counter()
             total += batch.num_rows
             self.counts[partition] = total
             if total >= self._per_partition and partition not in self.times:
-                self.times[partition] = (begun, time.perf_counter())
+                self.times[partition] = (started, time.perf_counter())
 
     def wait_for(self, partitions: Collection[int]) -> None:
-        """Wait until the backlog of these is read."""
+        """Wait until the backlog of the partitions has been read."""
         self._wait(lambda: self.times.keys() >= set(partitions))
 
-    def wait_for_the_end(self, partitions: Collection[int]) -> None:
-        """Wait until next to nothing of these is left to fetch."""
+    def wait_until_caught_up(self, partitions: Collection[int]) -> None:
+        """Wait until the partitions have a total lag of at most 10,000 records."""
         self._wait(lambda: sum(n for p, n in self._consumer.lag.items() if p.partition in partitions) <= 10_000)
 
     def _wait(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 120
         while not condition():
             if time.monotonic() > deadline:
-                raise RuntimeError(f"too slow: {self.counts} records were read, {self._consumer.lag} are left")
+                raise RuntimeError(f"timed out after 120 s: records read: {self.counts}, lag: {self._consumer.lag}")
             time.sleep(0.01)
 
     def close(self) -> None:
-        """Leave the group and wait for the readers."""
+        """Shut down the consumer and join the threads."""
         self._consumer.shutdown()
         for thread in self._threads:
             thread.join()
 
 
 def main(mode: str, zookeeper: str, warm: str, topic: str, per_partition: int, seconds: float) -> None:
-    """Run once."""
+    """Run the benchmark once and print the result."""
     process = psutil.Process()
-    warming = Reading(zookeeper, warm, 1)
+    warming = TopicReader(zookeeper, warm, 1)
     warming.wait_for(range(PARTITIONS))
     base = process.memory_info().rss
     warming.close()
@@ -101,11 +103,11 @@ def main(mode: str, zookeeper: str, warm: str, topic: str, per_partition: int, s
     sampler = threading.Thread(target=sample)
     sampler.start()
     seven = set(range(PARTITIONS)) - {UNREAD}
-    reading = Reading(zookeeper, topic, per_partition, {UNREAD} if mode == "seven" else set())
+    reading = TopicReader(zookeeper, topic, per_partition, {UNREAD} if mode == "seven" else set())
     reading.wait_for(seven)
     times = [reading.times[p] for p in seven]
-    begun, ended = min(t[0] for t in times), max(t[1] for t in times)
-    reading.wait_for_the_end(seven)
+    started, ended = min(t[0] for t in times), max(t[1] for t in times)
+    reading.wait_until_caught_up(seven)
     before, at = sum(reading.counts[p] for p in seven), time.perf_counter()
     stop.wait(seconds)
     after, then = sum(reading.counts[p] for p in seven), time.perf_counter()
@@ -115,11 +117,11 @@ def main(mode: str, zookeeper: str, warm: str, topic: str, per_partition: int, s
     print(
         json.dumps(
             {
-                "backlog records/s of the seven": len(seven) * per_partition / (ended - begun),
+                "backlog records/s of the seven": len(seven) * per_partition / (ended - started),
                 "steady records/s of the seven": (after - before) / (then - at),
                 "base bytes": base,
                 "peak bytes": max(samples),
-                # One answer of each broker's fetcher: together a fetch size of each partition.
+                # The last term: one response in flight per broker, in total one fetch size per partition.
                 "bound bytes": base + PARTITIONS * CHUNKS * FETCH_BYTES + PARTITIONS * FETCH_BYTES,
                 "samples": samples,
             }

@@ -1,7 +1,8 @@
-"""One run of one plain consumer over a whole topic: ``python -m bench.plain WHO ZOOKEEPER BROKERS TOPIC RECORDS``.
+"""One run of a consumer over a whole topic, without Spark.
 
-Prints records and seconds as JSON. The clock runs from the arrival of the first batch (or message) to that of
-the last one, and the first is not counted; so starting and joining are not in it. Every value is touched.
+``python -m bench.plain CLIENT ZOOKEEPER BROKERS TOPIC RECORDS`` prints the number of records and the seconds as JSON.
+The time is measured from the arrival of the first batch (or message) to that of the last one, and the records of the
+first one are not counted. So the time to start and to join the group is not included. All values are accessed.
 """
 
 from __future__ import annotations
@@ -21,28 +22,30 @@ from bench.topics import FETCH_BYTES
 
 
 class Clock:
-    """Counts records between the first and the last arrival."""
+    """Measures the time between the first and the last arrival, and counts records."""
 
     def __init__(self) -> None:
         self.total = 0
         self._first = 0
-        self._begun = self._last = 0.0
+        self._started = self._last = 0.0
 
     def count(self, records: int) -> int:
-        """Take in an arrival; returns the total."""
+        """Record an arrival and return the total number of records."""
         self._last = time.perf_counter()
         if not self.total:
-            self._first, self._begun = records, self._last
+            self._first, self._started = records, self._last
         self.total += records
         return self.total
 
     def result(self) -> dict[str, float]:
-        """Return what is printed."""
-        return {"records": self.total - self._first, "seconds": self._last - self._begun}
+        """Return the records after the first arrival, and the seconds."""
+        return {"records": self.total - self._first, "seconds": self._last - self._started}
 
 
-def ours(zookeeper: str, topic: str, records: int, read: Callable[..., Iterator[int]], **properties: object) -> dict:
-    """Run zkconsumer; ``read`` yields the number of records of each arrival."""
+def zkconsumer(
+    zookeeper: str, topic: str, records: int, read: Callable[..., Iterator[int]], **properties: object
+) -> dict:
+    """Run this package; ``read`` yields the number of records of each arrival."""
     from zkconsumer import ConsumerConfig, create_consumer
 
     config = ConsumerConfig.from_dict(
@@ -64,7 +67,7 @@ def ours(zookeeper: str, topic: str, records: int, read: Callable[..., Iterator[
 
 
 def arrow(stream: object) -> Iterator[int]:
-    """Read Arrow batches and touch all values: their lengths are added up."""
+    """Read Arrow batches; sum up the lengths of all values."""
     import pyarrow.compute as pc
 
     touched = 0
@@ -74,7 +77,7 @@ def arrow(stream: object) -> Iterator[int]:
 
 
 def by_message(stream: object) -> Iterator[int]:
-    """Read message by message; arrivals are counted by the thousand."""
+    """Read message by message; one arrival is 1,000 messages."""
     touched = count = 0
     for message in stream:  # type: ignore[attr-defined]
         touched += len(message.value)
@@ -136,9 +139,9 @@ def kafka_python(brokers: str, topic: str, records: int) -> dict:
 
 
 def jvm(zookeeper: str, topic: str, records: int) -> dict:
-    """Run the JVM old consumer's own ConsumerPerformance, 1.1.1.
+    """Run ConsumerPerformance of the JVM consumer 1.1.1.
 
-    It prints a line every 50 ms; the clock runs from its first line with records to its last one.
+    It prints a line every 50 ms. The time is measured from its first line with records to its last one.
     """
     from zkconsumer.devcluster.jars import resolve
     from zkconsumer.devcluster.servers import java_command
@@ -163,25 +166,25 @@ def jvm(zookeeper: str, topic: str, records: int) -> dict:
     rows = [row for row in rows if row[1] > 0]
     if len(rows) < 2:
         raise RuntimeError(f"ConsumerPerformance printed no progress:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    (begun, first), (ended, last) = rows[0], rows[-1]
-    return {"records": last - first, "seconds": (ended - begun).total_seconds()}
+    (started, first), (ended, last) = rows[0], rows[-1]
+    return {"records": last - first, "seconds": (ended - started).total_seconds()}
 
 
-def run(who: str, zookeeper: str, brokers: str, topic: str, records: int) -> dict:
-    """Run one of the consumers."""
-    if who == "zkconsumer, Arrow":
-        return ours(zookeeper, topic, records, arrow)
-    if who == "zkconsumer, Arrow, old defaults":
-        return ours(zookeeper, topic, records, arrow, **{"socket.receive.buffer.bytes": 65536})
-    if who == "zkconsumer, messages":
-        return ours(zookeeper, topic, records, by_message)
-    if who == "confluent-kafka consume(10000)":
+def run(client: str, zookeeper: str, brokers: str, topic: str, records: int) -> dict:
+    """Run one client."""
+    if client == "zkconsumer, Arrow":
+        return zkconsumer(zookeeper, topic, records, arrow)
+    if client == "zkconsumer, Arrow, old defaults":
+        return zkconsumer(zookeeper, topic, records, arrow, **{"socket.receive.buffer.bytes": 65536})
+    if client == "zkconsumer, messages":
+        return zkconsumer(zookeeper, topic, records, by_message)
+    if client == "confluent-kafka consume(10000)":
         return confluent(brokers, topic, records)
-    if who == "kafka-python poll":
+    if client == "kafka-python poll":
         return kafka_python(brokers, topic, records)
-    if who == "JVM old consumer 1.1.1":
+    if client == "JVM old consumer 1.1.1":
         return jvm(zookeeper, topic, records)
-    raise ValueError(who)
+    raise ValueError(f"unknown client {client!r}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""``python -m bench.rebalance``: how long a group is without some of its records when a member joins or dies.
+"""``python -m bench.rebalance``: how long partitions deliver no records after a member joins or dies.
 
-Ours against the JVM's console consumer 1.1.1, each a group of processes of its own with the same settings, in turn.
-What is timed ends when each partition has delivered a record through the member that the range assignor gives it. A
-join begins with the registration of the newcomer, a death with the end of its session, when its registration goes.
-Writes ``bench/results/rebalance.rst``.
+Compares this package with the console consumer of the JVM, version 1.1.1. Each group consists of processes of one kind
+with the same settings; the groups run one after the other. A measurement starts with the registration of the new
+member, or with the end of the session of the killed one. It ends when each partition has delivered a record through the
+member that the range assignor assigns it to. Writes ``bench/results/rebalance.rst``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kazoo.client import KazooClient
 
 from bench import report
 from tests.interop.jvm import WIDTH, ChildConsumer, Maker, jvm_consumer, our_consumer
-from zkconsumer import ConsumerConfig, KafkaStream, TopicPartition, create_consumer
+from zkconsumer import ConsumerConfig, KafkaStream, TopicPartition, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.admin import Admin
@@ -36,13 +36,13 @@ from zkconsumer.rebalance.assignors import assign_range
 
 SESSION_MS = 4000
 TOPIC = "rebalance"
-#: The first entry of an index can cost a broker 50 ms of page faults, during which it takes no record.
+#: Writing the first entry of an index can block a broker for 50 ms with page faults.
 NO_INDEX = {"index.interval.bytes": 1 << 30}
 KINDS: dict[str, Maker] = {"zkconsumer": our_consumer, "JVM 1.1.1": jvm_consumer}
 
 
 class Load:
-    """Writes a number into each partition, over and over: 5,000 a second, as far as 200 times a second allow."""
+    """Writes consecutive numbers to the partitions in turn: 5,000 per second, but at most 200 to one partition."""
 
     def __init__(self, cluster: DevCluster, topic: str, partitions: int) -> None:
         self.written = 0
@@ -53,7 +53,7 @@ class Load:
         self._thread.start()
 
     def partition_of(self, number: int) -> int:
-        """Return where a number was written."""
+        """Return the partition of a number."""
         return number % self._partitions
 
     def _run(self) -> None:
@@ -66,14 +66,14 @@ class Load:
         self._admin.close()
 
     def stop(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         self._stop.set()
         self._thread.join()
 
 
 @dataclass
 class Group:
-    """Members of one kind that read one topic."""
+    """A group of members of one kind that read one topic."""
 
     cluster: DevCluster
     zk: KazooClient
@@ -85,7 +85,7 @@ class Group:
     started: int = 0
 
     def start(self, topic: str) -> ChildConsumer:
-        """Start one more member, and return when it is registered."""
+        """Start another member and wait until it is registered."""
         number = self.started
         self.started += 1
         settings = {
@@ -104,27 +104,27 @@ class Group:
         return member
 
     def path(self, member: ChildConsumer) -> str:
-        """Return where a member is registered."""
+        """Return the path of the registration znode of a member."""
         return f"/consumers/{self.name}/ids/{self.name}_{member.name.rpartition('-')[2]}"
 
     def wait_until_all_deliver(self, load: Load) -> float:
-        """Return the seconds until each partition has delivered something through its owner from now on."""
+        """Wait until each partition has delivered a new record through its owner; return the seconds."""
         by_thread = {f"{self.name}_{member.name.rpartition('-')[2]}-0": member for member in self.members}
         assignment = assign_range({TOPIC: list(range(self.partitions))}, {TOPIC: list(by_thread)})
         owners = {partition.partition: by_thread[thread] for partition, thread in assignment.items()}
         for member in self.members:
             member.new_numbers()
-        begun = time.monotonic()
+        started = time.monotonic()
 
-        def all_have() -> bool:
+        def all_have_delivered() -> bool:
             for member in self.members:
                 for partition in {load.partition_of(number) for number in member.new_numbers()}:
                     if owners.get(partition) is member:
                         del owners[partition]
             return not owners
 
-        wait_for(all_have, f"all partitions of {self.kind} deliver", 180)
-        return time.monotonic() - begun
+        wait_for(all_have_delivered, f"all partitions of {self.kind} deliver", 180)
+        return time.monotonic() - started
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout: float = 120) -> None:
@@ -132,12 +132,12 @@ def wait_for(condition: Callable[[], object], what: str, timeout: float = 120) -
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {timeout:g} s: {what}")
+            raise TimeoutError(f"timed out after {timeout:g} s waiting until {what}")
         time.sleep(0.005)
 
 
 def measure(cluster: DevCluster, zk: KazooClient, kind: str, partitions: int, members: int, rounds: int) -> list[float]:
-    """Return the medians of a join and of a death, in seconds."""
+    """Return the median seconds after a join and after a death."""
     joins, deaths = [], []
     topic = cluster.create_topic(f"{TOPIC}-{uuid.uuid4().hex[:8]}", partitions, config=NO_INDEX)
     load = Load(cluster, topic, partitions)
@@ -152,8 +152,8 @@ def measure(cluster: DevCluster, zk: KazooClient, kind: str, partitions: int, me
                 joins.append(group.wait_until_all_deliver(load))
                 group.wait_until_all_deliver(load)
                 newcomer.kill()
-                gone = group.path(newcomer)
-                wait_for(lambda path=gone: not zk.exists(path), "its session has ended")
+                path = group.path(newcomer)
+                wait_for(lambda path=path: not zk.exists(path), "the session of the killed member has expired")
                 group.members.remove(newcomer)
                 deaths.append(group.wait_until_all_deliver(load))
         finally:
@@ -165,34 +165,34 @@ def measure(cluster: DevCluster, zk: KazooClient, kind: str, partitions: int, me
 
 @dataclass
 class Gaps:
-    """Gaps between records of a partition that stays, in milliseconds.
+    """Gaps between records of a partition that stays with its member, in milliseconds.
 
     Attributes:
-        p99: of all while nothing happens.
-        quiet: the largest one of each second in which nothing happens.
-        loud: the largest one of each second in which a member joins or leaves.
+        p99: 99th percentile without a rebalance.
+        steady: the largest gap of each second without a rebalance.
+        rebalancing: the largest gap of each second in which a member joins or leaves.
     """
 
     p99: float
-    quiet: list[float]
-    loud: list[float]
+    steady: list[float]
+    rebalancing: list[float]
 
     def __str__(self) -> str:
-        """What the table's footnote says."""
+        """Return the note below the table."""
         return (
-            "Gaps between the records of a partition that stays where it is, at about 1,000 records/s: "
-            f"{self.p99:.0f} ms at the 99th percentile. The largest one of a second is {median(self.quiet):.0f} ms "
-            f"({max(self.quiet):.0f} ms at worst) while nothing happens, and {median(self.loud):.0f} ms "
-            f"({max(self.loud):.0f} ms at worst) while a member joins or leaves; medians of {len(self.quiet)} and "
-            f"{len(self.loud)} seconds."
+            "Gaps between the records of a partition that stays with its member, at about 1,000 records/s: "
+            f"{self.p99:.0f} ms at the 99th percentile. The largest gap of a second is {median(self.steady):.0f} ms "
+            f"(maximum {max(self.steady):.0f} ms) without a rebalance, and {median(self.rebalancing):.0f} ms "
+            f"(maximum {max(self.rebalancing):.0f} ms) while a member joins or leaves; medians of {len(self.steady)} "
+            f"and {len(self.rebalancing)} seconds."
         )
 
 
 def gaps(cluster: DevCluster, rounds: int = 10) -> Gaps:
-    """Look at one of two partitions, each of about 1,000 records/s, while another member joins and leaves.
+    """Measure one of two partitions, with about 1,000 records/s each, while another member joins and leaves.
 
-    Who writes and who joins are processes that run already, so that no interpreter is being started on the cores that
-    are measured.
+    The writer and the other member are processes that have already started, because starting an interpreter would use
+    the cores that are measured.
     """
     topic = cluster.create_topic(f"{TOPIC}-gaps", 2, config=NO_INDEX)
     properties = {
@@ -201,41 +201,49 @@ def gaps(cluster: DevCluster, rounds: int = 10) -> Gaps:
         "auto.offset.reset": "largest",
     }
     context = multiprocessing.get_context("spawn")
-    stop, (orders, taken) = context.Event(), context.Pipe()
-    others = [
+    stop, (commands, received) = context.Event(), context.Pipe()
+    processes = [
         context.Process(target=_write, args=(cluster.bootstrap_servers, topic, stop), name="load"),
-        context.Process(target=_come_and_go, args=(properties, topic, taken), name="neighbour"),
+        context.Process(target=_join_and_leave, args=(properties, topic, received), name="other-member"),
     ]
-    for other in others:
-        other.start()
-    seen: list[float] = []
-    with create_consumer(ConsumerConfig.from_dict({**properties, "consumer.id": "a"})) as stays:
-        [stream] = stays.create_message_streams({topic: 1})[topic]
-        reader = threading.Thread(target=_read, args=(stream, seen), name="reader")
+    for process in processes:
+        process.start()
+    times: list[float] = []
+    with create_consumer(ConsumerConfig.from_dict({**properties, "consumer.id": "a"})) as consumer:
+        [stream] = consumer.create_message_streams({topic: 1})[topic]
+        reader = threading.Thread(target=_read, args=(stream, times), name="reader")
         reader.start()
-        orders.recv()  # it is there
-        wait_for(lambda: seen, "something is written")
-        time.sleep(2)  # what is done for the first time takes longer
-        quiet, loud = [], []
-        for number in range(rounds):
-            begun = len(seen)
-            time.sleep(1)
-            quiet.append(_between(seen[begun:]))
-            for order, owned in ((f"b{number}", 1), ("leave", 2)):
-                begun = len(seen)
-                orders.send(order)
-                wait_for(lambda owned=owned: len(stays.assignment) == owned, f"{order}: {owned} partitions are owned")
-                time.sleep(1)
-                loud.append(_between(seen[begun:]))
-    orders.send("")
+        commands.recv()  # the other process is ready
+        wait_for(lambda: times, "the first record arrives")
+        time.sleep(2)  # warm up
+        steady, rebalancing = _measure_gaps(consumer, commands, times, rounds)
+    commands.send("")
     stop.set()
-    for thread in (reader, *others):
+    for thread in (reader, *processes):
         thread.join()
-    between = sorted(itertools.chain.from_iterable(quiet))
-    return Gaps(between[int(0.99 * len(between))], [max(gaps) for gaps in quiet], [max(gaps) for gaps in loud])
+    ordered = sorted(itertools.chain.from_iterable(steady))
+    return Gaps(ordered[int(0.99 * len(ordered))], [max(gaps) for gaps in steady], [max(gaps) for gaps in rebalancing])
 
 
-def _between(times: list[float]) -> list[float]:
+def _measure_gaps(
+    consumer: ZookeeperConsumerConnector, commands: Any, times: list[float], rounds: int
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Return the gaps of each second without a rebalance, and of each join and leave with the second after it."""
+    steady, rebalancing = [], []
+    for number in range(rounds):
+        first = len(times)
+        time.sleep(1)
+        steady.append(_gaps_between(times[first:]))
+        for command, owned in ((f"b{number}", 1), ("leave", 2)):
+            first = len(times)
+            commands.send(command)
+            wait_for(lambda owned=owned: len(consumer.assignment) == owned, f"{command}: {owned} partitions are owned")
+            time.sleep(1)
+            rebalancing.append(_gaps_between(times[first:]))
+    return steady, rebalancing
+
+
+def _gaps_between(times: list[float]) -> list[float]:
     return [(b - a) * 1000 for a, b in itertools.pairwise(times)]
 
 
@@ -248,25 +256,25 @@ def _write(bootstrap: str, topic: str, stop: Any) -> None:
             number += 10
 
 
-def _come_and_go(properties: dict[str, str], topic: str, orders: Any) -> None:
-    """Join and leave when told so."""
-    orders.send("ready")
-    while name := orders.recv():
+def _join_and_leave(properties: dict[str, str], topic: str, commands: Any) -> None:
+    """Join under a received name, and leave on the next command; end on an empty name."""
+    commands.send("ready")
+    while name := commands.recv():
         with create_consumer(ConsumerConfig.from_dict({**properties, "consumer.id": name})) as consumer:
             [stream] = consumer.create_message_streams({topic: 1})[topic]
             threading.Thread(target=_read, args=(stream, []), name="reader", daemon=True).start()
-            orders.recv()
+            commands.recv()
 
 
-def _read(stream: KafkaStream, seen: list[float]) -> None:
+def _read(stream: KafkaStream, times: list[float]) -> None:
     try:
-        seen.extend(time.monotonic() for message in stream if message.partition == 0)
+        times.extend(time.monotonic() for message in stream if message.partition == 0)
     except ClosedError:
         pass
 
 
 def main() -> None:
-    """Measure, print, and write the table."""
+    """Measure, and print and write the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.rebalance", description=__doc__)
     parser.add_argument("--partitions", type=int, nargs="+", default=[8, 64, 512])
     parser.add_argument("--members", type=int, nargs="+", default=[2, 8, 32])
@@ -279,21 +287,21 @@ def main() -> None:
         try:
             for members in options.members:
                 for partitions in options.partitions:
-                    found = {}
+                    results = {}
                     for kind in KINDS:
-                        found[kind] = measure(cluster, zk, kind, partitions, members, options.rounds)
-                        print(f"{members} members, {partitions} partitions, {kind}: {found[kind]}", file=sys.stderr)
-                    ours, theirs = (found[kind] for kind in KINDS)
-                    for what, index in (("join", 0), ("death", 1)):
-                        ratio = f"{ours[index] / theirs[index]:.2f}" if theirs[index] else ""
-                        cells = [f"{ours[index]:.2f}", f"{theirs[index]:.2f}", ratio]
-                        rows.append((what, str(members), str(partitions), *cells))
-            stays = gaps(cluster)
+                        results[kind] = measure(cluster, zk, kind, partitions, members, options.rounds)
+                        print(f"{members} members, {partitions} partitions, {kind}: {results[kind]}", file=sys.stderr)
+                    times, peer_times = (results[kind] for kind in KINDS)
+                    for event, index in (("join", 0), ("death", 1)):
+                        ratio = f"{times[index] / peer_times[index]:.2f}" if peer_times[index] else ""
+                        cells = [f"{times[index]:.2f}", f"{peer_times[index]:.2f}", ratio]
+                        rows.append((event, str(members), str(partitions), *cells))
+            note = gaps(cluster)
         finally:
             zk.stop()
             zk.close()
     table = report.grid(("event", "members", "partitions", "zkconsumer, s", "JVM 1.1.1, s", "ratio"), rows)
-    text = f"{table}\n\n{stays}\n"
+    text = f"{table}\n\n{note}\n"
     print(text)
     (Path(__file__).parent / "results" / "rebalance.rst").write_text(text)
 

@@ -1,13 +1,17 @@
-"""Spark streams of this source or of Spark's own.
+"""Spark streams of this package's source or of Spark's own source.
 
-``python -m bench.spark_stream WHO CONF ZOOKEEPER BROKERS`` with CONF ``recommended`` or ``defaults``. For each line of
-its input, a case as JSON, runs the query once and prints its figures as JSON. So two of these, each with a JVM of its
-own as in real use, can take turns: in one JVM, what the compiler learns from one source slows the other.
+``python -m bench.spark_stream SOURCE CONF ZOOKEEPER BROKERS``, with SOURCE ``zkconsumer`` or ``spark-sql-kafka-0-10``
+and CONF ``recommended`` or ``defaults``, reads cases as JSON from its input, one per line. For each case it runs the
+query once and prints the figures as JSON. The benchmark alternates between two such processes. In one JVM, the
+optimizations that the JIT compiler makes for one source would slow down the other.
 
-A case has ``kind`` and ``topic``. ``whole``: all ``records`` in one batch, into ``noop`` or, with ``windowed``, a count
-by minute; ``columns`` narrows them, and ``peer`` are options of Spark's own source. ``batches``: ``count`` batches of
-``size`` records. ``latency``: ``seconds`` of a topic that is written to, from a record's timestamp until its batch was
-seen.
+A case has a ``kind`` and a ``topic``:
+
+- ``whole``: reads all ``records`` in one batch into ``noop``, or into a count per minute with ``windowed``. ``columns``
+  selects columns, ``peer`` are options of Spark's own source.
+- ``batches``: runs ``count`` batches of ``size`` records.
+- ``latency``: reads a topic that is being written for ``seconds``, and measures from the timestamp of a record until
+  its batch has been processed.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from bench.topics import FETCH_BYTES
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
 Case = dict[str, Any]
-Place = tuple[str, ...]
+Servers = tuple[str, ...]
 
 
 def session(conf: str) -> Any:
@@ -58,11 +62,11 @@ def session(conf: str) -> Any:
     return spark
 
 
-def ours(spark: Any, where: Place, case: Case) -> Any:
-    """Return a stream of this source."""
+def zkconsumer_stream(spark: Any, servers: Servers, case: Case) -> Any:
+    """Return a stream of this package's source."""
     reader = (
         spark.readStream.format("zkconsumer")
-        .option("zookeeper.connect", where[0])
+        .option("zookeeper.connect", servers[0])
         .option("group.id", f"bench-{uuid.uuid4().hex[:8]}")
         .option("subscribe", case["topic"])
         .option("fetch.message.max.bytes", str(FETCH_BYTES))
@@ -73,11 +77,11 @@ def ours(spark: Any, where: Place, case: Case) -> Any:
     return _limited(reader, case).load()
 
 
-def sparks_own(spark: Any, where: Place, case: Case) -> Any:
-    """Return a stream of Spark's own source; its executors check CRCs by default, too."""
+def kafka_stream(spark: Any, servers: Servers, case: Case) -> Any:
+    """Return a stream of Spark's own source, which also checks CRCs."""
     reader = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", where[1])
+        .option("kafka.bootstrap.servers", servers[1])
         .option("subscribe", case["topic"])
         .option("startingOffsets", "latest" if case["kind"] == "latency" else "earliest")
         .option("kafka.max.partition.fetch.bytes", str(FETCH_BYTES))
@@ -92,7 +96,7 @@ def _limited(reader: Any, case: Case) -> Any:
 
 
 def whole(stream: Any, case: Case) -> dict[str, float]:
-    """Read everything that is there and return the times of the batches that had records."""
+    """Read the whole topic and return the times of the batches that had records."""
     if case.get("windowed"):
         from pyspark.sql import functions as f
 
@@ -104,13 +108,13 @@ def whole(stream: Any, case: Case) -> dict[str, float]:
         batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     rows = sum(batch["numInputRows"] for batch in batches)
     if rows != case["records"]:
-        raise RuntimeError(f"{rows} rows, not {case['records']}")
+        raise RuntimeError(f"read {rows} rows instead of {case['records']}")
     times = {key: sum(b["durationMs"].get(key, 0) for b in batches) / 1000 for key in ("triggerExecution", "addBatch")}
     return {"records": rows, **times}
 
 
 def batches(stream: Any, case: Case) -> dict[str, float]:
-    """Return the median time of small batches, the first ones left out."""
+    """Return the median time of small batches; the first third warms up."""
     with tempfile.TemporaryDirectory() as checkpoint:
         query = stream.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
         while len(progress := [p for p in query.recentProgress if p["numInputRows"]]) < case["count"]:
@@ -123,11 +127,11 @@ def batches(stream: Any, case: Case) -> dict[str, float]:
 
 
 def latency(stream: Any, case: Case) -> dict[str, float]:
-    """Return percentiles of the milliseconds from a record's timestamp until its batch has been seen by the sink."""
+    """Return percentiles of the milliseconds from a record's timestamp until the sink has processed its batch."""
     ages: Counter[int] = Counter()
     started = time.time()
 
-    def see(frame: Any, number: int) -> None:
+    def count_ages(frame: Any, number: int) -> None:
         del number
         counted = frame.selectExpr("unix_millis(timestamp) AS at").groupBy("at").count().collect()
         now = time.time()
@@ -136,27 +140,27 @@ def latency(stream: Any, case: Case) -> dict[str, float]:
                 ages[int(now * 1000) - at] += count
 
     with tempfile.TemporaryDirectory() as checkpoint:
-        query = stream.writeStream.foreachBatch(see).option("checkpointLocation", checkpoint).start()
+        query = stream.writeStream.foreachBatch(count_ages).option("checkpointLocation", checkpoint).start()
         query.awaitTermination(case["seconds"])
         query.stop()
-    total, reached, found = ages.total(), 0, {}
+    total, cumulated, percentiles = ages.total(), 0, {}
     for age, count in sorted(ages.items()):
-        reached += count
+        cumulated += count
         for share in (0.5, 0.99):
-            if reached >= share * total:
-                found.setdefault(f"p{share * 100:g}", float(age))
-    return {"records": total, **found}
+            if cumulated >= share * total:
+                percentiles.setdefault(f"p{share * 100:g}", float(age))
+    return {"records": total, **percentiles}
 
 
 KINDS = {"whole": whole, "batches": batches, "latency": latency}
 
 
-def main(who: str, conf: str, *where: str) -> None:
-    """Run a case whenever one comes."""
+def main(source: str, conf: str, *servers: str) -> None:
+    """Run the cases of the input."""
     spark = session(conf)
     for line in sys.stdin:
         case = json.loads(line)
-        stream = (ours if who == "zkconsumer" else sparks_own)(spark, where, case)
+        stream = (zkconsumer_stream if source == "zkconsumer" else kafka_stream)(spark, servers, case)
         print(json.dumps(KINDS[case["kind"]](stream, case)), flush=True)
     spark.stop()
 

@@ -1,4 +1,4 @@
-"""The cluster and the topics that all benchmarks read: 5 million records of 100 bytes, 8 partitions."""
+"""The topics of the benchmarks: 5 million records of 100 bytes in 8 partitions, unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ RECORDS = 5_000_000
 PARTITIONS = 8
 VALUE_SIZE = 100
 
-#: What everybody fetches of a partition at most.
+#: Maximum bytes per partition and fetch, of all clients.
 FETCH_BYTES = 1 << 20
 
-#: Records in one batch of the log: about what a Java producer's 16 KiB hold.
+#: Records per batch of the log: about as many as fit into the 16 KiB of a Java producer.
 PER_BATCH = 140
 
 CODECS = ("none", "lz4")
@@ -25,7 +25,7 @@ CODECS = ("none", "lz4")
 def fill(
     cluster: DevCluster, codec: str, records: int = RECORDS, *, size: int = VALUE_SIZE, partitions: int = PARTITIONS
 ) -> str:
-    """Return the name of a topic with records of a codec, which is created and filled when it is first asked for."""
+    """Return the name of a topic with these records; the first call creates and fills it."""
     return _fill(cluster, codec, records, size, partitions)
 
 

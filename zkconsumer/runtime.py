@@ -12,8 +12,9 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.consumer_metrics import ConsumerMetrics
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
+from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
-from zkconsumer.fetcher.thread import FetchSettings, PartitionTopicInfo
+from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
 from zkconsumer.metrics import Metrics
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
@@ -60,7 +61,7 @@ class ConsumerRuntime:
         )
         self.fetchers = ConsumerFetcherManager(
             self.member.consumer_id,
-            FetchSettings.of(config),
+            FetchSettings.from_config(config),
             self.member.cluster.brokers,
             num_fetchers=config.num_consumer_fetchers,
             on_failure=self._fail_stream,
@@ -170,7 +171,9 @@ class ConsumerRuntime:
             self._thread_of[partition] = claim.thread_id
             self._streams[key].acquire(partition, claim.offset)
             queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks)
-            infos.append(PartitionTopicInfo(partition, queue, claim.offset, reset=self._config.auto_offset_reset))
+            infos.append(
+                PartitionTopicInfo(partition, queue, claim.offset, auto_offset_reset=self._config.auto_offset_reset)
+            )
         self.fetchers.add_partitions(infos)
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
@@ -226,7 +229,7 @@ def _known_offsets(
 
     If that offset were not committed, the next owner would apply ``auto.offset.reset`` again and could skip records.
     """
-    starts = {info.partition: info.start for info in infos}
+    starts = {info.partition: info.start_offset for info in infos}
     known = {p: offset if offset >= 0 else starts.get(p, -1) for p, offset in positions.items()}
     return {partition: offset for partition, offset in known.items() if offset >= 0}
 

@@ -23,7 +23,8 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
-from zkconsumer.fetcher.decode import NO_LIMIT, Chunk, native, read_messages
+from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
+from zkconsumer.fetcher.decode import native, read_messages
 from zkconsumer.message import Endpoint, MessageAndMetadata, TopicPartition
 
 #: Timestamps for ``offset_for_time`` and ``earliest_or_latest_offset``. Source: kafka.api.OffsetRequest.

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError, CorruptRecordError
-from zkconsumer.fetcher.decode import MAX_ROWS, ArrowReader, Chunk, log_skipped, read_messages
+from zkconsumer.fetcher.arrow import ArrowReader
+from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.decode import MAX_ROWS, log_skipped, read_messages
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition

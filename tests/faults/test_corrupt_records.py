@@ -124,7 +124,7 @@ def test_a_damaged_batch_is_skipped_and_logged_where_that_is_asked_for(
     assert list(skipped.values()) == [BATCH, BATCH], "of all topics, and of this one"
     [record] = [r for r in caplog.records if "corrupt_records_skipped" in r.getMessage()]
     assert f"offset={BATCH}" in record.getMessage()
-    assert f"goes_on_at={2 * BATCH}" in record.getMessage()
+    assert f"next_offset={2 * BATCH}" in record.getMessage()
 
 
 def test_a_batch_whose_end_cannot_be_told_is_raised_although_skipping_is_asked_for(

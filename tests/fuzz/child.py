@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import hashlib
+import importlib
 import importlib.util
 import mmap
 import pickle
@@ -17,6 +18,7 @@ import random
 import struct
 import sys
 import time
+import types
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -379,20 +381,27 @@ def bounds(data: bytearray) -> list[tuple[int, int]]:
     return found
 
 
-def load(name: str, path: str) -> Any:
-    """Import a file under a name of its own; the package itself would bring pyarrow."""
-    spec = importlib.util.spec_from_file_location(name, path)
+def load_extension(path: str) -> Any:
+    """Import the compiled decoder from a file."""
+    spec = importlib.util.spec_from_file_location("_decode", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
+def load_twin(package: str) -> Any:
+    """Import the decoder in Python, but not ``zkconsumer/__init__.py``, which imports pyarrow."""
+    stub = types.ModuleType("zkconsumer")
+    stub.__path__ = [package]
+    sys.modules["zkconsumer"] = stub
+    return importlib.import_module("zkconsumer.fetcher.decode_py")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("--module", "--twin", "--corpus", "--execution"):
+    for name in ("--module", "--package", "--corpus", "--execution"):
         parser.add_argument(name, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--first", type=int, default=0)
@@ -401,7 +410,7 @@ def main() -> None:
     parser.add_argument("--compared", type=int, default=4, help="compare every so many executions, 0 for none")
     options = parser.parse_args()
     corpus = pickle.loads(Path(options.corpus).read_bytes())
-    native, twin = load("_decode", options.module), load("decode_py", options.twin)
+    native, twin = load_extension(options.module), load_twin(options.package)
     fuzzer = Fuzzer(native, twin, corpus, options.seed, options.compared)
     Path(options.execution).write_bytes(struct.pack("<q", -1))
     started = time.monotonic()

@@ -92,7 +92,7 @@ def run_child(
     """
     command = [
         *(sys.executable, "-X", "faulthandler", str(Path(__file__).with_name("child.py"))),
-        *("--module", str(module), "--twin", str(SOURCE.with_name("decode_py.py"))),
+        *("--module", str(module), "--package", str(SOURCE.parent.parent)),
         *("--corpus", str(folder / "corpus"), "--execution", str(folder / "execution")),
         *arguments,
     ]

@@ -14,8 +14,10 @@ from zkconsumer import TopicPartition, ZkConsumerError, ZookeeperConsumerConnect
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import decode
+from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
-from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
+from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.metrics import Metrics
 from zkconsumer.zookeeper.znodes import Znodes
 
@@ -69,7 +71,7 @@ def test_a_partition_that_goes_while_it_is_to_be_fetched_again_is_fetched_no_mor
     def corrupt(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
         raise CorruptRecordError("made for this test", 3)
 
-    once(monkeypatch, PartitionQueue, "renewed", in_the_middle)
+    once(monkeypatch, PartitionQueue, "replacement", in_the_middle)
     once(monkeypatch, decode.ChunkReader, "pieces", corrupt)
     produce(admin, name, 1, [b"read as corrupt"])
     reading = in_thread(lambda: next(stream))
@@ -158,7 +160,7 @@ def test_a_partition_whose_start_is_not_to_be_had_holds_up_no_other_of_its_broke
     produce(admin, name, 0, numbers(0, 3))
     stream, handed_back = StreamQueue(), []
     good, missing = (
-        PartitionTopicInfo(TopicPartition(name, number), PartitionQueue(stream, 2), -1, reset="smallest")
+        PartitionTopicInfo(TopicPartition(name, number), PartitionQueue(stream, 2), -1, auto_offset_reset="smallest")
         for number in (0, 99)
     )
     leader = admin._leader_of(good.partition)

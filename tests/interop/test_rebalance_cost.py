@@ -34,4 +34,4 @@ def test_a_partition_that_stays_is_delivered_on_while_a_member_joins_and_leaves(
 
     with capsys.disabled():
         print(f"\n{found}")
-    assert sorted(found.loud)[len(found.loud) // 2] <= 2 * found.p99
+    assert sorted(found.rebalancing)[len(found.rebalancing) // 2] <= 2 * found.p99

@@ -40,8 +40,10 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from zkconsumer.errors import CorruptRecordError
-from zkconsumer.fetcher import _decode, decode, decode_py
-from zkconsumer.fetcher.decode import NO_LIMIT, ArrowReader, Chunk, ChunkReader, read_messages
+from zkconsumer.fetcher import _decode, column_buffers, column_writer, decode, decode_py
+from zkconsumer.fetcher.arrow import ArrowReader
+from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
+from zkconsumer.fetcher.decode import ChunkReader, read_messages
 from zkconsumer.message import (
     ARROW_SCHEMA,
     ARROW_SCHEMA_WITH_HEADERS,
@@ -542,8 +544,8 @@ def test_columns_do_not_show_what_was_in_their_memory_before(monkeypatch: pytest
         memoryview(buffer).cast("B")[:] = garbage * size
         return buffer
 
-    allocate = decode.allocate
-    monkeypatch.setattr(decode, "allocate", used_before)
+    allocate = column_buffers.allocate
+    monkeypatch.setattr(column_buffers, "allocate", used_before)
     for name in ("0 none", "1 lz4", "2 none", "2 zstd"):
         for include_headers in (False, True):
             found, error = arrow_batches(GOLDEN[name], include_headers=include_headers)
@@ -709,7 +711,7 @@ def test_chunk_without_a_complete_entry_is_told_from_one_that_ends_early() -> No
     """A fetcher makes one where an entry is larger than the broker would send."""
     data = batches.batch([Record(7)])[:-1]
     chunk = chunk_of(data, 7)
-    assert read(chunk).error.startswith(error_text("no complete entry", 7, 0, chunk))
+    assert read(chunk).error.startswith(error_text("no complete batch", 7, 0, chunk))
     assert read(chunk).resume == 7
 
 
@@ -737,7 +739,7 @@ def test_crc_damage_in_the_middle_yields_what_stands_before_it(magic: int, codec
         assert messages.error == batched.error
         assert messages.error.startswith(start)
         assert messages.resume == batched.resume == 2
-        assert "restore the partition from a replica, commit an offset behind" in messages.error
+        assert "restore the partition from a replica, commit an offset after" in messages.error
 
 
 @pytest.mark.usefixtures("twin")
@@ -782,26 +784,26 @@ _OLD_MESSAGE = batches.message(0, Record(5, key=b"key", value=b"value"))
     [
         (batches.patched(_BATCH, 16, "b", 3), "unknown message format"),
         (batches.patched(_BATCH, 16, "b", -1), "unknown message format"),
-        (batches.patched(_BATCH, 8, "i", 48), "impossible size"),
-        (batches.patched(_BATCH, 8, "i", -1), "impossible size"),
-        (batches.patched(_BATCH, 8, "i", -(1 << 31)), "impossible size"),
-        (batches.patched(_BATCH, 23, "i", -1), "negative last offset"),
+        (batches.patched(_BATCH, 8, "i", 48), "invalid size"),
+        (batches.patched(_BATCH, 8, "i", -1), "invalid size"),
+        (batches.patched(_BATCH, 8, "i", -(1 << 31)), "invalid size"),
+        (batches.patched(_BATCH, 23, "i", -1), "negative last offset delta"),
         (batches.patched(_BATCH, 57, "i", -1), "negative record count"),
-        (batches.patched(_BATCH, 57, "i", 3), "more records than bytes"),
-        (batches.patched(_BATCH, 57, "i", (1 << 31) - 1), "more records than bytes"),
-        (batches.batch([Record(5)], GZIP, count=(1 << 31) - 1), "more records than bytes"),
-        (batches.batch([Record(5)], ZSTD, count=2), "more records than bytes"),
-        (batches.patched(_MESSAGE, 8, "i", 21), "impossible size"),
-        (batches.patched(_OLD_MESSAGE, 8, "i", 13), "impossible size"),
-        (batches.patched(_MESSAGE, 26, "i", -2), "impossible key length"),
-        (batches.patched(_MESSAGE, 26, "i", 9), "impossible key length"),
-        (batches.patched(_MESSAGE, 26, "i", (1 << 31) - 1), "impossible key length"),
-        (batches.patched(_OLD_MESSAGE, 18, "i", -(1 << 31)), "impossible key length"),
-        (batches.patched(_MESSAGE, 33, "i", -2), "impossible value length"),
-        (batches.patched(_MESSAGE, 33, "i", 4), "impossible value length"),
-        (batches.patched(_MESSAGE, 33, "i", 6), "impossible value length"),
-        (batches.patched(_MESSAGE, 33, "i", -1), "impossible value length"),
-        (batches.patched(_OLD_MESSAGE, 25, "i", (1 << 31) - 1), "impossible value length"),
+        (batches.patched(_BATCH, 57, "i", 3), "record count exceeds the batch size"),
+        (batches.patched(_BATCH, 57, "i", (1 << 31) - 1), "record count exceeds the batch size"),
+        (batches.batch([Record(5)], GZIP, count=(1 << 31) - 1), "record count exceeds the batch size"),
+        (batches.batch([Record(5)], ZSTD, count=2), "record count exceeds the batch size"),
+        (batches.patched(_MESSAGE, 8, "i", 21), "invalid size"),
+        (batches.patched(_OLD_MESSAGE, 8, "i", 13), "invalid size"),
+        (batches.patched(_MESSAGE, 26, "i", -2), "invalid key length"),
+        (batches.patched(_MESSAGE, 26, "i", 9), "invalid key length"),
+        (batches.patched(_MESSAGE, 26, "i", (1 << 31) - 1), "invalid key length"),
+        (batches.patched(_OLD_MESSAGE, 18, "i", -(1 << 31)), "invalid key length"),
+        (batches.patched(_MESSAGE, 33, "i", -2), "invalid value length"),
+        (batches.patched(_MESSAGE, 33, "i", 4), "invalid value length"),
+        (batches.patched(_MESSAGE, 33, "i", 6), "invalid value length"),
+        (batches.patched(_MESSAGE, 33, "i", -1), "invalid value length"),
+        (batches.patched(_OLD_MESSAGE, 25, "i", (1 << 31) - 1), "invalid value length"),
         (batches.batch([Record(5)], 5, payload=b"x"), "unknown compression codec 5"),
         (batches.batch([Record(5)], 7, payload=b"x"), "unknown compression codec 7"),
         (batches.message(1, Record(5), 4 | 1), "unknown compression codec 5"),
@@ -860,7 +862,7 @@ def test_malformed_record_is_told_after_the_rows_before_its_batch(codec: int, re
     found, batched = read(chunk), read_arrow(chunk)
     assert found.rows == [expected(Record(8), 2), expected(Record(9), 2)]
     assert batched.rows == in_microseconds(found.rows)
-    assert "a record is malformed" in found.error
+    assert "malformed record" in found.error
     assert batched.error == found.error
 
 
@@ -881,7 +883,7 @@ def test_damage_among_compressed_batches_yields_what_stands_before_it(damage: st
     found, batched = read(chunk), read_arrow(chunk)
     assert (found.rows, found.next_offsets, found.resume) == (rows, [4], 4)
     assert (batched.rows, batched.next_offsets, batched.resume) == (in_microseconds(rows), [4], 4)
-    reason = {"record": "a record is malformed", "codec": "gzip data is damaged: Truncated compressed stream"}
+    reason = {"record": "malformed record", "codec": "gzip data is damaged: Truncated compressed stream"}
     start = error_text(reason.get(damage, "CRC does not match"), 4, len(data[0] + data[1]), chunk)
     assert found.error.startswith(start)
     assert batched.error == found.error
@@ -891,8 +893,8 @@ def test_damage_among_compressed_batches_yields_what_stands_before_it(damage: st
 def test_bytes_left_in_a_record_are_not_taken_for_the_next() -> None:
     payload = _record(b"\x00\x00\x00\x01\x01\x00" + _GOOD)
     data = batches.batch([Record(10), Record(11)], payload=payload)
-    assert "a record is malformed" in read(data).error
-    assert "a record is malformed" in read_arrow(data, headers=False).error
+    assert "malformed record" in read(data).error
+    assert "malformed record" in read_arrow(data, headers=False).error
 
 
 @pytest.mark.usefixtures("twin")
@@ -905,7 +907,7 @@ def test_reading_goes_on_at_the_malformed_batch_and_not_before(codec: int) -> No
     found, batched = read(chunk), read_arrow(chunk)
     assert (found.next_offsets, found.resume) == ([10], 10)
     assert (batched.next_offsets, batched.resume) == ([10], 10)
-    assert found.error.startswith(error_text("a record is malformed", 10, len(before), chunk))
+    assert found.error.startswith(error_text("malformed record", 10, len(before), chunk))
     assert batched.error == found.error
 
 
@@ -913,8 +915,8 @@ def test_reading_goes_on_at_the_malformed_batch_and_not_before(codec: int) -> No
 @pytest.mark.parametrize("count", [1, 3])
 def test_wrong_record_count_is_malformed(count: int) -> None:
     records = [Record(at, value=b"v" * 20) for at in range(2)]
-    assert "a record is malformed" in read(batches.batch(records, count=count)).error
-    assert "a record is malformed" in read(batches.batch(records, ZSTD, count=count)).error
+    assert "malformed record" in read(batches.batch(records, count=count)).error
+    assert "malformed record" in read(batches.batch(records, ZSTD, count=count)).error
 
 
 _INNER = batches.message_set(1, [Record(0, value=b"x" * 50), Record(1)])
@@ -940,7 +942,7 @@ def test_malformed_content_of_a_wrapper_is_told(inner: bytes) -> None:
     chunk = chunk_of(before + wrapper + batches.message(1, Record(6)))
     found = read(chunk)
     assert [row.offset for row in found.rows] == [3]
-    assert found.error.startswith(error_text("a compressed message set is malformed", 4, len(before), chunk))
+    assert found.error.startswith(error_text("malformed compressed message set", 4, len(before), chunk))
     assert found.resume == 4
 
 
@@ -990,7 +992,7 @@ def test_damaged_compression_is_a_corrupt_record(magic: int, codec: int, data: s
 def test_claim_of_many_records_takes_no_memory(codec: int) -> None:
     data = batches.batch([Record(0, value=b"x" * 100)], codec, count=(1 << 31) - 1)
     with batches.arrow_memory() as pool:
-        assert "more records than bytes" in read(data).error
+        assert "record count exceeds the batch size" in read(data).error
     assert pool.max_memory() < 4 << 20
 
 
@@ -1320,7 +1322,7 @@ def test_twins_write_the_same_bytes_also_where_room_is_short(data: bytes, number
     with_headers = numbers.draw(st.booleans())
     results = []
     for twin in (_decode, decode_py):
-        columns, state = columns_of(column_sizes(*room)), bytearray(8 * len(decode_py.STATE))
+        columns, state = columns_of(column_sizes(*room)), bytearray(8 * len(column_writer.STATE))
         headers = columns_of(header_sizes(room[0], *header_room)) if with_headers else None
         returned = [
             twin.decode(

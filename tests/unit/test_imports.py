@@ -143,7 +143,7 @@ def test_reading_batches_does_not_import_pandas() -> None:
     """pyarrow does so behind many a call, where it is installed: half a second and 50 MB."""
     data = entry(2, [Record(0, key=b"k", value=b"v")], batches.LZ4)
     after = modules_after(
-        "from zkconsumer.fetcher.decode import ArrowReader, Chunk, TopicPartition\n"
+        "from zkconsumer.fetcher.arrow import ArrowReader, Chunk, TopicPartition\n"
         f"chunk = Chunk(TopicPartition('t', 0), 0, 1, {data!r})\n"
         "[(batch, _)] = ArrowReader(include_headers=True).read(chunk)\n"
         "assert batch.column(2).to_pylist() == ['t']"

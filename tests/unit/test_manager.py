@@ -14,10 +14,12 @@ from support import wait_for
 
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.errors import ZkConsumerError
-from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager, fetcher_id
+from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
-from zkconsumer.fetcher.thread import ConsumerFetcherThread, FetchSettings, PartitionTopicInfo
+from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.javahash import java_hash
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metrics import Metrics
@@ -146,7 +148,7 @@ def test_a_leader_finder_that_fails_tells_it_and_looks_again() -> None:
 
     manager = ConsumerFetcherManager(
         "t",
-        FetchSettings("t", backoff=0.01),
+        FetchSettings("t", backoff_s=0.01),
         brokers,  # type: ignore[arg-type]
         num_fetchers=1,
         on_failure=on_failure,
@@ -158,5 +160,5 @@ def test_a_leader_finder_that_fails_tells_it_and_looks_again() -> None:
         assert manager.no_leader_partitions == {PARTITION}
     finally:
         manager.stop_connections()
-    text = f"looking for the leader of {PARTITION} failed: RuntimeError('what nobody thought of')"
+    text = f"failed to find the leader of {PARTITION}: RuntimeError('what nobody thought of')"
     assert told == [(PARTITION, text)]

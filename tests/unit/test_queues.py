@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support import in_thread, wait_for
 
-from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.message import TopicPartition
 
@@ -206,7 +206,7 @@ def test_a_renewed_queue_is_an_empty_one_of_the_same_stream(stream: StreamQueue)
     queue.put(chunk(0))
     queue.close()
 
-    renewed = queue.renewed()
+    renewed = queue.replacement()
     for offset in (5, 6):
         assert renewed.has_room
         renewed.put(chunk(offset))
@@ -363,7 +363,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def renew(self) -> None:
         closed = next(queue for queue in self.queues if queue.is_closed)
-        self._add(closed.renewed())
+        self._add(closed.replacement())
 
     @invariant()
     def room_is_what_is_left_of_the_capacity(self) -> None:

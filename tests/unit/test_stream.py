@@ -18,7 +18,7 @@ from support import Reader, in_thread, take, wait_for
 from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
 from zkconsumer import stream as stream_module
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
-from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.message import decoded_message_type, string_decoder
 
@@ -360,7 +360,7 @@ def test_nothing_behind_a_corrupt_batch_is_handed_out_before_it_was_fetched_agai
         next(fed.stream)
     # What the connector's refetch does: the queue is closed and a new one is filled.
     fed.queues[P0].close()
-    fed.queues[P0] = fed.queues[P0].renewed()
+    fed.queues[P0] = fed.queues[P0].replacement()
     fed.put(entry([0]), 1)
 
     assert offsets(all_that_is_there(fed.stream)) == [0]
@@ -435,7 +435,7 @@ def test_whatever_ends_the_decoding_of_a_chunk_loses_no_record(
 
     for queue, partition, offset in fed.refetched:  # as the connector does
         queue.close()
-        fed.queues[partition] = queue.renewed()
+        fed.queues[partition] = queue.replacement()
         fed.put(entry(range(offset, 5)), 5, offset, partition)
     assert offsets(all_that_is_there(fed.stream)) == [2, 3, 4]
 

@@ -1,11 +1,11 @@
-/* Record batches of Kafka's message formats 0, 1 and 2, decoded into the buffers of Arrow columns.
+/* Decodes record batches of Kafka's message formats 0, 1 and 2 into the buffers of Arrow columns.
  *
- * The compiled twin of decode_py.py: same functions, same results, same error positions. Nothing
- * here allocates per record: the caller passes writable buffers, sized by what scan() counted, and
- * every read and every write is checked against the end of its buffer. No Python API is called
- * while records are decoded, so the GIL is released meanwhile.
+ * This module has the same functions, results and error positions as decode_py.py, which documents
+ * them. It allocates no memory per record: the caller passes writable buffers for the number of
+ * records that scan() returned. Each read and each write is checked against the end of its buffer.
+ * decode() and measure() call no Python API while they read records, and release the GIL.
  *
- * Layouts (big-endian):
+ * An entry is one record batch of format 2, or one message of format 0 or 1. Layouts (big-endian):
  *   format 0, 1  offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | [timestamp i64] |
  *                key bytes | value bytes          (bytes: i32 length, -1 for null)
  *   format 2     base offset i64 | size i32 | leader epoch i32 | magic i8 | crc u32 |
@@ -27,12 +27,12 @@
 #endif
 
 enum {
-    LOG_OVERHEAD = 12,      /* offset and size, which precede every entry */
-    MAGIC_AT = 16,          /* the same place in all formats */
+    LOG_OVERHEAD = 12,      /* offset and size, before each entry */
+    MAGIC_AT = 16,          /* in all formats */
     BATCH_HEADER = 61,      /* format 2 */
-    MESSAGE_HEADER_0 = 26,  /* format 0 with empty key and value */
+    MESSAGE_HEADER_0 = 26,  /* format 0, with the lengths of key and value */
     MESSAGE_HEADER_1 = 34,
-    MIN_RECORD = 7,         /* the smallest record of format 2 */
+    MIN_RECORD = 7,         /* smallest record of format 2 */
 };
 enum { CODEC_MASK = 0x07, LOG_APPEND = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 enum { CHECK_CRC = 1, SPLIT_TRANSACTIONS = 2 };
@@ -54,7 +54,7 @@ static uint64_t get64(const uint8_t *p) {
 #endif
     return v;
 }
-/* Offsets in corrupt input may overflow; wrapping is defined for unsigned numbers only. */
+/* Offsets in corrupt input may overflow, which is undefined for signed numbers. */
 static int64_t add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 
 /* ---- checksums ------------------------------------------------------------------------------ */
@@ -89,8 +89,8 @@ static uint32_t crc_by_table(int kind, uint32_t crc, const uint8_t *p, size_t n)
 }
 
 #ifdef HAVE_SSE42_CRC
-/* The instruction takes three cycles and can start each cycle, so three lanes run side by side;
- * a lane's result is carried over the bytes of the next one by a table of that shift. */
+/* The CRC instruction has a latency of three cycles and a throughput of one per cycle, so three lanes
+ * run in parallel. The table lane_shift advances the CRC of one lane over the bytes of the next lane. */
 enum { LANE = 2048 };
 static uint32_t lane_shift[4][256];
 
@@ -149,12 +149,12 @@ static uint32_t crc32c_of(const uint8_t *p, size_t n) {
 
 static uint32_t crc32_of(const uint8_t *p, size_t n) { return ~crc_by_table(0, 0xFFFFFFFFu, p, n); }
 
-/* ---- entries: what stands at one place of the log --------------------------------------------- */
+/* ---- entries ---------------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *reason; /* set where the entry is corrupt */
+    const char *reason; /* not NULL if the entry is corrupt */
     int complete;
-    size_t size; /* with offset and size field */
+    size_t size; /* includes the offset and size fields */
     size_t payload;
     int magic, attributes;
     int64_t base_offset, next_offset, first_timestamp, max_timestamp, producer_id;
@@ -172,7 +172,7 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
     }
     size_t header = e.magic == 2 ? BATCH_HEADER : e.magic == 1 ? MESSAGE_HEADER_1 : MESSAGE_HEADER_0;
     if (size < 0 || (size_t)size + LOG_OVERHEAD < header) {
-        e.reason = "impossible size";
+        e.reason = "invalid size";
         return e;
     }
     e.size = (size_t)size + LOG_OVERHEAD;
@@ -193,10 +193,10 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
         e.count = (int32_t)get32(p + 57);
         e.payload = BATCH_HEADER;
         e.next_offset = add64(e.base_offset, (int64_t)last_delta + 1);
-        if (last_delta < 0) e.reason = "negative last offset";
+        if (last_delta < 0) e.reason = "negative last offset delta";
         else if (e.count < 0) e.reason = "negative record count";
         else if (!(e.attributes & CODEC_MASK) && (uint64_t)e.count > (e.size - BATCH_HEADER) / MIN_RECORD)
-            e.reason = "more records than bytes";
+            e.reason = "record count exceeds the batch size";
         return e;
     }
     if (check_crc && crc32_of(p + 16, e.size - 16) != get32(p + 12)) {
@@ -215,18 +215,18 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
     int32_t key = (int32_t)get32(p + at);
     at += 4;
     if (key < -1 || (size_t)(key < 0 ? 0 : key) > e.size - at - 4) {
-        e.reason = "impossible key length";
+        e.reason = "invalid key length";
         return e;
     }
     at += (size_t)(key < 0 ? 0 : key);
     int32_t value = (int32_t)get32(p + at);
     at += 4;
-    if (value < -1 || (size_t)(value < 0 ? 0 : value) != e.size - at) e.reason = "impossible value length";
+    if (value < -1 || (size_t)(value < 0 ? 0 : value) != e.size - at) e.reason = "invalid value length";
     e.payload = at;
     return e;
 }
 
-/* Whether the entry can be decoded where it lies, together with its neighbours. */
+/* Whether the entry can be decoded in place, in one run with its neighbours. */
 static int is_plain(const Entry *e, int flags) {
     if (e->attributes & CODEC_MASK) return 0;
     if (e->magic < 2) return 1;
@@ -243,14 +243,14 @@ static PyObject *corrupt(const char *reason, Py_ssize_t position) {
     return NULL;
 }
 
-/* Whether [start, end) lies inside a buffer of this length. */
+/* Whether [start, end) is inside a buffer of this length. */
 static int within(Py_ssize_t start, Py_ssize_t end, Py_ssize_t length) {
     return 0 <= start && start <= end && end <= length;
 }
 
 PyDoc_STRVAR(scan_doc,
 "scan(data, start, from_offset, until, max_rows, max_bytes, flags, /)\n--\n\n"
-"Find the next segment of a partition's records, as decode_py.scan does.");
+"Find the next segment of a partition's records. See decode_py.scan.");
 
 static PyObject *scan(PyObject *self, PyObject *args) {
     (void)self;
@@ -262,7 +262,7 @@ static PyObject *scan(PyObject *self, PyObject *args) {
         return NULL;
     if (!within(start, data.len, data.len)) {
         PyBuffer_Release(&data);
-        PyErr_SetString(PyExc_IndexError, "start lies outside of data");
+        PyErr_SetString(PyExc_IndexError, "start is outside of the data");
         return NULL;
     }
     const uint8_t *base = data.buf;
@@ -275,7 +275,7 @@ static PyObject *scan(PyObject *self, PyObject *args) {
         e = read_entry(base + at, end - at, flags & CHECK_CRC);
         if (e.reason || !e.complete) break;
         if (!found) {
-            /* Entries that end below from_offset are stepped over without being looked into. */
+            /* Skip entries that end below from_offset, except control batches. */
             if (e.next_offset <= from_offset && !(e.magic == 2 && (e.attributes & CONTROL))) {
                 at += e.size;
                 begin = at;
@@ -310,7 +310,7 @@ static PyObject *scan(PyObject *self, PyObject *args) {
 
 PyDoc_STRVAR(next_offset_doc,
 "next_offset(data, /)\n--\n\n"
-"Return (next offset after the last complete entry or -1, bytes of complete entries).");
+"Return the offset after the last complete entry, or -1, and the number of bytes of complete entries.");
 
 static PyObject *next_offset(PyObject *self, PyObject *args) {
     (void)self;
@@ -332,14 +332,14 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
 
 /* ---- columns ---------------------------------------------------------------------------------- */
 
-typedef struct { /* a binary column being filled */
+typedef struct { /* a column of binary values */
     int32_t *offsets;
     uint8_t *validity, *data;
-    size_t room; /* bytes of data */
+    size_t room; /* size of data in bytes */
     int64_t bytes, nulls;
 } Bytes;
 
-typedef struct { /* the counters live in the caller's state array between calls */
+typedef struct { /* copied from and to the caller's state array */
     int64_t row, key_bytes, value_bytes, key_nulls, value_nulls, headers, header_key_bytes, header_value_bytes,
         header_lists_null;
 } State;
@@ -362,7 +362,7 @@ static void set_bit(uint8_t *bitmap, size_t i, int value) {
     bitmap[i >> 3] |= (uint8_t)(value << (i & 7));
 }
 
-/* Appends n bytes, or a null where n is -1; 0 where there is no room. */
+/* Appends n bytes, or a null if n is -1. Returns 0 if there is no room. */
 static int put_bytes(Bytes *column, int64_t *bytes, int64_t *nulls, size_t row, const uint8_t *p, int64_t n) {
     if (n > 0) {
         if ((uint64_t)n > column->room - (uint64_t)*bytes) return 0;
@@ -390,7 +390,7 @@ static int put_record(Columns *c, int64_t offset, int64_t timestamp, int timesta
     return 1;
 }
 
-/* Closes the header list of the row just put; an empty list is a null one, as in Spark's own source. */
+/* Ends the header list of the last row. An empty list becomes null, as in Spark's own source. */
 static void end_headers(Columns *c, int64_t count) {
     size_t row = (size_t)c->at.row - 1;
     c->list_offsets[row + 1] = (int32_t)c->at.headers;
@@ -398,7 +398,7 @@ static void end_headers(Columns *c, int64_t count) {
     c->at.header_lists_null += count == 0;
 }
 
-/* Zigzag varint of at most max_bytes bytes; NULL where it does not end in time. */
+/* Reads a zigzag varint of at most max_bytes bytes. Returns NULL if it is longer or truncated. */
 static const uint8_t *varint(const uint8_t *p, const uint8_t *end, int max_bytes, int64_t *out) {
     uint64_t value = 0;
     for (int i = 0; i < max_bytes && p < end; i++) {
@@ -412,7 +412,7 @@ static const uint8_t *varint(const uint8_t *p, const uint8_t *end, int max_bytes
     return NULL;
 }
 
-/* A length and that many bytes; -1 is null where nullable. */
+/* Reads a length and as many bytes. Length -1 is null, if nullable. Returns NULL if it is malformed. */
 static const uint8_t *sized(const uint8_t *p, const uint8_t *end, int nullable, const uint8_t **data, int64_t *n) {
     p = varint(p, end, 5, n);
     if (!p || *n < (nullable ? -1 : 0) || *n > end - p) return NULL;
@@ -420,7 +420,7 @@ static const uint8_t *sized(const uint8_t *p, const uint8_t *end, int nullable, 
     return *n > 0 ? p + *n : p;
 }
 
-/* The records of one batch of format 2; 0 where they are malformed. With c NULL they are only measured. */
+/* Reads the records of one batch of format 2. Returns 0 if they are malformed. If c is NULL, only counts headers. */
 static int decode_records(const uint8_t *p, const uint8_t *end, int64_t count, int64_t base_offset,
                           int64_t first_timestamp, int64_t max_timestamp, int attributes, Columns *c,
                           State *measured) {
@@ -470,7 +470,7 @@ static int decode_records(const uint8_t *p, const uint8_t *end, int64_t count, i
     return p == end;
 }
 
-/* Batches of format 2 as they lie in the log; returns the position of the first malformed one or -1. */
+/* Reads a run of batches of format 2. Returns the position of the first malformed one, or -1. */
 static Py_ssize_t decode_batches(const uint8_t *base, size_t at, size_t end, Columns *c, State *measured) {
     while (at < end) {
         Entry e = read_entry(base + at, end - at, 0);
@@ -486,7 +486,7 @@ static Py_ssize_t decode_batches(const uint8_t *base, size_t at, size_t end, Col
     return -1;
 }
 
-/* Messages of formats 0 and 1; a wrapper's relative offsets and append time are applied to them. */
+/* Reads messages of formats 0 and 1, with the relative offsets and append time of their wrapper. */
 static Py_ssize_t decode_messages(const uint8_t *base, size_t at, size_t end, int64_t offset_shift, int64_t wrapper_time,
                                   int wrapped_append_time, Columns *c) {
     while (at < end) {
@@ -516,13 +516,13 @@ static Py_ssize_t decode_messages(const uint8_t *base, size_t at, size_t end, in
 PyDoc_STRVAR(decode_doc,
 "decode(data, start, end, magic, attributes, base_offset, first_timestamp, max_timestamp, count,\n"
 "       from_offset, until, timestamp_scale, state, columns, headers, /)\n--\n\n"
-"Append the records of one segment to the columns, as decode_py.decode does.");
+"Append the records of one segment to the columns. See decode_py.decode.");
 
 enum { N_COLUMNS = 9, N_HEADERS = 8 };
 
 static int get_buffers(PyObject *tuple, Py_buffer *views, int n) {
     if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != n) {
-        PyErr_SetString(PyExc_TypeError, "a tuple of buffers is expected");
+        PyErr_SetString(PyExc_TypeError, "expected a tuple of buffers");
         return 0;
     }
     for (int i = 0; i < n; i++)
@@ -535,7 +535,7 @@ static int get_buffers(PyObject *tuple, Py_buffer *views, int n) {
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* How many rows fit a column of binary values: n + 1 offsets and n bits. */
+/* Number of rows that a column of binary values has room for: n + 1 offsets and n validity bits. */
 static size_t bytes_rows(const Py_buffer *offsets, const Py_buffer *validity) {
     size_t by_offsets = offsets->len < 4 ? 0 : (size_t)offsets->len / 4 - 1;
     return least(by_offsets, (size_t)validity->len * 8);
@@ -559,7 +559,7 @@ static PyObject *decode(PyObject *self, PyObject *args) {
         return NULL;
     has_headers = headers != Py_None;
     if (!within(start, end, data.len) || state.len < (Py_ssize_t)sizeof(State)) {
-        PyErr_SetString(PyExc_IndexError, "range or state lies outside of its buffer");
+        PyErr_SetString(PyExc_IndexError, "range or state is outside of its buffer");
         goto release;
     }
     if (!get_buffers(columns, column, N_COLUMNS)) goto release;
@@ -593,7 +593,7 @@ static PyObject *decode(PyObject *self, PyObject *args) {
         (size_t)s->key_bytes > c.key.room || (size_t)s->value_bytes > c.value.room ||
         (has_headers && ((size_t)s->header_key_bytes > c.header_key.room ||
                          (size_t)s->header_value_bytes > c.header_value.room))) {
-        PyErr_SetString(PyExc_IndexError, "state lies outside of the columns");
+        PyErr_SetString(PyExc_IndexError, "state is outside of the columns");
         goto release_all;
     }
     if (c.rows_room && s->row == 0) {
@@ -634,7 +634,8 @@ release:
 
 PyDoc_STRVAR(measure_doc,
 "measure(data, start, end, count, /)\n--\n\n"
-"Return (headers, bytes of their keys, bytes of their values) of a segment, as decode_py.measure does.");
+"Return the number of headers of a segment, and the bytes of their keys and of their values.\n"
+"See decode_py.measure.");
 
 static PyObject *measure(PyObject *self, PyObject *args) {
     (void)self;
@@ -644,7 +645,7 @@ static PyObject *measure(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*nnL", &data, &start, &end, &count)) return NULL;
     if (!within(start, end, data.len)) {
         PyBuffer_Release(&data);
-        PyErr_SetString(PyExc_IndexError, "range lies outside of data");
+        PyErr_SetString(PyExc_IndexError, "range is outside of the data");
         return NULL;
     }
     State m = {0};
@@ -664,7 +665,7 @@ static PyObject *bytes_at(const Py_buffer *offsets, const Py_buffer *validity, c
     if (validity && !(((const uint8_t *)validity->buf)[row >> 3] >> (row & 7) & 1)) Py_RETURN_NONE;
     const int32_t *o = offsets->buf;
     if (o[row] < 0 || o[row + 1] < o[row] || o[row + 1] > data->len) {
-        PyErr_SetString(PyExc_IndexError, "offsets lie outside of the data");
+        PyErr_SetString(PyExc_IndexError, "offsets are outside of the data");
         return NULL;
     }
     return PyBytes_FromStringAndSize((const char *)data->buf + o[row], o[row + 1] - o[row]);
@@ -673,7 +674,7 @@ static PyObject *bytes_at(const Py_buffer *offsets, const Py_buffer *validity, c
 static PyObject *headers_at(const Py_buffer *h, size_t headers_room, size_t row) {
     const int32_t *list = h[0].buf;
     if (list[row] < 0 || list[row + 1] < list[row] || (size_t)list[row + 1] > headers_room) {
-        PyErr_SetString(PyExc_IndexError, "header lists lie outside of the headers");
+        PyErr_SetString(PyExc_IndexError, "header lists are outside of the headers");
         return NULL;
     }
     size_t from = (size_t)list[row], to = (size_t)list[row + 1];
@@ -696,7 +697,7 @@ static PyObject *headers_at(const Py_buffer *h, size_t headers_room, size_t row)
 
 PyDoc_STRVAR(messages_doc,
 "messages(cls, topic, partition, rows, columns, headers, /)\n--\n\n"
-"Return a list of the first rows as instances of cls, a tuple of eight fields, as decode_py.messages does.");
+"Return a list of the first rows as instances of cls, a tuple type with eight fields. See decode_py.messages.");
 
 static PyObject *messages(PyObject *self, PyObject *args) {
     (void)self;
@@ -743,7 +744,7 @@ static PyObject *messages(PyObject *self, PyObject *args) {
             field[7] = has_headers ? headers_at(h, headers_room, (size_t)row) : PyTuple_New(0);
             for (int i = 0; i < 8; i++) {
                 complete &= field[i] != NULL;
-                if (PyTuple_SetItem(m, i, field[i]) < 0) complete = 0; /* takes the reference */
+                if (PyTuple_SetItem(m, i, field[i]) < 0) complete = 0; /* steals the reference */
             }
         }
         if (!complete) {
@@ -752,7 +753,7 @@ static PyObject *messages(PyObject *self, PyObject *args) {
             list = NULL;
             break;
         }
-        /* Its fields cannot lead back to it, so the garbage collector need not walk it. */
+        /* The tuple cannot be part of a reference cycle, so the garbage collector need not visit it. */
         PyObject_GC_UnTrack(m);
         PyList_SetItem(list, row, m);
     }
@@ -791,7 +792,7 @@ static PyMethodDef methods[] = {
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "zkconsumer.fetcher._decode", "The compiled twin of decode_py.", -1, methods,
+    PyModuleDef_HEAD_INIT, "zkconsumer.fetcher._decode", "The compiled decoder; see decode_py.", -1, methods,
     NULL, NULL, NULL, NULL,
 };
 

@@ -1,6 +1,5 @@
 from typing import Any
 
-from zkconsumer.fetcher.decode_py import Segment as Segment
 from zkconsumer.fetcher.decode_py import crc32c as crc32c
 from zkconsumer.fetcher.decode_py import decode as decode
 from zkconsumer.fetcher.decode_py import measure as measure

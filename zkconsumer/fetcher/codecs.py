@@ -1,7 +1,7 @@
-"""gzip, snappy, lz4 and zstd as Kafka frames them, through pyarrow.
+"""Decompression of gzip, snappy, lz4 and zstd as Kafka frames them, through pyarrow.
 
-None of the framings but lz4's and zstd's can say how large the content is, so gzip, lz4 and zstd are read
-as streams. All errors are ``ValueError``; ``decode.py`` names the place.
+gzip, lz4 and zstd are decompressed as streams, because their frames do not reliably contain the decompressed size. All
+errors are ``ValueError``; ``decode.py`` adds topic, partition and offset.
 """
 
 from __future__ import annotations
@@ -14,108 +14,112 @@ import pyarrow as pa
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
-#: No batch can be larger decompressed: Arrow's offsets have 31 bits, as has Kafka's size field.
+#: Maximum decompressed size of a batch in bytes: Arrow's offsets and Kafka's size field have 31 bits.
 LIMIT = (1 << 31) - 1
 
 _XERIAL = b"\x82SNAPPY\x00"
-_STREAMED = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
-#: Bytes that are read at least; small, since each read allocates them, the one that finds the end too.
-_PIECE = 1 << 16
+_STREAMS = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
+#: Minimum bytes per read. It is small because each read allocates as much, also the last one, which is empty.
+_MIN_READ = 1 << 16
 
 
 def decompress(codec: int, data: memoryview, magic: int) -> Any:
-    """Return the content of a compressed entry as a buffer.
+    """Return the content of a compressed batch or message as a buffer.
 
     Args:
-        codec: the low three bits of the entry's attributes.
-        magic: the message format; format 0 has lz4 frames with a wrong header checksum (KAFKA-3160).
+        codec: the low three bits of the attributes.
+        magic: the message format; the lz4 frames of format 0 have a wrong header checksum (KAFKA-3160).
 
     Raises:
-        ValueError: the codec is unknown, or the data is damaged or larger than ``LIMIT``.
+        ValueError: the codec is unknown, the data are damaged, or their content is larger than ``LIMIT``.
     """
     try:
         if codec == SNAPPY:
-            return _snappy(data)
-        if codec not in _STREAMED:
+            return _decompress_snappy(data)
+        if codec not in _STREAMS:
             raise ValueError(f"unknown compression codec {codec}")
         if codec == LZ4 and magic == 0:
-            data = memoryview(_with_header_checksum(data))
-        return _streamed(_STREAMED[codec], data)
+            data = memoryview(_fix_header_checksum(data))
+        return _decompress_stream(_STREAMS[codec], data)
     except (OSError, pa.ArrowException, struct.error) as error:
         raise ValueError(f"{NAMES.get(codec, codec)} data is damaged: {error}") from error
 
 
-def _streamed(name: str, data: memoryview) -> Any:
+def _decompress_stream(name: str, data: memoryview) -> Any:
     with pa.input_stream(pa.py_buffer(data), compression=name) as stream:
-        pieces, size, wanted = [], 0, max(_PIECE, 16 * len(data))
-        while len(piece := stream.read_buffer(wanted)):
+        pieces, size, read_size = [], 0, max(_MIN_READ, 16 * len(data))
+        while len(piece := stream.read_buffer(read_size)):
             size += piece.size
             if size > LIMIT:
                 raise ValueError(f"{name} content is larger than {LIMIT} bytes")
             pieces.append(piece)
-            wanted = max(_PIECE, min(size, 16 * _PIECE))
-    return pieces[0] if len(pieces) == 1 else pa.py_buffer(b"".join(pieces))
+            read_size = max(_MIN_READ, min(size, 16 * _MIN_READ))
+    return _joined(pieces)
 
 
-def _snappy(data: memoryview) -> Any:
+def _decompress_snappy(data: memoryview) -> Any:
     codec = pa.Codec("snappy")
     if bytes(data[:8]) != _XERIAL:
         return codec.decompress(pa.py_buffer(data), _snappy_size(data))
     if len(data) < 16:
-        raise ValueError("a snappy header is cut off")
+        raise ValueError("truncated snappy header")
     pieces, at, size = [], 16, 0
     while at < len(data):
-        if bytes(data[at : at + 8]) == _XERIAL:  # appended streams repeat the header
+        if bytes(data[at : at + 8]) == _XERIAL:  # each of several concatenated streams has a header
             at += 16
             continue
         (block,) = struct.unpack_from(">i", data, at)
         at += 4
         if block < 0 or block > len(data) - at:
-            raise ValueError("a snappy block is cut off")
+            raise ValueError("truncated snappy block")
         content = codec.decompress(pa.py_buffer(data[at : at + block]), _snappy_size(data[at : at + block]))
         size += content.size
         if size > LIMIT:
             raise ValueError(f"snappy content is larger than {LIMIT} bytes")
         pieces.append(content)
         at += block
+    return _joined(pieces)
+
+
+def _joined(pieces: list[Any]) -> Any:
     return pieces[0] if len(pieces) == 1 else pa.py_buffer(b"".join(pieces))
 
 
 def _snappy_size(block: memoryview) -> int:
-    """Return the size of the content, which stands as a varint before raw snappy data."""
+    """Return the decompressed size, a varint before the raw snappy data."""
     size = 0
     for i, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
-            # Snappy cannot shrink more than about 21 times; a larger claim is damage, not an allocation.
+            # Snappy compresses at most about 21 times. No memory is allocated for larger sizes, which are damage.
             if size > LIMIT or size > 64 * len(block) + 64:
                 break
             return size
-    raise ValueError("a snappy block has an impossible size")
+    raise ValueError("invalid size of a snappy block")
 
 
-def _with_header_checksum(frame: memoryview) -> bytes:
-    """Return an LZ4 frame with its header checksum put right.
+def _fix_header_checksum(frame: memoryview) -> bytes:
+    """Return an LZ4 frame with the correct header checksum.
 
-    Kafka computed it over the magic number too in message format 0.
+    In message format 0, Kafka computed the checksum over the magic number too.
     """
     fixed = bytearray(frame)
     if len(fixed) < 7 or fixed[:4] != b"\x04\x22\x4d\x18":
         raise ValueError("not an LZ4 frame")
     end = 6 + (8 if fixed[4] & 0x08 else 0)
     if len(fixed) <= end:
-        raise ValueError("an LZ4 frame is cut off")
+        raise ValueError("truncated LZ4 frame")
     fixed[end] = header_checksum(bytes(fixed[4:end]))
     return bytes(fixed)
 
 
 def header_checksum(descriptor: bytes) -> int:
-    """Return the checksum of the descriptor of an LZ4 frame."""
+    """Return the header checksum of an LZ4 frame descriptor."""
     return (_xxh32(descriptor) >> 8) & 0xFF
 
 
 def _xxh32(data: bytes) -> int:
-    """Return the XXH32 of fewer than 16 bytes, seed 0."""
+    """Return the XXH32, with seed 0, of fewer than 16 bytes."""
     mask = 0xFFFFFFFF
     h, at = (374761393 + len(data)) & mask, 0
     while at + 4 <= len(data):

@@ -1,7 +1,7 @@
-"""From the records of one partition, as the broker sent them, to Arrow batches or messages.
+"""ChunkReader: decodes the records of a chunk into column buffers; ``read_messages``: into messages.
 
-The bytes are walked by the compiled ``_decode`` or, where ``ZKCONSUMER_PURE=1``, by its twin ``decode_py``.
-What stays here is one step per segment: compression, control batches and aborted transactions.
+The compiled ``_decode`` reads the bytes, or ``decode_py`` with ``ZKCONSUMER_PURE=1``. This module selects the segments
+that are decoded together: it decompresses batches, and skips control batches and aborted transactions.
 
 Source: Kafka 1.1 kafka.consumer.ConsumerIterator; for transactions Kafka 3.9 CompletedFetch.
 """
@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import os
 import struct
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from zkconsumer.buffers import allocate
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import codecs, decode_py
-from zkconsumer.fetcher.decode_py import (
+from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
+from zkconsumer.fetcher.column_buffers import ColumnBuffers
+from zkconsumer.fetcher.record_format import (
     CHECK_CRC,
     CODEC_MASK,
     CONTROL,
@@ -29,7 +27,7 @@ from zkconsumer.fetcher.decode_py import (
     TRANSACTIONAL,
     Segment,
 )
-from zkconsumer.message import ARROW_SCHEMA, ARROW_SCHEMA_WITH_HEADERS, MessageAndMetadata, TopicPartition
+from zkconsumer.message import MessageAndMetadata, TopicPartition
 
 if os.environ.get("ZKCONSUMER_PURE") == "1":
     native: Any = decode_py
@@ -38,64 +36,42 @@ else:
         from zkconsumer.fetcher import _decode as native
     except ImportError as error:  # pragma: no cover
         raise ImportError(
-            "zkconsumer's compiled decoder is missing; install the package with a C compiler present, "
-            "or set ZKCONSUMER_PURE=1 to use the far slower Python one"
+            "the compiled decoder of zkconsumer is missing; reinstall the package with a C compiler available, "
+            "or set ZKCONSUMER_PURE=1 to use the much slower decoder in Python"
         ) from error
 
-NO_LIMIT = (1 << 63) - 1
-
-#: Rows and bytes of records at which a batch is handed on; one entry of the log is never cut.
+#: Maximum rows, and bytes of records, of one piece. A single batch of the log may exceed them.
 MAX_ROWS = 65_536
-
-#: What every entry begins with: an offset and the size of what follows.
-_FRAME = struct.Struct(">qi")
-#: Bytes behind that up to and with the format's number, in all formats.
-_MAGIC_AT = 5
 MAX_BYTES = 2 << 20
 
-_MICROSECONDS = 1000
-
-
-@dataclass(slots=True)
-class Chunk:
-    """Records of one partition as one answer brought them.
-
-    ``data`` holds whole entries of any format and perhaps an incomplete last one. ``fetch_offset`` is what
-    was asked for: compressed batches may start below it. ``next_offset`` is where fetching goes on.
-    ``aborted`` are the ``(producer id, first offset)`` of aborted transactions, where the broker was asked
-    for them; ``until`` bounds the offsets from above.
-    """
-
-    partition: TopicPartition
-    fetch_offset: int
-    next_offset: int
-    data: Any
-    aborted: Sequence[tuple[int, int]] = ()
-    until: int = NO_LIMIT
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the chunk keeps in memory."""
-        return len(self.data)
+#: All formats start with the offset and the size of what follows.
+_ENTRY_START = struct.Struct(">qi")
+#: Position of the format number (magic) after these two fields.
+_MAGIC_AT = 4
+#: The key of a control record: version and type.
+_CONTROL_KEY = struct.Struct(">hh")
+_ABORT = 0
 
 
 def log_skipped(log: Any, partition: TopicPartition, error: CorruptRecordError) -> None:
-    """Log that reading goes on behind a damaged batch."""
+    """Log that a damaged batch is skipped."""
     log.error(
         "corrupt_records_skipped",
         topic=partition.topic,
         partition=partition.partition,
         offset=error.offset,
-        goes_on_at=error.after,
+        next_offset=error.after,
         error=str(error),
     )
 
 
 @dataclass(slots=True)
-class Decoded:
-    """Rows of one partition: filled column buffers, and where reading goes on.
+class DecodedRows:
+    """Decoded rows of one partition, in column buffers.
 
-    ``next_offset`` is the one after everything looked at.
+    Attributes:
+        next_offset: the offset after the last entry that was read, whether it has rows or not.
+        counts: the counters of the decoder, see ``column_writer.STATE``.
     """
 
     partition: TopicPartition
@@ -107,9 +83,9 @@ class Decoded:
 
 
 class _Part(NamedTuple):
-    """Records that can be decoded at one go: a run of plain entries, or the content of a compressed one.
+    """Records that are decoded in one call: a run of plain entries, or the content of a compressed one.
 
-    ``offset`` is where reading would go on were the part not readable.
+    ``[start, end)`` is their place in ``data``. ``offset`` is where reading resumes if they are malformed.
     """
 
     data: Any
@@ -119,22 +95,21 @@ class _Part(NamedTuple):
     offset: int
 
     @property
-    def is_whole_batches(self) -> bool:
-        """Whether it has batch headers of format 2 in it."""
+    def has_batch_headers(self) -> bool:
+        """Whether the data are complete batches of format 2."""
         segment = self.segment
         return segment.magic == 2 and not segment.attributes & CODEC_MASK and self.start == segment.begin
 
     @property
-    def records(self) -> int:
-        """The number of records as ``decode`` and ``measure`` want it."""
-        return -1 if self.is_whole_batches else self.segment.rows
+    def record_count(self) -> int:
+        """The ``count`` argument of ``decode`` and ``measure``."""
+        return -1 if self.has_batch_headers else self.segment.rows
 
 
 class ChunkReader:
-    """Decodes one chunk, piece by piece.
+    """Decodes one chunk in pieces.
 
-    A piece has at most ``max_rows`` rows of ``max_bytes`` bytes together, unless a single entry of the log has
-    more.
+    A piece has at most ``max_rows`` rows and ``max_bytes`` bytes, unless a single batch of the log has more.
     """
 
     def __init__(
@@ -152,14 +127,18 @@ class ChunkReader:
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._position = 0
         self._next_offset = chunk.fetch_offset
-        self._to_abort = sorted(chunk.aborted, key=lambda entry: entry[1])
-        self._aborted: set[int] = set()
+        # Aborted transactions that start at a later offset, and the producers of those that have started.
+        self._upcoming_aborts = sorted(chunk.aborted, key=lambda entry: entry[1])
+        self._aborting_producers: set[int] = set()
 
-    def pieces(self, timestamp_scale: int) -> Iterator[Decoded]:
+    def pieces(self, timestamp_scale: int) -> Iterator[DecodedRows]:
         """Yield the rows of the chunk.
 
+        Args:
+            timestamp_scale: factor for timestamps: 1 for milliseconds, 1000 for microseconds.
+
         Raises:
-            CorruptRecordError: at the first entry that cannot be read; what stands before it was yielded.
+            CorruptRecordError: an entry cannot be read. All rows before it have been yielded.
         """
         parts: list[_Part] = []
         rows = size = 0
@@ -173,21 +152,23 @@ class ChunkReader:
             more_bytes = part.end - part.start if part else 0
             full = rows + more_rows > self._max_rows or size + more_bytes > self._max_bytes
             if parts and (part is None or full):
-                yield from self._decoded(parts, timestamp_scale)
+                yield from self._decode_parts(parts, timestamp_scale)
                 parts, rows, size = [], 0, 0
             if damage is not None:
                 try:
                     raise damage
                 finally:
-                    damage = None  # else it and its frames, with the chunk, keep each other alive
+                    damage = None  # breaks the reference cycle of the error and its frames, which hold the chunk
             if part is None:
                 return
             parts.append(part)
             rows += more_rows
             size += more_bytes
 
+    # ---- segments ----
+
     def _next_part(self) -> _Part | None:
-        """Return the next part that has records for the reader."""
+        """Return the next part with records for the reader, or None at the end."""
         chunk = self._chunk
         while True:
             try:
@@ -205,270 +186,159 @@ class ChunkReader:
                 raise self._corrupt(reason, position, self._next_offset) from None
             if found is None:
                 if not self._position and chunk.next_offset == chunk.fetch_offset and len(chunk.data):
-                    raise self._corrupt("no complete entry", 0, chunk.fetch_offset)
+                    raise self._corrupt("no complete batch", 0, chunk.fetch_offset)
                 return None
             segment = Segment(*found)
-            first_is_known = segment.magic == 2 or not segment.attributes & CODEC_MASK  # wrappers have their last
-            if first_is_known and segment.base_offset >= chunk.until:
+            # A compressed message of format 0 or 1 has the offset of its last record, not of its first.
+            has_first_offset = segment.magic == 2 or not segment.attributes & CODEC_MASK
+            if has_first_offset and segment.base_offset >= chunk.until:
                 return None
-            part = None if self._is_hidden(segment) else self._part(segment)
+            part = None if self._is_hidden(segment) else self._part_of(segment)
             self._position = segment.end
             self._next_offset = segment.next_offset
             if part is not None:
                 return part
 
-    def _corrupt(self, reason: str, position: int, offset: int) -> CorruptRecordError:
-        topic, partition = self._chunk.partition
-        return CorruptRecordError(
-            f"topic {topic!r} partition {partition} offset {offset}: {reason}, "
-            f"at byte {position} of {len(self._chunk.data)} fetched from offset {self._chunk.fetch_offset}. "
-            "It will be fetched again; if it stays, restore the partition from a replica, commit an "
-            "offset behind the damaged batch, or set corrupt.record.policy=skip",
-            offset,
-            *self._after(position, offset),
-        )
-
-    def _after(self, position: int, offset: int) -> tuple[int, bytes]:
-        """Return the offset behind the entry at a position and its bytes, if its frame is whole; -1 if not."""
-        data = memoryview(self._chunk.data)[position:]
-        if len(data) < _FRAME.size + _MAGIC_AT:
-            return -1, b""
-        own, size, magic = *_FRAME.unpack_from(data), data[_FRAME.size + _MAGIC_AT - 1]
-        if not 0 < size <= len(data) - _FRAME.size:
-            return -1, b""
-        after = own + 1  # before format 2 an entry has the offset of its last record
-        if magic >= 2:
-            # What the batch says of itself is not to be trusted; the next one says where it begins.
-            behind = data[_FRAME.size + size :]
-            after = _FRAME.unpack_from(behind)[0] if len(behind) >= _FRAME.size else -1
-        return (after, bytes(data[: _FRAME.size + size])) if after > offset else (-1, b"")
-
     def _is_hidden(self, segment: Segment) -> bool:
-        """Whether the segment is a control batch or part of an aborted transaction."""
+        """Return whether the segment is a control batch or part of an aborted transaction."""
         if segment.magic < 2:
             return False
         if self._flags & SPLIT_TRANSACTIONS and segment.attributes & TRANSACTIONAL:
-            while self._to_abort and self._to_abort[0][1] < segment.next_offset:
-                self._aborted.add(self._to_abort.pop(0)[0])
+            while self._upcoming_aborts and self._upcoming_aborts[0][1] < segment.next_offset:
+                self._aborting_producers.add(self._upcoming_aborts.pop(0)[0])
             if not segment.attributes & CONTROL:
-                return segment.producer_id in self._aborted
+                return segment.producer_id in self._aborting_producers
             if self._is_abort_marker(segment):
-                self._aborted.discard(segment.producer_id)
+                self._aborting_producers.discard(segment.producer_id)
         return bool(segment.attributes & CONTROL)
 
     def _is_abort_marker(self, segment: Segment) -> bool:
-        """Read the one record of a control batch, whose key is (version i16, type i16); type 0 aborts."""
-        columns = _Buffers(1, 64, None)
+        buffers = ColumnBuffers(1, 64, None)
         part = _Part(self._chunk.data, segment, segment.payload, segment.end, self._next_offset)
-        columns.decode(part, 0, NO_LIMIT, 1)
-        key = memoryview(columns.columns[5])[: columns.counts()["key_bytes"]]
-        return len(key) >= 4 and struct.unpack_from(">hh", key)[1] == 0
+        _decode_part(part, buffers, 0, NO_LIMIT, 1)
+        key = memoryview(buffers.columns[5])[: buffers.counts()["key_bytes"]]
+        return len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == _ABORT
 
-    def _part(self, segment: Segment) -> _Part | None:
+    def _part_of(self, segment: Segment) -> _Part:
+        """Return what has to be decoded for a segment, decompressed."""
         offset = self._next_offset
-        compressed = bool(segment.attributes & CODEC_MASK)
-        if not compressed:
+        if not segment.attributes & CODEC_MASK:
             if segment.magic < 2:
                 segment = segment._replace(base_offset=0, attributes=0)
             return _Part(self._chunk.data, segment, segment.begin, segment.end, offset)
-        data = self._decompressed(segment)
+        data = self._decompress(segment)
         if segment.magic == 2:
             if segment.rows > len(data) // 7:
-                raise self._corrupt("more records than bytes", segment.begin, offset)
+                raise self._corrupt("record count exceeds the batch size", segment.begin, offset)
             return _Part(data, segment, 0, len(data), offset)
         try:
-            inner = native.scan(data, 0, -1 << 63, NO_LIMIT, NO_LIMIT, NO_LIMIT, self._flags & CHECK_CRC)
+            found = native.scan(data, 0, -1 << 63, NO_LIMIT, NO_LIMIT, NO_LIMIT, self._flags & CHECK_CRC)
         except ValueError as error:
             raise self._corrupt(error.args[0], segment.begin, offset) from None
-        inside = Segment(*inner) if inner is not None else None
-        if inside is None or inside.end != len(data) or inside.magic > 1 or inside.attributes & CODEC_MASK:
-            raise self._corrupt("a compressed message set is malformed", segment.begin, offset)
-        # Format 1 counts offsets inside a wrapper from 0, and the wrapper has that of its last message.
-        shift = segment.base_offset - (inside.next_offset - 1) if segment.magic == 1 else 0
+        inner = Segment(*found) if found is not None else None
+        if inner is None or inner.end != len(data) or inner.magic > 1 or inner.attributes & CODEC_MASK:
+            raise self._corrupt("malformed compressed message set", segment.begin, offset)
+        # In format 1, offsets inside a wrapper count from 0, and the wrapper has the offset of its last message.
+        shift = segment.base_offset - (inner.next_offset - 1) if segment.magic == 1 else 0
         if not -1 << 63 <= shift < 1 << 63:
-            raise self._corrupt("a compressed message set has impossible offsets", segment.begin, offset)
-        return _Part(data, segment._replace(base_offset=shift, rows=inside.rows), 0, len(data), offset)
+            raise self._corrupt("invalid offsets in a compressed message set", segment.begin, offset)
+        return _Part(data, segment._replace(base_offset=shift, rows=inner.rows), 0, len(data), offset)
 
-    def _decompressed(self, segment: Segment) -> Any:
+    def _decompress(self, segment: Segment) -> Any:
         data = memoryview(self._chunk.data)[segment.payload : segment.end]
         try:
             return codecs.decompress(segment.attributes & CODEC_MASK, data, segment.magic)
         except ValueError as error:
             raise self._corrupt(str(error), segment.begin, self._next_offset) from None
 
-    def _decoded(self, parts: Sequence[_Part], timestamp_scale: int) -> Iterator[Decoded]:
+    # ---- rows ----
+
+    def _decode_parts(self, parts: Sequence[_Part], timestamp_scale: int) -> Iterator[DecodedRows]:
+        """Yield the rows of the parts, or of those before the first malformed batch, and then raise its error."""
         headers = None
         if self._headers:
-            measured = [native.measure(p.data, p.start, p.end, p.records) for p in parts if p.segment.magic == 2]
+            measured = [native.measure(p.data, p.start, p.end, p.record_count) for p in parts if p.segment.magic == 2]
             headers = tuple(sum(column) for column in zip(*measured, strict=True)) if measured else (0, 0, 0)
         rows, size = sum(part.segment.rows for part in parts), sum(part.end - part.start for part in parts)
-        buffers = _Buffers(rows, size, headers)
+        buffers = ColumnBuffers(rows, size, headers)
         chunk = self._chunk
         damage: CorruptRecordError | None = None
         next_offset = parts[-1].segment.next_offset
         for part in parts:
-            failed = buffers.decode(part, chunk.fetch_offset, chunk.until, timestamp_scale)
+            failed = _decode_part(part, buffers, chunk.fetch_offset, chunk.until, timestamp_scale)
             if failed >= 0:
                 damage, next_offset = self._malformed(part, failed)
                 break
         counts = buffers.counts()
         if counts["rows"]:
-            yield Decoded(chunk.partition, counts["rows"], next_offset, buffers.columns, buffers.headers, counts)
+            yield DecodedRows(chunk.partition, counts["rows"], next_offset, buffers.columns, buffers.headers, counts)
         if damage is not None:
             try:
                 raise damage
             finally:
                 damage = None
 
+    # ---- errors ----
+
     def _malformed(self, part: _Part, failed: int) -> tuple[CorruptRecordError, int]:
-        """Return the error for a part that could not be decoded from byte ``failed`` on, and where that is."""
+        """Return the error for the entry at byte ``failed`` of a part, and the offset where reading resumes."""
         offset, position = part.offset, part.segment.begin
         if not part.segment.attributes & CODEC_MASK:
-            position = failed  # of a run, what stands before is good
+            position = failed  # the entries of a run before the malformed one have been decoded
             following, _ = native.next_offset(memoryview(part.data)[part.start : failed])
             offset = max(offset, following)
-        return self._corrupt("a record is malformed", position, offset), offset
+        return self._corrupt("malformed record", position, offset), offset
 
-
-class _Buffers:
-    """The buffers of the columns, sized for ``rows`` rows of ``size`` bytes together."""
-
-    def __init__(self, rows: int, size: int, headers: tuple[int, int, int] | None) -> None:
-        new, bits = allocate, (rows + 7) // 8
-        fixed = new(8 * rows), new(8 * rows), new(4 * rows)
-        key, value = ((new(4 * (rows + 1)), new(bits), new(size)) for _ in range(2))
-        self.columns = (*fixed, *key, *value)
-        self.headers: tuple[Any, ...] | None = None
-        if headers is not None:
-            count, key_bytes, value_bytes = headers
-            ends, header_bits = 4 * (count + 1), (count + 7) // 8
-            self.headers = (
-                *(new(4 * (rows + 1)), new(bits)),
-                *(new(ends), new(header_bits), new(key_bytes)),
-                *(new(ends), new(header_bits), new(value_bytes)),
-            )
-            if not count:  # the decoder writes offsets with the first header only
-                for at in (2, 5):
-                    memoryview(self.headers[at]).cast("B")[:] = bytes(4)
-        self._state = bytearray(8 * len(decode_py.STATE))
-
-    def decode(self, part: _Part, from_offset: int, until: int, scale: int) -> int:
-        segment = part.segment
-        return int(
-            native.decode(
-                part.data,
-                part.start,
-                part.end,
-                segment.magic,
-                segment.attributes & LOG_APPEND,
-                segment.base_offset,
-                segment.first_timestamp,
-                segment.max_timestamp,
-                part.records,
-                from_offset,
-                until,
-                scale,
-                self._state,
-                self.columns,
-                self.headers,
-            )
+    def _corrupt(self, reason: str, position: int, offset: int) -> CorruptRecordError:
+        topic, partition = self._chunk.partition
+        return CorruptRecordError(
+            f"topic {topic!r} partition {partition} offset {offset}: {reason}, "
+            f"at byte {position} of {len(self._chunk.data)} fetched from offset {self._chunk.fetch_offset}. "
+            "The batch is fetched again; if the error persists, restore the partition from a replica, commit an offset "
+            "after the damaged batch, or set corrupt.record.policy=skip",
+            offset,
+            *self._locate_entry(position, offset),
         )
 
-    def counts(self) -> dict[str, int]:
-        return dict(zip(decode_py.STATE, struct.unpack(f"={len(decode_py.STATE)}q", self._state), strict=True))
+    def _locate_entry(self, position: int, offset: int) -> tuple[int, bytes]:
+        """Return the offset after the entry at a position, and its bytes; ``(-1, b"")`` if its end is unknown."""
+        data = memoryview(self._chunk.data)[position:]
+        start = _ENTRY_START.size
+        if len(data) <= start + _MAGIC_AT:
+            return -1, b""
+        own_offset, size = _ENTRY_START.unpack_from(data)
+        if not 0 < size <= len(data) - start:
+            return -1, b""
+        after = own_offset + 1  # before format 2, an entry has the offset of its last record
+        if data[start + _MAGIC_AT] >= 2:
+            # The header of a damaged batch is not reliable, so the offset is that of the next batch.
+            following = data[start + size :]
+            after = _ENTRY_START.unpack_from(following)[0] if len(following) >= start else -1
+        return (after, bytes(data[: start + size])) if after > offset else (-1, b"")
 
 
-class _Constants:
-    """Columns that hold one value, made once per length reached and then sliced."""
-
-    def __init__(self) -> None:
-        self._columns: dict[TopicPartition, tuple[Any, Any]] = {}
-
-    def get(self, partition: TopicPartition, rows: int) -> tuple[Any, Any]:
-        columns = self._columns.get(partition)
-        if columns is None or len(columns[0]) < rows:
-            length = max(rows, 4096)
-            # By hand, since pa.scalar and pa.array import pandas where it is installed: half a second and 50 MB.
-            topic = partition.topic.encode()
-            ends = array("i", range(0, (length + 1) * len(topic), len(topic)))
-            columns = (
-                _array(_STRING, length, [None, pa.py_buffer(ends), pa.py_buffer(topic * length)]),
-                _array(_INT32, length, [None, pa.py_buffer(array("i", [partition.partition]) * length)]),
-            )
-            self._columns[partition] = columns
-        return columns[0].slice(0, rows), columns[1].slice(0, rows)
-
-
-def _array(kind: Any, rows: int, buffers: list[Any], nulls: int = 0) -> Any:
-    if not nulls:
-        buffers = [None, *buffers[1:]]
-    return pa.Array.from_buffers(kind, rows, buffers, nulls)
-
-
-_BINARY, _STRING = pa.binary(), pa.string()
-_INT32, _INT64, _TIME = pa.int32(), pa.int64(), ARROW_SCHEMA.field("timestamp").type
-_HEADERS = ARROW_SCHEMA_WITH_HEADERS.field("headers").type
-
-
-def _names(names: Any) -> Any:
-    """Return header keys as text; bytes that are not UTF-8 become replacement characters."""
-    try:
-        return names.cast(_STRING)
-    except pa.ArrowInvalid:
-        return pa.array([name.as_py().decode("utf-8", "replace") for name in names], _STRING)
-
-
-class ArrowReader:
-    """Turns chunks into record batches in the layout of Spark's own Kafka source; used by one thread."""
-
-    def __init__(
-        self,
-        *,
-        include_headers: bool = False,
-        check_crcs: bool = True,
-        max_rows: int = MAX_ROWS,
-        max_bytes: int = MAX_BYTES,
-    ) -> None:
-        self.schema = ARROW_SCHEMA_WITH_HEADERS if include_headers else ARROW_SCHEMA
-        self._options: dict[str, Any] = {
-            "headers": include_headers,
-            "check_crcs": check_crcs,
-            "max_rows": max_rows,
-            "max_bytes": max_bytes,
-        }
-        self._constants = _Constants()
-
-    def read(self, chunk: Chunk) -> Iterator[tuple[Any, int]]:
-        """Yield each record batch of the chunk and the offset after it.
-
-        Timestamps that do not fit 64 bits of microseconds are cut to the nearest that does.
-
-        Raises:
-            CorruptRecordError: see ``ChunkReader.pieces``.
-        """
-        for piece in ChunkReader(chunk, **self._options).pieces(_MICROSECONDS):
-            yield self._batch(piece), piece.next_offset
-
-    def _batch(self, piece: Decoded) -> Any:
-        rows, counts, c = piece.rows, piece.counts, piece.columns
-        topic, partition = self._constants.get(piece.partition, rows)
-        arrays = [
-            _array(_BINARY, rows, [c[4], c[3], c[5]], counts["key_nulls"]),
-            _array(_BINARY, rows, [c[7], c[6], c[8]], counts["value_nulls"]),
-            topic,
-            partition,
-            _array(_INT64, rows, [None, c[0]]),
-            _array(_TIME, rows, [None, c[1]]),
-            _array(_INT32, rows, [None, c[2]]),
-        ]
-        if piece.headers is not None:
-            h, n = piece.headers, counts["headers"]
-            names = _names(_array(_BINARY, n, [None, h[2], h[4]]))
-            values = pa.Array.from_buffers(_BINARY, n, [h[6], h[5], h[7]])
-            pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADERS.value_type))
-            validity = h[1] if counts["header_lists_null"] else None
-            arrays.append(pa.Array.from_buffers(_HEADERS, rows, [validity, h[0]], children=[pairs]))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+def _decode_part(part: _Part, buffers: ColumnBuffers, from_offset: int, until: int, timestamp_scale: int) -> int:
+    """Append the rows of a part to the buffers; return -1, or the position of the first malformed entry."""
+    segment = part.segment
+    return int(
+        native.decode(
+            part.data,
+            part.start,
+            part.end,
+            segment.magic,
+            segment.attributes & LOG_APPEND,
+            segment.base_offset,
+            segment.first_timestamp,
+            segment.max_timestamp,
+            part.record_count,
+            from_offset,
+            until,
+            timestamp_scale,
+            buffers.state,
+            buffers.columns,
+            buffers.headers,
+        )
+    )
 
 
 def read_messages(
@@ -482,5 +352,5 @@ def read_messages(
     reader = ChunkReader(chunk, headers=True, check_crcs=check_crcs, max_rows=max_rows)
     for piece in reader.pieces(1):
         topic, partition = piece.partition
-        found = native.messages(cls, topic, partition, piece.rows, piece.columns, piece.headers)
-        yield found, piece.next_offset
+        messages = native.messages(cls, topic, partition, piece.rows, piece.columns, piece.headers)
+        yield messages, piece.next_offset

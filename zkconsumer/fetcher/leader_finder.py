@@ -1,7 +1,7 @@
-"""LeaderFinderThread: moves partitions out of ``no_leader_partitions`` as soon as they have a leader.
+"""LeaderFinderThread: looks up the leaders of partitions that have none.
 
-Source: Kafka 1.1 ConsumerFetcherManager.LeaderFinderThread. Different on purpose: no lock is held while
-brokers are asked, and one topic's trouble does not delay the others.
+Source: Kafka 1.1 ConsumerFetcherManager.LeaderFinderThread. Different on purpose: no lock is held during a request,
+and an error for one topic does not delay the other topics.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from tenacity import Retrying, retry_if_result, sleep_using_event, stop_when_eve
 
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
-from zkconsumer.fetcher.thread import PAUSE_WHEN_REFUSED, FetchSettings, PartitionTopicInfo
+from zkconsumer.fetcher.partition import PartitionTopicInfo
+from zkconsumer.fetcher.settings import FATAL_ERROR_BACKOFF_S, FetchSettings
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 
-_JOIN_TIMEOUT = 5.0
+_JOIN_TIMEOUT_S = 5.0
 
-#: Seconds that one broker may take to answer; the next one is asked then.
-_LOOKUP_TIMEOUT = 10.0
+#: Maximum seconds to wait for the response of one broker before the next broker is tried.
+_MAX_LOOKUP_TIMEOUT_S = 10.0
 
 
 class LeaderFinderThread:
-    """Looks for leaders while some partition has none, at most every ``settings.backoff`` seconds.
+    """Looks up leaders while partitions have none, at most once every ``settings.backoff_s`` seconds.
 
     Args:
-        brokers: the brokers to ask, one after the other.
-        add_fetchers: takes partitions with their leaders.
-        retire_idle: called after each round.
-        on_failure: told of the partitions that wait when a round fails in a way that nobody thought of.
+        brokers: returns the brokers to query, one after the other.
+        add_fetchers: called with partitions and their leaders.
+        shutdown_idle_fetchers: called after each lookup.
+        on_failure: called for each partition without a leader after an error that is not retriable.
     """
 
     def __init__(
@@ -39,27 +40,27 @@ class LeaderFinderThread:
         settings: FetchSettings,
         brokers: Callable[[], Sequence[Endpoint]],
         add_fetchers: Callable[[Mapping[PartitionTopicInfo, tuple[int, Endpoint]]], None],
-        retire_idle: Callable[[], None],
+        shutdown_idle_fetchers: Callable[[], None],
         on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
     ) -> None:
         self._settings = settings
         self._brokers = brokers
         self._add_fetchers = add_fetchers
-        self._retire_idle = retire_idle
+        self._shutdown_idle_fetchers = shutdown_idle_fetchers
         self._on_failure = on_failure
         self._log = get_logger("zkconsumer.leader_finder")
-        timeout = min(settings.socket_timeout, _LOOKUP_TIMEOUT)
-        self._lookup = LeaderLookup(settings.client_id, timeout, settings.security)
+        timeout_s = min(settings.socket_timeout_s, _MAX_LOOKUP_TIMEOUT_S)
+        self._lookup = LeaderLookup(settings.client_id, timeout_s, settings.security)
         self._lock = threading.Lock()
-        self._no_leader: dict[TopicPartition, PartitionTopicInfo] = {}
+        self._no_leader: dict[TopicPartition, PartitionTopicInfo] = {}  # guarded by the lock
         self._changed = threading.Event()
         self._stop = threading.Event()
-        self._rounds = Retrying(
+        self._retrying = Retrying(
             retry=retry_if_result(bool),
-            wait=wait_fixed(settings.backoff),
+            wait=wait_fixed(settings.backoff_s),
             sleep=sleep_using_event(self._stop),
             stop=stop_when_event_set(self._stop),
-            retry_error_callback=lambda _state: None,  # stopped
+            retry_error_callback=lambda _state: None,  # the thread is being stopped
         )
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -68,81 +69,91 @@ class LeaderFinderThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop; a question under way is given up."""
+        """Stop the thread and abort its current request."""
         self._stop.set()
         self._changed.set()
         self._lookup.close()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(_JOIN_TIMEOUT)
+            self._thread.join(_JOIN_TIMEOUT_S)
 
     def add_no_leader_partitions(self, infos: Iterable[PartitionTopicInfo]) -> None:
-        """Look for the leaders of these."""
+        """Start to look up the leaders of partitions."""
         with self._lock:
             self._no_leader.update({info.partition: info for info in infos})
         self._changed.set()
 
     def remove_no_leader_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Look for these no more."""
+        """Stop looking up the leaders of partitions."""
         with self._lock:
             for partition in partitions:
                 self._no_leader.pop(partition, None)
 
     @property
     def no_leader_partitions(self) -> set[TopicPartition]:
-        """Partitions that wait for a leader."""
+        """Partitions whose leader is unknown."""
         with self._lock:
             return set(self._no_leader)
+
+    # ---- the thread ----
 
     def _run(self) -> None:
         while not self._stop.is_set():
             self._changed.wait()
             self._changed.clear()
             try:
-                self._rounds(self._one_round)
-            except Exception as error:  # what nobody thought of; to end here would starve the partitions (KAFKA-4384)
+                self._retrying(self._find_leaders)
+            except Exception as error:  # else the partitions would stall silently (KAFKA-4384)
                 self._log.error("leader_finder_failed", exc_info=True)
                 with self._lock:
-                    waiting = list(self._no_leader.values())
-                for info in waiting:
-                    failure = ZkConsumerError(f"looking for the leader of {info.partition} failed: {error!r}")
+                    infos = list(self._no_leader.values())
+                for info in infos:
+                    failure = ZkConsumerError(f"failed to find the leader of {info.partition}: {error!r}")
                     failure.__cause__ = error
                     self._on_failure(info, failure)
                 self._changed.set()
-            self._stop.wait(self._settings.backoff)  # a leader that does not serve what it leads comes back at once
+            # A leader that does not serve its partition returns it at once.
+            self._stop.wait(self._settings.backoff_s)
 
-    def _one_round(self) -> bool:
-        """Place what has a leader; True while something is left."""
+    def _find_leaders(self) -> bool:
+        """Look up leaders once and start to fetch from those that were found; return whether partitions remain."""
         with self._lock:
-            wanted = dict(self._no_leader)
+            infos = dict(self._no_leader)
         if self._stop.is_set():
             return False
-        if wanted:
+        if infos:
             try:
-                leaders = self._lookup.leaders(self._brokers(), wanted)
-                with self._lock:
-                    placed = {
-                        info: leaders[partition]
-                        for partition, info in wanted.items()
-                        if partition in leaders and self._no_leader.get(partition) is info
-                    }
-                    for info in placed:
-                        del self._no_leader[info.partition]
-                try:
-                    self._add_fetchers(placed)
-                except BaseException:
-                    with self._lock:
-                        for info in placed:
-                            self._no_leader.setdefault(info.partition, info)
-                    raise
+                self._assign(infos, self._lookup.leaders(self._brokers(), infos))
             except ClosedError:
                 return False
             except RetriableError as error:
-                self._log.warning("leaders_not_found", partitions=len(wanted), error=str(error))
-            except ZkConsumerError as error:  # a login that is refused, and the like: the user has to know
-                self._log.error("leaders_refused", partitions=len(wanted), error=str(error))
-                for info in wanted.values():
+                self._log.warning("leaders_not_found", partitions=len(infos), error=str(error))
+            except ZkConsumerError as error:  # not retriable, such as failed authentication
+                self._log.error("leader_lookup_failed", partitions=len(infos), error=str(error))
+                for info in infos.values():
                     self._on_failure(info, error)
-                self._stop.wait(PAUSE_WHEN_REFUSED)
-        self._retire_idle()
+                self._stop.wait(FATAL_ERROR_BACKOFF_S)
+        self._shutdown_idle_fetchers()
         with self._lock:
             return bool(self._no_leader)
+
+    def _assign(
+        self,
+        infos: Mapping[TopicPartition, PartitionTopicInfo],
+        leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
+    ) -> None:
+        """Pass the partitions with a leader to their fetchers, unless they have been removed in the meantime."""
+        with self._lock:
+            assigned = {
+                info: leaders[partition]
+                for partition, info in infos.items()
+                if partition in leaders and self._no_leader.get(partition) is info
+            }
+            for info in assigned:
+                del self._no_leader[info.partition]
+        try:
+            self._add_fetchers(assigned)
+        except BaseException:
+            with self._lock:
+                for info in assigned:
+                    self._no_leader.setdefault(info.partition, info)
+            raise

@@ -1,9 +1,9 @@
-"""Chunks on their way from fetchers to a stream: one bounded queue per partition.
+"""Queues between fetchers and a stream: one bounded queue of chunks per partition.
 
-A full queue makes its partition stay out of the next fetch request; nobody waits for room. A stream takes
-from those of its queues that have something, in turn.
+A partition whose queue is full is left out of the next fetch request, so a fetcher never waits for room. A stream takes
+chunks from its non-empty queues in turn.
 
-Source: Kafka 1.1 PartitionTopicInfo.enqueue, whose one queue per stream blocks the fetcher (KAFKA-832).
+Source: Kafka 1.1 PartitionTopicInfo.enqueue. It has one queue per stream, which blocks the fetcher (KAFKA-832).
 """
 
 from __future__ import annotations
@@ -13,30 +13,32 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.chunk import Chunk
 
-#: Errors that are kept for a stream that is not read; older ones are forgotten.
-_ERRORS = 100
+#: Maximum number of errors that are kept for a stream that is not read; the oldest ones are dropped.
+_MAX_ERRORS = 100
 
 
 class StreamQueue:
-    """What the queues of one stream have in common: the lock, and which of them have something.
+    """The queues of one stream: their lock, and which of them are not empty.
 
-    Any number of fetchers put; one thread takes.
+    Any number of fetchers add chunks; one thread takes them.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards this object and the chunks of its queues; never held for long
+        self._lock = threading.Lock()  # guards this object and the chunks of its partition queues
         self._changed = threading.Condition(self._lock)
         self._ready: deque[PartitionQueue] = deque()
         self._closed = False
-        self._errors: deque[BaseException] = deque(maxlen=_ERRORS)
+        self._errors: deque[BaseException] = deque(maxlen=_MAX_ERRORS)
 
     def take(self, timeout: float | None) -> tuple[PartitionQueue, Chunk] | None:
-        """Wait for the next chunk, or None when ``timeout`` seconds passed or the stream is closed.
+        """Return the next chunk and its queue, or None if the stream is closed or ``timeout`` seconds have passed.
+
+        Blocks until there is a chunk; without a limit if ``timeout`` is None.
 
         Raises:
-            BaseException: what ``fail`` was told, once.
+            BaseException: an error passed to ``fail``, once.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
@@ -47,10 +49,10 @@ class StreamQueue:
                     return None
                 if self._ready:
                     break
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
+                remaining = None if deadline is None else deadline - time.monotonic()
+                if remaining is not None and remaining <= 0:
                     return None
-                self._changed.wait(left)
+                self._changed.wait(remaining)
             queue = self._ready.popleft()
             chunk = queue._chunks.popleft()
             if queue._chunks:
@@ -59,17 +61,17 @@ class StreamQueue:
         return queue, chunk
 
     def __len__(self) -> int:
-        """Chunks that wait, in all queues of the stream."""
+        """Return the number of chunks in all queues of the stream."""
         with self._lock:
             return sum(len(queue._chunks) for queue in self._ready)
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing will come any more."""
+        """Whether the stream has been closed."""
         return self._closed
 
     def close(self) -> None:
-        """End the stream; what is queued is dropped."""
+        """Discard all chunks, and make ``take`` return None."""
         with self._lock:
             self._closed = True
             for queue in self._ready:
@@ -78,17 +80,17 @@ class StreamQueue:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Have a ``take`` raise it, after those before it."""
+        """Make ``take`` raise an error. Errors are raised in order, before any chunk is returned."""
         with self._lock:
             self._errors.append(error)
             self._changed.notify_all()
 
 
 class PartitionQueue:
-    """The chunks of one partition, for the time that it is owned.
+    """The chunks of one partition for the time that it is assigned.
 
     Args:
-        capacity: chunks (answers to fetches) that are kept at most.
+        capacity: number of chunks from which on the queue is full.
     """
 
     def __init__(self, stream: StreamQueue, capacity: int) -> None:
@@ -96,22 +98,22 @@ class PartitionQueue:
         self._capacity = capacity
         self._chunks: deque[Chunk] = deque()
         self.is_closed = False
-        #: Called when a chunk was taken; set by the fetcher that fills the queue.
+        #: Called after a chunk has been taken; set by the fetcher that fills the queue.
         self.on_room: Callable[[], object] = lambda: None
 
     @property
     def has_room(self) -> bool:
-        """Whether the partition belongs into the next fetch request."""
+        """Whether the next fetch request may include the partition."""
         return len(self._chunks) < self._capacity
 
     @property
     def nbytes(self) -> int:
-        """Bytes of records that wait here."""
+        """Bytes of records in the queue."""
         with self._stream._lock:
             return sum(chunk.nbytes for chunk in self._chunks)
 
     def put(self, chunk: Chunk) -> None:
-        """Append a chunk; after ``close`` it is dropped."""
+        """Append a chunk, even if the queue is full; discards the chunk if the queue is closed."""
         stream = self._stream
         with stream._lock:
             if self.is_closed or stream._closed:
@@ -122,7 +124,7 @@ class PartitionQueue:
             stream._changed.notify()
 
     def close(self) -> None:
-        """Drop what is queued, and what still comes."""
+        """Discard the chunks in the queue and those that are still added."""
         stream = self._stream
         with stream._lock:
             self.is_closed = True
@@ -130,6 +132,6 @@ class PartitionQueue:
                 self._chunks.clear()
                 stream._ready.remove(self)
 
-    def renewed(self) -> PartitionQueue:
+    def replacement(self) -> PartitionQueue:
         """Return an empty queue of the same stream and capacity."""
         return PartitionQueue(self._stream, self._capacity)

@@ -1,10 +1,10 @@
-"""ConsumerFetcherThread: fetches from one broker into the queues of some partitions.
+"""ConsumerFetcherThread: fetches records of some partitions from one broker into their queues.
 
-Its four steps serve an endless stream and a Spark task that ends at given offsets alike.
+A Spark task, which reads up to given offsets, uses the same thread as a stream without an end.
 
-Source: Kafka 1.1 kafka.server.AbstractFetcherThread, kafka.consumer.ConsumerFetcherThread,
-PartitionTopicInfo. Different on purpose: a partition whose queue is full stays out of the request instead
-of blocking the thread, and no lock is held while the broker is asked.
+Source: Kafka 1.1 kafka.server.AbstractFetcherThread, kafka.consumer.ConsumerFetcherThread. Different on purpose: a
+partition whose queue is full is left out of the request instead of blocking the thread, and no lock is held during a
+request.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel, Throttle
-from zkconsumer.broker.security import PLAINTEXT, Security
-from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
     ClosedError,
     CorruptRecordError,
@@ -26,127 +23,38 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
-from zkconsumer.fetcher.decode import NO_LIMIT, Chunk, native
-from zkconsumer.fetcher.queues import PartitionQueue
+from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.decode import native
+from zkconsumer.fetcher.fetcher_metrics import FetcherMetrics
+from zkconsumer.fetcher.partition import RESET_TIMESTAMPS, PartitionTopicInfo
+from zkconsumer.fetcher.partition_map import PartitionMap
+from zkconsumer.fetcher.settings import FATAL_ERROR_BACKOFF_S, FetchSettings
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metrics import Metrics
 
-RESET = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
+#: Milliseconds that the broker waits for data while a partition is left out of the request. When the queue of that
+#: partition has room again, its next fetch is delayed by up to this time. Doubles up to ``fetch.wait.max.ms`` while
+#: the queue stays full.
+_MIN_WAIT_WITH_FULL_QUEUE_MS = 5
 
-#: Seconds that a request may wait for data while a partition stays out of it: the wait is how late its
-#: coming back can be. It grows to ``fetch.wait.max.ms`` as long as the queue stays full.
-_FIRST_WAIT_BESIDE_A_FULL_QUEUE_MS = 5
+#: Maximum fetch size in bytes. No broker has a larger ``message.max.bytes``.
+_MAX_FETCH_BYTES = 1 << 30
 
-#: Seconds before a broker that has refused us is asked again.
-PAUSE_WHEN_REFUSED = 5.0
+#: Kafka's UNKNOWN_SERVER_ERROR; stands for a partition that is missing in a response.
+_UNKNOWN_SERVER_ERROR = -1
 
-#: Bytes; no broker's ``message.max.bytes`` is larger.
-_LARGEST_FETCH = 1 << 30
-
-_UNKNOWN = -1  # Kafka's code for an error that has no other
-
-_JOIN_TIMEOUT = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
-    """How records are fetched; sizes in bytes, times in seconds where the name does not say milliseconds."""
-
-    client_id: str
-    max_wait_ms: int = 100
-    min_bytes: int = 1
-    partition_max_bytes: int = 1 << 20
-    read_committed: bool = False
-    socket_timeout: float = 30.0
-    receive_buffer: int = -1
-    backoff: float = 0.2
-    security: Security = PLAINTEXT
-
-    @classmethod
-    def of(cls, config: ConsumerConfig) -> FetchSettings:
-        """Return what the properties say."""
-        return cls(
-            client_id=config.client_id or config.group_id,
-            max_wait_ms=config.fetch_wait_max_ms,
-            min_bytes=config.fetch_min_bytes,
-            partition_max_bytes=config.fetch_message_max_bytes,
-            read_committed=config.read_committed,
-            socket_timeout=config.socket_timeout_ms / 1000,
-            receive_buffer=config.socket_receive_buffer_bytes,
-            backoff=config.refresh_leader_backoff_ms / 1000,
-            security=Security.of(config),
-        )
-
-
-@dataclass(slots=True, eq=False)
-class PartitionTopicInfo:
-    """One partition while it is owned: where its records go and how far they were fetched.
-
-    ``fetch_offset`` is the next to fetch, -1 until ``reset`` has resolved it; it is written by the one
-    fetcher thread that has the partition. ``until`` ends the fetching. ``reset`` is ``smallest`` or
-    ``largest`` for offsets that the log does not have, or None where that is an error. ``start`` is where
-    fetching began, -1 before.
-    """
-
-    partition: TopicPartition
-    queue: PartitionQueue
-    fetch_offset: int
-    until: int = NO_LIMIT
-    reset: str | None = None
-    high_watermark: int = field(default=-1, init=False)
-    start: int = field(init=False)
-    #: Bytes to ask for where a record did not fit; 0 for the usual size.
-    max_bytes: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self.start = self.fetch_offset
-
-    @property
-    def lag(self) -> int:
-        """Records between what was fetched and the end of the log; -1 before the first answer."""
-        return -1 if self.high_watermark < 0 else max(0, self.high_watermark - self.fetch_offset)
-
-
-class _FetcherMetrics:
-    """What is counted of the talk with one broker."""
-
-    def __init__(self, metrics: Metrics, client_id: str, endpoint: Endpoint) -> None:
-        where = {"clientId": client_id, "brokerHost": endpoint.host, "brokerPort": endpoint.port}
-        both = ({"clientId": client_id}, where)
-        talk = "kafka.consumer", "FetchRequestAndResponseMetrics"
-        self._metrics, self._client_id = metrics, client_id
-        self.requests = metrics.meter("kafka.server", "FetcherStats", "RequestsPerSec", **where)
-        self._bytes = metrics.meter("kafka.server", "FetcherStats", "BytesPerSec", **where)
-        self._times = [metrics.timer(*talk, "FetchRequestRateAndTimeMs", **tags) for tags in both]
-        self._sizes = [metrics.histogram(*talk, "FetchResponseSize", **tags) for tags in both]
-        self._throttles = [metrics.timer(*talk, "FetchRequestThrottleRateAndTimeMs", **tags) for tags in both]
-
-    def fetched(self, seconds: float, size: int, throttled: float) -> None:
-        """A request was answered."""
-        self.requests.mark()
-        self._bytes.mark(size)
-        for time_, size_, throttle in zip(self._times, self._sizes, self._throttles, strict=True):
-            time_.update(seconds)
-            size_.update(size)
-            throttle.update(throttled)
-
-    def enqueued(self, topic: str, size: int) -> None:
-        """Records were put into a queue."""
-        for tags in ({}, {"topic": topic}):
-            self._metrics.meter(
-                "kafka.consumer", "ConsumerTopicMetrics", "BytesPerSec", clientId=self._client_id, **tags
-            ).mark(size)
+_JOIN_TIMEOUT_S = 5.0
 
 
 class ConsumerFetcherThread:
-    """One thread, one connection, one request at a time.
+    """Fetches from one broker: one thread, one connection, one request at a time.
 
-    ``add_partitions``, ``remove_partitions`` and ``close`` are for other threads.
+    Other threads call ``add_partitions``, ``remove_partitions``, ``remove_infos`` and ``close``.
 
     Args:
-        on_error: given the partitions that this broker cannot serve (any more).
-        on_failure: given an error for one partition's reader.
+        on_error: called with partitions that this broker does not serve; they need a new leader.
+        on_failure: called with an error that the reader of a partition has to see.
     """
 
     def __init__(
@@ -162,69 +70,62 @@ class ConsumerFetcherThread:
         self._settings = settings
         self._on_error = on_error
         self._on_failure = on_failure
-        self._log = get_logger("zkconsumer.fetcher", broker=str(endpoint))
+        self._log = get_logger("zkconsumer.fetcher", endpoint=str(endpoint))
         self._channel = BrokerChannel(
             endpoint,
             settings.client_id,
-            timeout=settings.socket_timeout,
-            receive_buffer=settings.receive_buffer,
+            timeout=settings.socket_timeout_s,
+            receive_buffer=settings.receive_buffer_bytes,
             security=settings.security,
         )
-        self._throttle = Throttle(settings.socket_timeout)
-        self._metrics = _FetcherMetrics(metrics, settings.client_id, endpoint)
-        self._lock = threading.Lock()  # guards the map; never held during I/O
-        self._partition_map: dict[TopicPartition, PartitionTopicInfo] = {}
+        self._throttle = Throttle(settings.socket_timeout_s)
+        self._metrics = FetcherMetrics(metrics, settings.client_id, endpoint)
+        self._partition_map = PartitionMap()
         self._wakeup = threading.Event()
         self._stopping = False
         self.has_ended = False
         self._wait_ms = settings.max_wait_ms
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    # ---- for other threads ----
+    # ---- called by other threads ----
 
     def start(self) -> None:
-        """Start fetching."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self, *, join: bool = True) -> None:
-        """Stop; a request under way is given up."""
+        """Stop the thread and abort its current request."""
         self._stopping = True
         self._wakeup.set()
         self._channel.close()
         if join and self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(_JOIN_TIMEOUT)
+            self._thread.join(_JOIN_TIMEOUT_S)
 
     def add_partitions(self, infos: Iterable[PartitionTopicInfo]) -> None:
-        """Fetch these too, from their ``fetch_offset``."""
-        with self._lock:
-            for info in infos:
-                info.queue.on_room = self._wakeup.set
-                self._partition_map[info.partition] = info
+        """Start to fetch partitions, from their ``fetch_offset``."""
+        infos = list(infos)
+        for info in infos:
+            info.queue.on_room = self._wakeup.set
+        self._partition_map.add(infos)
         self._wakeup.set()
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch these no more; an answer that is under way is dropped."""
-        with self._lock:
-            for partition in partitions:
-                self._partition_map.pop(partition, None)
+        """Stop fetching partitions; a response in flight is discarded."""
+        self._partition_map.remove(partitions)
 
     def remove_infos(self, infos: Iterable[PartitionTopicInfo]) -> None:
-        """The same, but only for these very objects."""
-        with self._lock:
-            for info in infos:
-                if self._partition_map.get(info.partition) is info:
-                    del self._partition_map[info.partition]
+        """Stop fetching partitions unless they have been added again as other objects."""
+        self._partition_map.remove_infos(infos)
 
     @property
     def request_rate(self) -> float:
-        """Requests per second of late."""
+        """Requests per second, averaged over one minute."""
         return self._metrics.requests.one_minute_rate
 
     @property
     def infos(self) -> list[PartitionTopicInfo]:
-        """The partitions that are fetched now."""
-        with self._lock:
-            return list(self._partition_map.values())
+        """The partitions of this fetcher."""
+        return self._partition_map.infos()
 
     # ---- the thread ----
 
@@ -232,7 +133,7 @@ class ConsumerFetcherThread:
         try:
             while not self._stopping:
                 self._do_work()
-        except BaseException as error:  # a thread that ends in silence would starve its partitions (KAFKA-4384)
+        except BaseException as error:  # else its partitions would stall silently (KAFKA-4384)
             self.has_ended = True
             if not self._stopping:
                 self._log.error("fetcher_failed", exc_info=True)
@@ -245,194 +146,199 @@ class ConsumerFetcherThread:
 
     def _do_work(self) -> None:
         self._wakeup.clear()
-        if self._stopping:  # close() may have set the event just before
+        if self._stopping:  # close() may have set the event just before it was cleared
             return
-        wanted = self.build_fetch_request()
-        if not wanted:
+        requested = self.build_fetch_request()
+        if not requested:
             self._wakeup.wait()
             return
         failed: list[PartitionTopicInfo] = []
         try:
-            failed = self._resolve(wanted)
-            by_partition = {info.partition: info for info in wanted if info not in failed}
-            answer = self.fetch(list(by_partition.values())) if by_partition else ()
-            for data in answer:
+            failed = self._resolve_offsets(requested)
+            by_partition = {info.partition: info for info in requested if info not in failed}
+            response = self.fetch(list(by_partition.values())) if by_partition else ()
+            for data in response:
                 info = by_partition.pop(data.partition, None)
                 if info is not None and not self.process_partition_data(info, data):
                     failed.append(info)
         except ClosedError:
             return
         except RetriableError as error:
-            self._log.warning("fetch_failed", error=str(error), partitions=len(wanted))
-            failed = wanted
-        except ZkConsumerError as error:  # a login that is refused, and the like: the user has to know
-            for info in wanted:
+            self._log.warning("fetch_failed", partitions=len(requested), error=str(error))
+            failed = requested
+        except ZkConsumerError as error:  # not retriable, such as failed authentication
+            for info in requested:
                 self._on_failure(info, error)
-            self._pause(PAUSE_WHEN_REFUSED)
-            failed = wanted
+            self._pause(FATAL_ERROR_BACKOFF_S)
+            failed = requested
         self.handle_partitions_with_errors(failed)
 
     def build_fetch_request(self) -> list[PartitionTopicInfo]:
-        """Return the partitions to ask for: those that are not at their end and whose queue has room.
+        """Return the partitions to request: those that are not at their end and whose queue has room.
 
-        The order is that of the map, in which those that returned data go to the end: the first with data
-        gets a record of any size (KIP-74), and so each gets its turn.
+        The broker returns a record of any size for the first partition that has data (KIP-74). The map moves partitions
+        that returned data to the end, so that each partition becomes the first one in turn.
         """
-        with self._lock:
-            open_ones = [i for i in self._partition_map.values() if i.fetch_offset < i.until]
-        wanted = [info for info in open_ones if info.queue.has_room]
-        if len(wanted) == len(open_ones):
+        unfinished = [info for info in self._partition_map.infos() if info.fetch_offset < info.until]
+        requested = [info for info in unfinished if info.queue.has_room]
+        if len(requested) == len(unfinished):
             self._wait_ms = self._settings.max_wait_ms
         else:
             previous = self._wait_ms if self._wait_ms < self._settings.max_wait_ms else 0
-            self._wait_ms = min(self._settings.max_wait_ms, 2 * previous or _FIRST_WAIT_BESIDE_A_FULL_QUEUE_MS)
-        return wanted
+            self._wait_ms = min(self._settings.max_wait_ms, 2 * previous or _MIN_WAIT_WITH_FULL_QUEUE_MS)
+        return requested
 
-    def fetch(self, wanted: Sequence[PartitionTopicInfo]) -> Sequence[protocol.PartitionData]:
-        """Ask the broker."""
-        pause = self._throttle.remaining()
-        if pause:
-            self._pause(pause)
+    def fetch(self, infos: Sequence[PartitionTopicInfo]) -> Sequence[protocol.PartitionData]:
+        """Send a fetch request and return the response.
+
+        Raises:
+            RetriableError: the broker is unreachable, or rejected the request.
+            ClosedError: the thread has been closed.
+        """
+        throttle_s = self._throttle.remaining()
+        if throttle_s:
+            self._pause(throttle_s)
         request = protocol.fetch_request(
-            {info.partition: info.fetch_offset for info in wanted},
+            {info.partition: info.fetch_offset for info in infos},
             max_wait_ms=self._wait_ms,
             min_bytes=self._settings.min_bytes,
             partition_max_bytes=self._settings.partition_max_bytes,
-            max_bytes_overrides={info.partition: info.max_bytes for info in wanted if info.max_bytes},
+            max_bytes_overrides={info.partition: info.max_bytes for info in infos if info.max_bytes},
             read_committed=self._settings.read_committed,
         )
-        asked_at = time.monotonic()
+        sent_at = time.monotonic()
         with self._channel.exchange(request) as frame:
             size = frame.remaining
-            answer = protocol.read_fetch_response(frame, request.API_VERSION)
-        self._throttle.update(answer.throttle_time_ms)
-        self._metrics.fetched(time.monotonic() - asked_at, size, answer.throttle_time_ms / 1000)
-        if answer.error_code:
-            raise RetriableError(f"broker {self.endpoint} refused a fetch with error {answer.error_code}")
-        return answer.partitions
+            response = protocol.read_fetch_response(frame, request.API_VERSION)
+        self._throttle.update(response.throttle_time_ms)
+        self._metrics.record_response(time.monotonic() - sent_at, size, response.throttle_time_ms / 1000)
+        if response.error_code:
+            raise RetriableError(
+                f"broker {self.endpoint} rejected the fetch request with error code {response.error_code}"
+            )
+        return response.partitions
 
     def process_partition_data(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
-        """Put what came into the partition's queue; False where the partition has to find its leader anew."""
-        if self._partition_map.get(info.partition) is not info:
-            return True  # it was taken away meanwhile
-        if data.error_code == protocol.OFFSET_OUT_OF_RANGE:
-            return self._out_of_range(info)
-        if data.error_code == protocol.CORRUPT_MESSAGE:
-            topic, partition = info.partition
-            error = CorruptRecordError(
-                f"topic {topic!r} partition {partition} offset {info.fetch_offset}: broker {self.endpoint} cannot read "
-                "its log there. It will be fetched again; if it stays, restore the partition from a replica or commit "
-                "an offset behind the damaged batch",
-                info.fetch_offset,
-            )
-            self._on_failure(info, error)
-            return False
+        """Add the records of a partition to its queue.
+
+        Returns:
+            False if the leader of the partition must be looked up again.
+        """
+        if not self._partition_map.holds(info):
+            return True  # removed while the request was in flight
         if data.error_code:
-            self._log.info("partition_error", partition=str(info.partition), code=data.error_code)
-            return False
+            return self._process_error(info, data.error_code)
         info.high_watermark = data.high_watermark
         if not len(data.records):
             return True
-        next_offset, complete = native.next_offset(data.records)
-        if not complete:
-            return self._nothing_complete(info, data)
+        next_offset, complete_bytes = native.next_offset(data.records)
+        if not complete_bytes:
+            return self._process_incomplete(info, data)
         chunk = Chunk(info.partition, info.fetch_offset, next_offset, data.records, data.aborted, info.until)
         info.queue.put(chunk)
-        self._metrics.enqueued(info.partition.topic, chunk.nbytes)
+        self._metrics.record_enqueued(info.partition.topic, chunk.nbytes)
         info.fetch_offset = next_offset
         info.max_bytes = 0
-        with self._lock:
-            if self._partition_map.get(info.partition) is info:  # else it was taken away, or given anew, meanwhile
-                del self._partition_map[info.partition]
-                self._partition_map[info.partition] = info  # to the end
+        self._partition_map.move_to_end(info)
         return True
 
     def handle_partitions_with_errors(self, infos: Sequence[PartitionTopicInfo]) -> None:
-        """Hand partitions back to the leader finder."""
-        if not infos:
-            return
-        with self._lock:
-            ours = [info for info in infos if self._partition_map.get(info.partition) is info]
-            for info in ours:
-                del self._partition_map[info.partition]
-        self._on_error(ours)
+        """Remove partitions and pass them to the leader finder."""
+        if infos:
+            self._on_error(self._partition_map.remove_infos(infos))
 
-    def _pause(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not self._stopping and (left := deadline - time.monotonic()) > 0:
-            self._wakeup.wait(left)
+    def _pause(self, duration_s: float) -> None:
+        deadline = time.monotonic() + duration_s
+        while not self._stopping and (remaining := deadline - time.monotonic()) > 0:
+            self._wakeup.wait(remaining)
             self._wakeup.clear()
 
-    def _nothing_complete(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
-        """An answer without one whole entry: too large for the limit, or damaged at its start."""
-        limit = info.max_bytes or self._settings.partition_max_bytes
+    # ---- errors of one partition; the results are those of process_partition_data ----
+
+    def _process_error(self, info: PartitionTopicInfo, error_code: int) -> bool:
+        if error_code == protocol.OFFSET_OUT_OF_RANGE:
+            return self._process_out_of_range(info)
         topic, partition = info.partition
-        if len(data.records) < limit:
-            # Not cut by the limit: the reader finds out what is wrong with it.
-            info.queue.put(Chunk(info.partition, info.fetch_offset, info.fetch_offset, data.records))
-            return self._stop(info)
-        info.max_bytes = min(2 * limit, _LARGEST_FETCH)  # brokers before 0.10.1 cut records, the others never do
-        self._log.info("record_larger_than_fetch", partition=str(info.partition), offset=info.fetch_offset, size=limit)
-        if limit < _LARGEST_FETCH:
-            return True
-        self._on_failure(
-            info,
-            MessageSizeTooLargeError(
-                f"topic {topic!r} partition {partition} offset {info.fetch_offset}: a record seems to be larger than "
-                f"{limit} bytes; if it is damaged, commit an offset behind it"
-            ),
-        )
+        if error_code == protocol.CORRUPT_MESSAGE:
+            error = CorruptRecordError(
+                f"topic {topic!r} partition {partition} offset {info.fetch_offset}: broker {self.endpoint} cannot read "
+                "its log at this offset. The batch is fetched again; if the error persists, restore the partition from "
+                "a replica, or commit an offset after the damaged batch",
+                info.fetch_offset,
+            )
+            self._on_failure(info, error)
+        else:
+            self._log.info("partition_fetch_failed", topic=topic, partition=partition, error=error_code)
         return False
 
-    def _stop(self, info: PartitionTopicInfo) -> bool:
-        self.remove_infos([info])
-        return True
-
-    def _out_of_range(self, info: PartitionTopicInfo) -> bool:
+    def _process_incomplete(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
+        """Handle data without a complete batch: it exceeds the fetch size, or its header is damaged."""
+        fetch_size = info.max_bytes or self._settings.partition_max_bytes
         topic, partition = info.partition
-        if info.reset is not None:
+        if len(data.records) < fetch_size:
+            # The fetch size did not truncate the data, so it is damaged. The reader raises the error.
+            info.queue.put(Chunk(info.partition, info.fetch_offset, info.fetch_offset, data.records))
+            self.remove_infos([info])
+            return True
+        info.max_bytes = min(2 * fetch_size, _MAX_FETCH_BYTES)  # only brokers before 0.10.1 truncate records
+        self._log.info(
+            "record_too_large", topic=topic, partition=partition, offset=info.fetch_offset, fetch_size=fetch_size
+        )
+        if fetch_size < _MAX_FETCH_BYTES:
+            return True
+        error = MessageSizeTooLargeError(
+            f"topic {topic!r} partition {partition} offset {info.fetch_offset}: a record appears to be larger than "
+            f"{fetch_size} bytes; if it is damaged, commit an offset after it"
+        )
+        self._on_failure(info, error)
+        return False
+
+    def _process_out_of_range(self, info: PartitionTopicInfo) -> bool:
+        topic, partition = info.partition
+        if info.auto_offset_reset is not None:
             self._log.warning("offset_out_of_range", topic=topic, partition=partition, offset=info.fetch_offset)
             info.fetch_offset = -1  # looked up before the next request
             return True
-        bounds = [
-            self._list_offsets([info], at).get(info.partition, (_UNKNOWN, -1))
-            for at in (protocol.EARLIEST, protocol.LATEST)
-        ]
-        if any(error for error, _ in bounds):
-            return False
-        (_, start), (_, end) = bounds
-        self._on_failure(
-            info,
-            OffsetOutOfRangeError(
-                f"topic {topic!r} partition {partition}: offset {info.fetch_offset} is not in the log, which holds "
-                f"offsets from {start} to {end}",
-                start,
-                end,
-            ),
+        (start_error, start), (end_error, end) = (
+            self._list_offsets([info], timestamp).get(info.partition, (_UNKNOWN_SERVER_ERROR, -1))
+            for timestamp in (protocol.EARLIEST, protocol.LATEST)
         )
-        return self._stop(info)
+        if start_error or end_error:
+            return False
+        error = OffsetOutOfRangeError(
+            f"topic {topic!r} partition {partition}: offset {info.fetch_offset} is out of range; the log holds offsets "
+            f"from {start} to {end}",
+            start,
+            end,
+        )
+        self._on_failure(info, error)
+        self.remove_infos([info])
+        return True
 
-    def _resolve(self, wanted: Sequence[PartitionTopicInfo]) -> list[PartitionTopicInfo]:
-        """Look up the offsets that are not known, as ``auto.offset.reset`` says; returns those without an answer.
+    # ---- offset lookup ----
 
-        The readers learn of them through the queues.
+    def _resolve_offsets(self, infos: Sequence[PartitionTopicInfo]) -> list[PartitionTopicInfo]:
+        """Look up unknown fetch offsets according to ``auto.offset.reset``; return the partitions that failed.
+
+        An empty chunk announces the offset to the reader.
         """
         unknown: dict[str, list[PartitionTopicInfo]] = {}
-        for info in wanted:
+        for info in infos:
             if info.fetch_offset < 0:
-                unknown.setdefault(info.reset or "largest", []).append(info)
+                unknown.setdefault(info.auto_offset_reset or "largest", []).append(info)
         failed = []
-        for reset, infos in unknown.items():
-            answers = self._list_offsets(infos, RESET[reset])
-            for info in infos:
-                error, offset = answers.get(info.partition, (_UNKNOWN, -1))
+        for reset, infos_to_reset in unknown.items():
+            offsets = self._list_offsets(infos_to_reset, RESET_TIMESTAMPS[reset])
+            for info in infos_to_reset:
+                topic, partition = info.partition
+                error, offset = offsets.get(info.partition, (_UNKNOWN_SERVER_ERROR, -1))
                 if error or offset < 0:
-                    self._log.warning("offset_not_found", partition=str(info.partition), code=error)
+                    self._log.warning("offset_lookup_failed", topic=topic, partition=partition, error=error)
                     failed.append(info)
                     continue
-                self._log.info("offset_reset", partition=str(info.partition), offset=offset, to=reset)
-                if info.start < 0:
-                    info.start = offset
+                self._log.info("offset_reset", topic=topic, partition=partition, offset=offset, auto_offset_reset=reset)
+                if info.start_offset < 0:
+                    info.start_offset = offset
                 info.fetch_offset = offset
                 info.queue.put(Chunk(info.partition, offset, offset, b""))
         return failed

@@ -17,7 +17,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.fetcher.thread import RESET
+from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
@@ -83,7 +83,7 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
     Args:
         group: the group's offset of each, -1 for none.
     """
-    reset = RESET[options.consumer.auto_offset_reset]
+    reset = RESET_TIMESTAMPS[options.consumer.auto_offset_reset]
 
     def offsets(where: StartingOffsets) -> dict[TopicPartition, int]:
         wanted = {p: where.begin(p, offset, reached=None, fresh=True, new=False) for p, offset in group.items()}

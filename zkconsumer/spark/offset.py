@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.manager import fetcher_id
-from zkconsumer.fetcher.thread import FetchSettings
+from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.end_of_stream import EndSignal
 from zkconsumer.spark.executor.rows import Layout

@@ -27,7 +27,7 @@ from zkconsumer.errors import (
     ZkConsumerError,
     ZooKeeperUnavailableError,
 )
-from zkconsumer.fetcher.thread import RESET
+from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.handler import Claim
@@ -388,7 +388,7 @@ class Planner:
         begins = self._tracker.begins(self._topics.gone)
         if not begins:
             return
-        found = resolve(begins, self._logs, RESET[self._config.auto_offset_reset])
+        found = resolve(begins, self._logs, RESET_TIMESTAMPS[self._config.auto_offset_reset])
         firsts = self._logs.offsets(begins, protocol.EARLIEST)
         begun = {p: self._inside(p, offset, firsts[p]) for p, offset in found.items()}
         for partition in [p for p, begin in begins.items() if begin.source == NEW and begun[p] > 0]:

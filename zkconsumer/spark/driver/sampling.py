@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import CorruptRecordError
-from zkconsumer.fetcher.decode import Chunk, native, read_messages
+from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.decode import native, read_messages
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
 #: Bytes of a partition that are looked at, and how often more of them where they have no record for a reader.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from zkconsumer.fetcher.thread import FetchSettings
+from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.end_of_stream import EndSignal
 from zkconsumer.spark.executor.rows import Layout
@@ -57,7 +57,7 @@ def task(
         ranges=ranges,
         leaders={partition: leaders[partition] for partition in ranges if partition in leaders},
         brokers=tuple(brokers),
-        settings=FetchSettings.of(config),
+        settings=FetchSettings.from_config(config),
         chunks=config.queued_max_message_chunks,
         layout=layout or options.layout(),
         check_crcs=config.check_crcs,

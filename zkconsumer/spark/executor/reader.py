@@ -11,10 +11,10 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import BrokerUnavailableError, CorruptRecordError, OffsetOutOfRangeError, ZkConsumerError
-from zkconsumer.fetcher.decode import Chunk
+from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
+from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
-from zkconsumer.fetcher.thread import PartitionTopicInfo
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import DataLossError, end_went_back, raise_or_log, range_is_gone, topics_are_gone
@@ -130,7 +130,7 @@ def _losses(task: FetchTask, missing: Mapping[TopicPartition, int]) -> dict[Topi
     logs = LogOffsets(
         lambda: task.brokers,
         task.settings.client_id,
-        timeout=task.settings.socket_timeout,
+        timeout=task.settings.socket_timeout_s,
         security=task.settings.security,
     )
     try:

@@ -1,0 +1,120 @@
+"""ArrowReader: chunks as Arrow record batches in the layout of Spark's own Kafka source."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.decode import MAX_BYTES, MAX_ROWS, ChunkReader, DecodedRows
+from zkconsumer.message import ARROW_SCHEMA, ARROW_SCHEMA_WITH_HEADERS, TopicPartition
+
+_MICROSECONDS_PER_MILLISECOND = 1000
+
+_BINARY, _STRING = pa.binary(), pa.string()
+_INT32, _INT64, _TIMESTAMP = pa.int32(), pa.int64(), ARROW_SCHEMA.field("timestamp").type
+_HEADERS = ARROW_SCHEMA_WITH_HEADERS.field("headers").type
+
+#: Minimum rows of a constant column; shorter ones are slices of it.
+_MIN_CONSTANT_ROWS = 4096
+
+
+class ArrowReader:
+    """Decodes chunks into record batches; used by one thread."""
+
+    def __init__(
+        self,
+        *,
+        include_headers: bool = False,
+        check_crcs: bool = True,
+        max_rows: int = MAX_ROWS,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.schema = ARROW_SCHEMA_WITH_HEADERS if include_headers else ARROW_SCHEMA
+        self._options: dict[str, Any] = {
+            "headers": include_headers,
+            "check_crcs": check_crcs,
+            "max_rows": max_rows,
+            "max_bytes": max_bytes,
+        }
+        self._constants = _ConstantColumns()
+
+    def read(self, chunk: Chunk) -> Iterator[tuple[Any, int]]:
+        """Yield the record batches of the chunk, each with the offset after it.
+
+        Timestamps that do not fit into 64 bits of microseconds become the smallest or largest value.
+
+        Raises:
+            CorruptRecordError: see ``ChunkReader.pieces``.
+        """
+        for piece in ChunkReader(chunk, **self._options).pieces(_MICROSECONDS_PER_MILLISECOND):
+            yield self._record_batch(piece), piece.next_offset
+
+    def _record_batch(self, piece: DecodedRows) -> Any:
+        rows, counts = piece.rows, piece.counts
+        offset, timestamp, timestamp_type, *binary = piece.columns
+        key_offsets, key_validity, key_data, value_offsets, value_validity, value_data = binary
+        topic, partition = self._constants.get(piece.partition, rows)
+        arrays = [
+            _array(_BINARY, rows, [key_validity, key_offsets, key_data], counts["key_nulls"]),
+            _array(_BINARY, rows, [value_validity, value_offsets, value_data], counts["value_nulls"]),
+            topic,
+            partition,
+            _array(_INT64, rows, [None, offset]),
+            _array(_TIMESTAMP, rows, [None, timestamp]),
+            _array(_INT32, rows, [None, timestamp_type]),
+        ]
+        if piece.headers is not None:
+            arrays.append(_header_column(piece.headers, rows, counts))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+class _ConstantColumns:
+    """The topic and partition columns: built once per partition and sliced to the length of each batch."""
+
+    def __init__(self) -> None:
+        self._columns: dict[TopicPartition, tuple[Any, Any]] = {}
+
+    def get(self, partition: TopicPartition, rows: int) -> tuple[Any, Any]:
+        """Return both columns with ``rows`` rows."""
+        columns = self._columns.get(partition)
+        if columns is None or len(columns[0]) < rows:
+            length = max(rows, _MIN_CONSTANT_ROWS)
+            # From buffers, because pa.scalar and pa.array import pandas if it is installed: half a second and 50 MB.
+            topic = partition.topic.encode()
+            ends = array("i", range(0, (length + 1) * len(topic), len(topic)))
+            columns = (
+                _array(_STRING, length, [None, pa.py_buffer(ends), pa.py_buffer(topic * length)]),
+                _array(_INT32, length, [None, pa.py_buffer(array("i", [partition.partition]) * length)]),
+            )
+            self._columns[partition] = columns
+        return columns[0].slice(0, rows), columns[1].slice(0, rows)
+
+
+def _array(kind: Any, rows: int, buffers: list[Any], nulls: int = 0) -> Any:
+    """Return an array of buffers, the first of which are the validity bits."""
+    if not nulls:
+        buffers = [None, *buffers[1:]]
+    return pa.Array.from_buffers(kind, rows, buffers, nulls)
+
+
+def _header_column(buffers: tuple[Any, ...], rows: int, counts: dict[str, int]) -> Any:
+    list_offsets, list_validity, *binary = buffers
+    name_offsets, _, name_data, value_offsets, value_validity, value_data = binary
+    count = counts["headers"]
+    names = _header_names(_array(_BINARY, count, [None, name_offsets, name_data]))
+    values = pa.Array.from_buffers(_BINARY, count, [value_validity, value_offsets, value_data])
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADERS.value_type))
+    validity = list_validity if counts["header_lists_null"] else None
+    return pa.Array.from_buffers(_HEADERS, rows, [validity, list_offsets], children=[pairs])
+
+
+def _header_names(names: Any) -> Any:
+    """Return header keys as text; bytes that are not UTF-8 become replacement characters."""
+    try:
+        return names.cast(_STRING)
+    except pa.ArrowInvalid:
+        return pa.array([name.as_py().decode("utf-8", "replace") for name in names], _STRING)

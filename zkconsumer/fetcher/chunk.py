@@ -1,0 +1,38 @@
+"""Chunk: the records of one partition in one fetch response."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zkconsumer.message import TopicPartition
+
+#: The largest offset, exclusive: read without an end.
+NO_LIMIT = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Records of one partition as the broker sent them.
+
+    Attributes:
+        fetch_offset: the requested offset. The data may start below it, because brokers send whole batches.
+        next_offset: the offset to fetch next.
+        data: complete batches or messages of any format; the last one may be incomplete. Empty if the chunk only
+            announces an offset that was looked up.
+        aborted: ``(producer id, first offset)`` of aborted transactions, with ``isolation.level=read_committed``.
+        until: records from this offset on are skipped.
+    """
+
+    partition: TopicPartition
+    fetch_offset: int
+    next_offset: int
+    data: Any
+    aborted: Sequence[tuple[int, int]] = ()
+    until: int = NO_LIMIT
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the data in bytes."""
+        return len(self.data)

@@ -1,0 +1,42 @@
+"""ColumnBuffers: the memory that the decoder fills, in the layout of Arrow columns."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from zkconsumer.buffers import allocate
+from zkconsumer.fetcher.column_writer import STATE
+
+
+class ColumnBuffers:
+    """Buffers of the columns; ``column_writer`` describes their layout.
+
+    Args:
+        rows: capacity in rows.
+        size: capacity of the key column and of the value column in bytes.
+        headers: number of headers and the bytes of their keys and of their values; None to decode no headers.
+    """
+
+    def __init__(self, rows: int, size: int, headers: tuple[int, int, int] | None) -> None:
+        new, bits = allocate, (rows + 7) // 8
+        fixed = new(8 * rows), new(8 * rows), new(4 * rows)
+        key, value = ((new(4 * (rows + 1)), new(bits), new(size)) for _ in range(2))
+        self.columns = (*fixed, *key, *value)
+        self.headers: tuple[Any, ...] | None = None
+        if headers is not None:
+            count, key_bytes, value_bytes = headers
+            ends, header_bits = 4 * (count + 1), (count + 7) // 8
+            self.headers = (
+                *(new(4 * (rows + 1)), new(bits)),
+                *(new(ends), new(header_bits), new(key_bytes)),
+                *(new(ends), new(header_bits), new(value_bytes)),
+            )
+            if not count:  # the decoder writes the first offset with the first header
+                for at in (2, 5):
+                    memoryview(self.headers[at]).cast("B")[:] = bytes(4)
+        self.state = bytearray(8 * len(STATE))
+
+    def counts(self) -> dict[str, int]:
+        """Return the counters of the decoder by name."""
+        return dict(zip(STATE, struct.unpack(f"={len(STATE)}q", self.state), strict=True))

@@ -1,0 +1,143 @@
+"""ColumnWriter: fills the buffers of Arrow columns row by row; used by ``decode_py``.
+
+The buffers are little-endian and the caller does not initialise them:
+
+- ``columns``: offset i64, timestamp i64, timestamp type i32, then for keys and for values: offsets i32 (rows + 1),
+  validity bits, data;
+- ``headers``: list offsets i32 (rows + 1), list validity bits, then for header keys and for header values the same
+  three;
+- ``state``: nine i64 counters, see ``STATE``, which are kept between calls.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zkconsumer.fetcher.record_format import MalformedError
+
+#: The counters of ``state``: rows, bytes and nulls written so far.
+STATE = (
+    "rows",
+    "key_bytes",
+    "value_bytes",
+    "key_nulls",
+    "value_nulls",
+    "headers",
+    "header_key_bytes",
+    "header_value_bytes",
+    "header_lists_null",
+)
+
+
+def _set_bit(bitmap: memoryview, row: int, value: bool) -> None:
+    """Set bit ``row``; setting the first bit of a byte clears the others."""
+    if row & 7 == 0:
+        bitmap[row >> 3] = 0
+    bitmap[row >> 3] |= int(value) << (row & 7)
+
+
+class BytesColumn:
+    """A column of binary values."""
+
+    def __init__(self, offsets: Any, validity: Any, data: Any) -> None:
+        self.offsets = memoryview(offsets).cast("B").cast("i")
+        self.validity = memoryview(validity).cast("B")
+        self.data = memoryview(data).cast("B")
+
+    @property
+    def capacity(self) -> int:
+        """Number of rows that offsets and validity bits have room for."""
+        return min(max(len(self.offsets) - 1, 0), len(self.validity) * 8)
+
+    def put(self, row: int, used: int, value: memoryview | None) -> int:
+        """Write one row after ``used`` bytes of data and return the bytes then used."""
+        if value is not None and len(value):
+            if len(value) > len(self.data) - used:
+                raise MalformedError
+            self.data[used : used + len(value)] = value
+            used += len(value)
+        self.offsets[row + 1] = used
+        _set_bit(self.validity, row, value is not None)
+        return used
+
+    def get(self, row: int) -> bytes | None:
+        """Return the value of one row."""
+        if not self.validity[row >> 3] >> (row & 7) & 1:
+            return None
+        return bytes(self.data[self.offsets[row] : self.offsets[row + 1]])
+
+
+class ColumnWriter:
+    """The columns of one call of ``decode``.
+
+    ``counters`` is the content of ``state``; ``save`` writes it back.
+    """
+
+    def __init__(self, columns: tuple[Any, ...], headers: tuple[Any, ...] | None, state: Any) -> None:
+        self.offset = memoryview(columns[0]).cast("B").cast("q")
+        self.timestamp = memoryview(columns[1]).cast("B").cast("q")
+        self.timestamp_type = memoryview(columns[2]).cast("B").cast("i")
+        self.key = BytesColumn(*columns[3:6])
+        self.value = BytesColumn(*columns[6:9])
+        self.capacity = min(
+            len(self.offset),
+            len(self.timestamp),
+            len(self.timestamp_type),
+            self.key.capacity,
+            self.value.capacity,
+        )
+        self.header_capacity = 0
+        self.with_headers = headers is not None
+        if headers is not None:
+            self.list_offsets = memoryview(headers[0]).cast("B").cast("i")
+            self.list_validity = memoryview(headers[1]).cast("B")
+            self.header_key = BytesColumn(*headers[2:5])
+            self.header_value = BytesColumn(*headers[5:8])
+            self.capacity = min(self.capacity, max(len(self.list_offsets) - 1, 0), len(self.list_validity) * 8)
+            self.header_capacity = min(self.header_key.capacity, self.header_value.capacity)
+        self._state = memoryview(state).cast("B").cast("q")
+        self.counters = dict(zip(STATE, self._state, strict=False))
+        self._write_first_offsets()
+
+    def _write_first_offsets(self) -> None:
+        if self.capacity and self.counters["rows"] == 0:
+            self.key.offsets[0] = self.value.offsets[0] = 0
+            if self.with_headers:
+                self.list_offsets[0] = 0
+        if self.header_capacity and self.counters["headers"] == 0:
+            self.header_key.offsets[0] = self.header_value.offsets[0] = 0
+
+    def save(self) -> None:
+        """Write the counters to ``state``."""
+        for i, name in enumerate(STATE):
+            self._state[i] = self.counters[name]
+
+    def put(
+        self, offset: int, timestamp: int, timestamp_type: int, key: memoryview | None, value: memoryview | None
+    ) -> None:
+        """Append one row without its headers."""
+        counters, row = self.counters, self.counters["rows"]
+        if row >= self.capacity:
+            raise MalformedError
+        self.offset[row], self.timestamp[row], self.timestamp_type[row] = offset, timestamp, timestamp_type
+        counters["key_bytes"] = self.key.put(row, counters["key_bytes"], key)
+        counters["key_nulls"] += key is None
+        counters["value_bytes"] = self.value.put(row, counters["value_bytes"], value)
+        counters["value_nulls"] += value is None
+        counters["rows"] += 1
+
+    def put_header(self, key: memoryview, value: memoryview | None) -> None:
+        """Append one header of the last row."""
+        counters, row = self.counters, self.counters["headers"]
+        if row >= self.header_capacity:
+            raise MalformedError
+        counters["header_key_bytes"] = self.header_key.put(row, counters["header_key_bytes"], key)
+        counters["header_value_bytes"] = self.header_value.put(row, counters["header_value_bytes"], value)
+        counters["headers"] += 1
+
+    def end_headers(self, count: int) -> None:
+        """End the header list of the last row; an empty list becomes null, as in Spark's own source."""
+        row = self.counters["rows"] - 1
+        self.list_offsets[row + 1] = self.counters["headers"]
+        _set_bit(self.list_validity, row, count > 0)
+        self.counters["header_lists_null"] += count == 0

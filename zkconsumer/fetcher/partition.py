@@ -1,0 +1,51 @@
+"""PartitionTopicInfo: the fetch state of one partition.
+
+Source: Kafka 1.1 kafka.consumer.PartitionTopicInfo.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from zkconsumer.broker import protocol
+from zkconsumer.fetcher.chunk import NO_LIMIT
+from zkconsumer.fetcher.queues import PartitionQueue
+from zkconsumer.message import TopicPartition
+
+#: The timestamps of ListOffsets requests for the values of ``auto.offset.reset``.
+RESET_TIMESTAMPS = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
+
+
+@dataclass(slots=True, eq=False)
+class PartitionTopicInfo:
+    """One partition for the time that it is assigned.
+
+    Only the fetcher thread that holds the partition changes the fields.
+
+    Attributes:
+        queue: receives the chunks.
+        fetch_offset: next offset to fetch; -1 until the offset has been looked up.
+        until: offset at which fetching ends, exclusive.
+        auto_offset_reset: ``smallest`` or ``largest``, where to continue if the log does not hold ``fetch_offset``;
+            None if that is an error.
+        high_watermark: end of the log in the last fetch response; -1 before the first one.
+        start_offset: first offset that was fetched; -1 until it is known.
+        max_bytes: fetch size after a record did not fit; 0 for the configured one.
+    """
+
+    partition: TopicPartition
+    queue: PartitionQueue
+    fetch_offset: int
+    until: int = NO_LIMIT
+    auto_offset_reset: str | None = None
+    high_watermark: int = field(default=-1, init=False)
+    start_offset: int = field(init=False)
+    max_bytes: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.start_offset = self.fetch_offset
+
+    @property
+    def lag(self) -> int:
+        """Number of records between the fetch offset and the high watermark; -1 before the first fetch response."""
+        return -1 if self.high_watermark < 0 else max(0, self.high_watermark - self.fetch_offset)

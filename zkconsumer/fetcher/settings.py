@@ -1,0 +1,50 @@
+"""FetchSettings: how fetcher threads fetch records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zkconsumer.broker.security import PLAINTEXT, Security
+from zkconsumer.config import ConsumerConfig
+
+#: Seconds to wait before a broker is used again after an error that is not retriable, such as failed authentication.
+FATAL_ERROR_BACKOFF_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """Settings of the fetcher threads and of the leader finder.
+
+    Attributes:
+        max_wait_ms: maximum time that the broker waits for ``min_bytes``.
+        min_bytes: bytes of records that the broker collects before it answers.
+        partition_max_bytes: maximum bytes of records per partition and fetch response.
+        read_committed: do not read records of open and aborted transactions.
+        receive_buffer_bytes: size of the socket's receive buffer; -1 for the default of the operating system.
+        backoff_s: time to wait before leaders are looked up again.
+    """
+
+    client_id: str
+    max_wait_ms: int = 100
+    min_bytes: int = 1
+    partition_max_bytes: int = 1 << 20
+    read_committed: bool = False
+    socket_timeout_s: float = 30.0
+    receive_buffer_bytes: int = -1
+    backoff_s: float = 0.2
+    security: Security = PLAINTEXT
+
+    @classmethod
+    def from_config(cls, config: ConsumerConfig) -> FetchSettings:
+        """Return the settings of a consumer's properties."""
+        return cls(
+            client_id=config.client_id or config.group_id,
+            max_wait_ms=config.fetch_wait_max_ms,
+            min_bytes=config.fetch_min_bytes,
+            partition_max_bytes=config.fetch_message_max_bytes,
+            read_committed=config.read_committed,
+            socket_timeout_s=config.socket_timeout_ms / 1000,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            backoff_s=config.refresh_leader_backoff_ms / 1000,
+            security=Security.of(config),
+        )
