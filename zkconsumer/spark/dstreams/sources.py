@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pyspark import SparkContext
@@ -56,16 +56,12 @@ def fetch(tasks: Iterator[FetchTask]) -> Iterator[Record]:  # in the executors
 
 
 class Ledger:
-    """What the batches so far have, by their times in milliseconds, and which of them are done.
-
-    It travels in a checkpoint. After a recovery Spark makes the batches again that were not done, before any new one.
-    """
+    """What each batch so far has, by its time in milliseconds, and which batches are done; part of a checkpoint."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[int, Any] = OrderedDict()
         self._done: set[int] = set()
         self._settled: set[int] = set()  # done, as all before them
-        self._asked: set[int] | None = None  # since the recovery, until the first new batch
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -75,12 +71,9 @@ class Ledger:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
         self._entries, self._done, self._settled = state["entries"], state["done"], state["settled"]
-        self._asked = set()
 
     def __contains__(self, milliseconds: int) -> bool:
         with self._lock:
-            if self._asked is not None:
-                self._asked.add(milliseconds)
             return milliseconds in self._entries
 
     def get(self, milliseconds: int) -> Any:
@@ -91,24 +84,26 @@ class Ledger:
     def add(self, milliseconds: int, entry: Any) -> None:
         """Remember one more; those that are settled are forgotten in time."""
         with self._lock:
-            if self._asked is not None:
-                self._done |= self._entries.keys() - self._asked
-                self._asked = None
             self._entries[milliseconds] = entry
             while len(self._entries) > _REMEMBERED and (oldest := next(iter(self._entries))) in self._settled:
                 del self._entries[oldest]
                 self._done.discard(oldest)
                 self._settled.discard(oldest)
 
-    def complete(self, milliseconds: int) -> list[Any]:
-        """Take note that a batch is done; returns what has been settled by that, oldest first.
+    def unfinished(self) -> set[int]:
+        """Return the times of the batches that are not known to be done."""
+        with self._lock:
+            return self._entries.keys() - self._done
+
+    def complete(self, times: Iterable[int]) -> list[Any]:
+        """Take note that batches are done; returns what has been settled by that, oldest first.
 
         What comes after a batch that is not done, and perhaps never will be, is not settled: were the offsets of a
         later one stored, that batch would be left out.
         """
         settled = []
         with self._lock:
-            self._done.add(milliseconds)
+            self._done.update(times)
             for time, entry in self._entries.items():
                 if time not in self._done:
                     break
@@ -143,9 +138,13 @@ class Source:
         """Return the ranges of a batch that was made before; nothing where it is not known."""
         return dict(self._ledger.get(milliseconds) or {})
 
-    def done(self, milliseconds: int) -> None:
-        """Take note that a batch is done."""
-        self._ledger.complete(milliseconds)
+    def unfinished(self) -> set[int]:
+        """Return the times of the planned batches that are not known to be done."""
+        return self._ledger.unfinished()
+
+    def complete(self, times: Iterable[int]) -> None:
+        """Take note that batches are done."""
+        self._ledger.complete(times)
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
         """Return what the tasks of such a batch are told."""
@@ -223,9 +222,9 @@ class GroupSource(Source):
         planner = self._planner()
         return list(tasks_of(self._options(), ranges, planner.find_leaders(ranges), planner.brokers(), 2))
 
-    def done(self, milliseconds: int) -> None:
-        """Store the group's offsets of a batch whose jobs have succeeded, once all before it are done, too."""
-        for end in self._ledger.complete(milliseconds):
+    def complete(self, times: Iterable[int]) -> None:
+        """Store the group's offsets of batches whose jobs have succeeded, once all before them are done, too."""
+        for end in self._ledger.complete(times):
             if end is not None:
                 self._planner().acknowledge(end)
 
@@ -384,6 +383,7 @@ class Follower(StreamingListener):
     def __init__(self, ssc: StreamingContext, source: Source) -> None:
         super().__init__()
         self._ssc, self._source = ssc, source
+        self._unobserved = source.unfinished()  # batches whose completion may have been reported earlier
         self._log = get_logger("zkconsumer.spark")
 
     def start(self) -> None:
@@ -399,13 +399,30 @@ class Follower(StreamingListener):
             self._log.error("batch_failed", time=at, remedy="no offsets are stored from here on; start again")
             return
         try:
-            self._source.done(at)
+            self._source.complete({at, *self._completed_earlier()})
             records = total(self._source.planned_at(at))
             processing, scheduling = int(info.processingDelay()), int(info.schedulingDelay())
             if records and processing >= 0 and scheduling >= 0:  # -1 where it is not known
                 _Rates.of(self._source).completed(at, records, processing, scheduling)
         except Exception as error:  # Spark would not tell of it; the next batch stores more
             self._log.warning("batch_not_acknowledged", time=at, error=repr(error))
+
+    def _completed_earlier(self) -> list[int]:
+        """Return the batches that succeeded before this listener was added.
+
+        The context's own progress listener has the events that this one missed. It receives each event first, so a
+        batch that it does not report as completed is reported to this listener later. A batch from the checkpoint
+        that it does not know was not run again: it was completed before the checkpoint was written.
+        """
+        completed = [at for at in self._unobserved if self._has_succeeded(at)]
+        self._unobserved = set()
+        return completed
+
+    def _has_succeeded(self, at: int) -> bool:
+        jvm = self._ssc._jvm
+        assert jvm is not None
+        found = self._ssc._jssc.ssc().progressListener().getBatchUIData(jvm.Time(at))
+        return found.isEmpty() or (found.get().processingEndTime().isDefined() and not found.get().isFailed())
 
     def _watch(self) -> None:
         while not self._is_stopped():
@@ -427,7 +444,8 @@ _followed: set[str] = set()
 def follow(source: Source) -> None:
     """Begin to follow the batches of a source, once in each process; called at each of its batches.
 
-    Those that a context makes while it recovers come before it is known; what they have is acknowledged with the next.
+    PySpark sets the active context only after its JVM context has started. The batches that are run again after a
+    recovery are planned before that, so they may be completed before the follower is added.
     """
     ssc = StreamingContext._activeContext
     if ssc is not None and source.key not in _followed:
