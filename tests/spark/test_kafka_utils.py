@@ -477,7 +477,7 @@ def test_a_ledger_that_was_recovered_waits_for_what_is_made_again_and_for_nothin
 
 
 def test_a_ledger_forgets_what_is_settled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zkconsumer.spark.dstreams.sources._REMEMBERED", 2)
+    monkeypatch.setattr("zkconsumer.spark.dstreams.ledger._REMEMBERED", 2)
     ledger = Ledger()
     for time_ in range(5):
         ledger.add(time_, time_)

@@ -1,3 +1,6 @@
-from zkconsumer.spark.dstreams.sources import DirectSource, GroupSource, Ledger, fetch, follow
+from zkconsumer.spark.dstreams.follower import follow
+from zkconsumer.spark.dstreams.ledger import Ledger
+from zkconsumer.spark.dstreams.records import fetch
+from zkconsumer.spark.dstreams.sources import DirectSource, GroupSource
 
 __all__ = ["DirectSource", "GroupSource", "Ledger", "fetch", "follow"]

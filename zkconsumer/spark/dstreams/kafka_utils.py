@@ -28,15 +28,10 @@ from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint
 from zkconsumer.message import TopicPartition as _TopicPartition
-from zkconsumer.spark.dstreams.sources import (
-    BrokerClient,
-    DirectSource,
-    GroupSource,
-    Source,
-    consumer_config,
-    fetch,
-    follow,
-)
+from zkconsumer.spark.dstreams.clients import BrokerClient, consumer_config
+from zkconsumer.spark.dstreams.follower import follow
+from zkconsumer.spark.dstreams.records import fetch
+from zkconsumer.spark.dstreams.sources import DirectSource, GroupSource, Source
 from zkconsumer.spark.offset import FetchTask
 
 __all__ = ["Broker", "KafkaMessageAndMetadata", "KafkaUtils", "OffsetRange", "TopicAndPartition", "utf8_decoder"]
