@@ -470,14 +470,14 @@ def test_a_ledger_that_was_recovered_waits_for_what_is_made_again_and_for_nothin
         ledger.add(time_, f"batch {time_}")
     ledger.complete({1})
     recovered: Ledger = pickle.loads(pickle.dumps(ledger))
-    assert recovered.unfinished() == {2, 3}
+    assert recovered.uncompleted() == {2, 3}
     recovered.add(4, "batch 4")
     assert recovered.complete({2, 4}) == ["batch 2"]
     assert recovered.complete({3}) == ["batch 3", "batch 4"]
 
 
 def test_a_ledger_forgets_what_is_settled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zkconsumer.spark.dstreams.ledger._REMEMBERED", 2)
+    monkeypatch.setattr("zkconsumer.spark.dstreams.ledger._RETAINED_BATCHES", 2)
     ledger = Ledger()
     for time_ in range(5):
         ledger.add(time_, time_)

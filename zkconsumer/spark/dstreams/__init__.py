@@ -1,3 +1,5 @@
+"""Spark Streaming: ``KafkaUtils`` of Spark 1 and 2. Checkpoints contain the path of this package and these names."""
+
 from zkconsumer.spark.dstreams.follower import follow
 from zkconsumer.spark.dstreams.ledger import Ledger
 from zkconsumer.spark.dstreams.records import fetch

@@ -18,77 +18,100 @@ from zkconsumer.spark.dstreams.records import COLUMNS
 from zkconsumer.spark.offset import FetchTask, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 
-#: Seconds that brokers may be out of reach while a batch is made: an error there ends the whole application.
-BROKER_TIMEOUT = 60.0
+#: Seconds to retry while brokers are unreachable: an error in planning ends the application.
+BROKER_TIMEOUT_S = 60.0
 
 
 class BrokerClient:
-    """Connections to brokers."""
+    """Connections to brokers, without ZooKeeper.
+
+    Args:
+        params: the user's ``kafkaParams``.
+
+    Raises:
+        ConfigurationError: ``params`` name no brokers.
+    """
 
     def __init__(self, params: Mapping[str, str]) -> None:
-        named = params.get("metadata.broker.list") or params.get("bootstrap.servers")
-        if not named:
+        bootstrap = params.get("metadata.broker.list") or params.get("bootstrap.servers")
+        if not bootstrap:
             raise ConfigurationError("Must specify metadata.broker.list or bootstrap.servers")
-        self.options = SourceOptions.parse(
-            {"bootstrap.servers": named, "membership": "none", "subscribe": "none", "columns": ",".join(COLUMNS)}
-        ).for_consumer(consumer_config({**params, "bootstrap.servers": named}), {})
-        config = self.options.consumer
+        self._options = SourceOptions.parse(
+            {"bootstrap.servers": bootstrap, "membership": "none", "subscribe": "none", "columns": ",".join(COLUMNS)}
+        ).for_consumer(consumer_config({**params, "bootstrap.servers": bootstrap}), {})
+        config = self._options.consumer
         assert config.client_id is not None
         timeout, security = config.socket_timeout_ms / 1000, Security.of(config)
-        self.cluster = BootstrapCluster(parse_bootstrap(named), config.client_id, timeout=timeout, security=security)
-        self.logs = LogOffsets.of(self.cluster.brokers, config)
+        endpoints = parse_bootstrap(bootstrap)
+        self._cluster = BootstrapCluster(endpoints, config.client_id, timeout=timeout, security=security)
+        self.logs = LogOffsets.of(self._cluster.brokers, config)
 
     def partitions(self, topics: list[str]) -> list[TopicPartition]:
-        found = self.cluster.partitions(topics)
+        """Return all partitions of topics.
+
+        Raises:
+            ConfigurationError: a topic does not exist.
+        """
+        found = self._cluster.partitions(topics)
         if missing := sorted(set(topics) - found.keys()):
             raise ConfigurationError(f"topic {missing[0]!r} does not exist")
         return [TopicPartition(topic, number) for topic in sorted(found) for number in found[topic]]
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
-        leaders, brokers = retrying(BROKER_TIMEOUT)(lambda: self.logs.find_leaders(ranges)), self.cluster.brokers()
-        return [task(self.options, {partition: span}, leaders, brokers) for partition, span in ranges.items()]
+        """Return one task for each partition."""
+        leaders = retrying(BROKER_TIMEOUT_S)(lambda: self.logs.find_leaders(ranges))
+        brokers = self._cluster.brokers()
+        return [task(self._options, {partition: span}, leaders, brokers) for partition, span in ranges.items()]
 
     def close(self) -> None:
+        """Close the connections."""
         self.logs.close()
-        self.cluster.close()
+        self._cluster.close()
 
 
-class Clients:
-    """The connections of this process, by the source that they are for; made at need, also after a recovery.
+class ClientsBySource:
+    """The clients of the sources in this process; the first call opens them, also after a recovery.
 
-    Those of one source are made by the one thread that makes batches.
+    The clients of a source are opened by the thread that plans its batches.
     """
 
     def __init__(self) -> None:
-        self._open: dict[str, BrokerClient | Planner] = {}
+        self._clients: dict[str, BrokerClient | Planner] = {}
 
-    def direct(self, key: str, params: Mapping[str, str]) -> BrokerClient:
-        found = self._open.get(key)
-        if found is None:
-            found = self._open[key] = BrokerClient(params)
-        assert isinstance(found, BrokerClient)
-        return found
+    def broker_client(self, key: str, params: Mapping[str, str]) -> BrokerClient:
+        """Return the client of a direct source."""
+        client = self._clients.get(key)
+        if client is None:
+            client = self._clients[key] = BrokerClient(params)
+        assert isinstance(client, BrokerClient)
+        return client
 
-    def group(self, key: str, options: Callable[[], SourceOptions], seen: Mapping[str, Any]) -> Planner:
-        found = self._open.get(key)
-        if found is None:
-            found = Planner(options(), seen, application=os.getpid())
-            found.start()
-            self._open[key] = found
-        assert isinstance(found, Planner)
-        return found
+    def planner(self, key: str, options: Callable[[], SourceOptions], offset: Mapping[str, Any]) -> Planner:
+        """Return the planner of a group source.
+
+        Args:
+            offset: end of the last planned batch, as in ``zkconsumer.spark.offset``.
+        """
+        planner = self._clients.get(key)
+        if planner is None:
+            planner = Planner(options(), offset, application=os.getpid())
+            planner.start()
+            self._clients[key] = planner
+        assert isinstance(planner, Planner)
+        return planner
 
     def close(self, key: str) -> None:
-        found = self._open.pop(key, None)
-        if found is not None:
-            found.close()
+        """Close the client of a source, if it is open."""
+        client = self._clients.pop(key, None)
+        if client is not None:
+            client.close()
 
 
-clients = Clients()
+clients = ClientsBySource()
 
 
 def consumer_config(params: Mapping[str, Any]) -> ConsumerConfig:
-    """Return the settings among ``kafkaParams``, which may have others too."""
+    """Return the configuration of a consumer from ``kafkaParams``, with the names of either Kafka consumer."""
     known = {key: value for key, value in params.items() if key != "metadata.broker.list"}
     if str(known.get("auto.offset.reset", "")).lower() in ("earliest", "latest"):
         known["auto.offset.reset"] = {"earliest": "smallest"}.get(known["auto.offset.reset"].lower(), "largest")

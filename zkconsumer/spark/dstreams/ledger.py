@@ -1,4 +1,4 @@
-"""What a source remembers of its batches."""
+"""The ledger of a source: the plan of each batch, and which batches are completed."""
 
 from __future__ import annotations
 
@@ -7,63 +7,69 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-#: Batches that a ledger remembers although they are done: windows may ask for them again after a recovery.
-_REMEMBERED = 1000
+#: Number of batches that are kept although they are completed: windows may request them again after a recovery.
+_RETAINED_BATCHES = 1000
 
 
 class Ledger:
-    """What each batch so far has, by its time in milliseconds, and which batches are done; part of a checkpoint."""
+    """The plans of batches by batch time, in milliseconds; part of a checkpoint.
+
+    A batch is committable when it and all batches before it are completed. If offsets of a later batch were
+    committed, a batch that failed would be skipped after a restart.
+
+    The thread that plans batches adds them, and another thread completes them.
+    """
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[int, Any] = OrderedDict()
-        self._done: set[int] = set()
-        self._settled: set[int] = set()  # done, as all before them
+        self._plans: OrderedDict[int, Any] = OrderedDict()
+        self._completed: set[int] = set()
+        self._committable: set[int] = set()
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        with self._lock:
-            return {"entries": self._entries.copy(), "done": set(self._done), "settled": set(self._settled)}
+        with self._lock:  # checkpoints contain these keys
+            return {"entries": self._plans.copy(), "done": set(self._completed), "settled": set(self._committable)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
-        self._entries, self._done, self._settled = state["entries"], state["done"], state["settled"]
+        self._plans, self._completed, self._committable = state["entries"], state["done"], state["settled"]
 
-    def __contains__(self, milliseconds: int) -> bool:
+    def __contains__(self, time_ms: int) -> bool:
         with self._lock:
-            return milliseconds in self._entries
+            return time_ms in self._plans
 
-    def get(self, milliseconds: int) -> Any:
-        """Return what was added for a time, or None."""
+    def get(self, time_ms: int) -> Any:
+        """Return the plan of a batch, or None."""
         with self._lock:
-            return self._entries.get(milliseconds)
+            return self._plans.get(time_ms)
 
-    def add(self, milliseconds: int, entry: Any) -> None:
-        """Remember one more; those that are settled are forgotten in time."""
+    def add(self, time_ms: int, plan: Any) -> None:
+        """Add a batch, and remove the oldest ones that are committable."""
         with self._lock:
-            self._entries[milliseconds] = entry
-            while len(self._entries) > _REMEMBERED and (oldest := next(iter(self._entries))) in self._settled:
-                del self._entries[oldest]
-                self._done.discard(oldest)
-                self._settled.discard(oldest)
+            self._plans[time_ms] = plan
+            while len(self._plans) > _RETAINED_BATCHES and (oldest := next(iter(self._plans))) in self._committable:
+                del self._plans[oldest]
+                self._completed.discard(oldest)
+                self._committable.discard(oldest)
 
-    def unfinished(self) -> set[int]:
-        """Return the times of the batches that are not known to be done."""
+    def uncompleted(self) -> set[int]:
+        """Return the times of the batches that are not known to be completed."""
         with self._lock:
-            return self._entries.keys() - self._done
+            return self._plans.keys() - self._completed
 
-    def complete(self, times: Iterable[int]) -> list[Any]:
-        """Take note that batches are done; returns what has been settled by that, oldest first.
+    def complete(self, times_ms: Iterable[int]) -> list[Any]:
+        """Mark batches as completed.
 
-        What comes after a batch that is not done, and perhaps never will be, is not settled: were the offsets of a
-        later one stored, that batch would be left out.
+        Returns:
+            the plans that have become committable, oldest first.
         """
-        settled = []
+        plans = []
         with self._lock:
-            self._done.update(times)
-            for time, entry in self._entries.items():
-                if time not in self._done:
+            self._completed.update(times_ms)
+            for time_ms, plan in self._plans.items():
+                if time_ms not in self._completed:
                     break
-                if time not in self._settled:
-                    self._settled.add(time)
-                    settled.append(entry)
-        return settled
+                if time_ms not in self._committable:
+                    self._committable.add(time_ms)
+                    plans.append(plan)
+        return plans

@@ -1,4 +1,4 @@
-"""The records of a batch, as the executors read them."""
+"""Reading the records of a batch in the executors."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.offset import FetchTask
 
-#: Values of the records, as a batch of them has them.
+#: The columns that tasks read, in the order of ``Record``.
 COLUMNS = ("key", "value", "topic", "partition", "offset")
 
 Record = tuple[bytes | None, bytes | None, str, int, int]
 
 
-def fetch(tasks: Iterator[FetchTask]) -> Iterator[Record]:  # in the executors
+def fetch(tasks: Iterator[FetchTask]) -> Iterator[Record]:
     """Yield the records of tasks."""
-    for one in tasks:
-        for batch in read(one):
+    for task in tasks:
+        for batch in read(task):
             yield from zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)

@@ -1,10 +1,10 @@
-"""What a DStream of ``kafka_utils`` reads in each batch, and what it remembers of that.
+"""The sources of the DStreams of ``KafkaUtils``: they plan the ranges of offsets of each batch.
 
-A batch of Spark Streaming is a time and an RDD. A source decides once, at the first call for a time, which ranges of
-offsets that RDD has, and keeps them in a ledger. The ledger travels with the function that Spark writes into its
-checkpoint, so that a batch which is run again after a crash has the same ranges; connections do not travel.
+A source plans a batch once, at the first call for its time, and keeps the plan in a ledger. Source and ledger are part
+of the function that Spark writes into its checkpoint, so a batch that is re-run after a crash has the same ranges.
+Connections are not part of it.
 
-Source: Spark 2.4 DirectKafkaInputDStream, KafkaReceiver, ReliableKafkaReceiver for what users expect.
+Source: Spark 2.4 DirectKafkaInputDStream, KafkaReceiver, ReliableKafkaReceiver.
 """
 
 from __future__ import annotations
@@ -19,23 +19,28 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.retry import retrying
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import tasks as tasks_of
-from zkconsumer.spark.dstreams.clients import BROKER_TIMEOUT, clients
+from zkconsumer.spark.dstreams.clients import BROKER_TIMEOUT_S, BrokerClient, clients
 from zkconsumer.spark.dstreams.ledger import Ledger
-from zkconsumer.spark.dstreams.rates import Rates
+from zkconsumer.spark.dstreams.rates import RateLimits, get_rate_limits, remove_rate_limits
 from zkconsumer.spark.offset import INITIAL, FetchTask, Ranges, from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 
 
 class Source:
-    """Decides what batches have; used by the thread in which Spark makes batches, and told by another what is done.
+    """Plans batches. Spark's job generator thread calls it, except for ``complete``.
+
+    Checkpoints contain the names of its attributes.
+
+    Args:
+        seconds: batch interval.
 
     Attributes:
-        key: names its connections; in a recovered context it is another one, which has its own.
-        seconds: of a batch.
+        key: identifies the source in this process; a recovered source has a new one.
+        seconds: batch interval.
     """
 
-    #: The property with the configured limit on records per second.
-    _limit: ClassVar[str]
+    #: Property of Spark that limits the rate.
+    _RATE_PROPERTY: ClassVar[str]
 
     def __init__(self, seconds: float) -> None:
         self.key, self.seconds = uuid.uuid4().hex, seconds
@@ -45,51 +50,51 @@ class Source:
         self.__dict__.update(state, key=uuid.uuid4().hex)
 
     @property
-    def rates(self) -> Rates:
-        """The limits on its batches."""
-        return Rates.of(self.key, self.seconds, self._limit)
+    def rate_limits(self) -> RateLimits:
+        """The limits on the size of batches."""
+        return get_rate_limits(self.key, self.seconds, self._RATE_PROPERTY)
 
-    def close(self) -> None:
-        """Close its connections in this process."""
-        clients.close(self.key)
-        Rates.forget(self.key)
+    def ranges_at(self, time_ms: int) -> Ranges:
+        """Return the ranges of a batch, and plan it at the first call."""
+        if time_ms not in self._ledger:
+            self._ledger.add(time_ms, self._plan())
+        return self.planned_ranges(time_ms)
 
-    def ranges_at(self, milliseconds: int) -> Ranges:
-        """Return the ranges of the batch of that time, always the same."""
-        if milliseconds not in self._ledger:
-            self._ledger.add(milliseconds, self._plan())
-        return self.planned_at(milliseconds)
+    def planned_ranges(self, time_ms: int) -> Ranges:
+        """Return the ranges of a batch; empty if it is not in the ledger."""
+        return dict(self._ledger.get(time_ms) or {})
 
-    def planned_at(self, milliseconds: int) -> Ranges:
-        """Return the ranges of a batch that was made before; nothing where it is not known."""
-        return dict(self._ledger.get(milliseconds) or {})
+    def uncompleted(self) -> set[int]:
+        """Return the times of the planned batches that are not known to be completed, in milliseconds."""
+        return self._ledger.uncompleted()
 
-    def unfinished(self) -> set[int]:
-        """Return the times of the planned batches that are not known to be done."""
-        return self._ledger.unfinished()
-
-    def complete(self, times: Iterable[int]) -> None:
-        """Take note that batches are done."""
-        self._ledger.complete(times)
+    def complete(self, times_ms: Iterable[int]) -> None:
+        """Mark batches as completed."""
+        self._ledger.complete(times_ms)
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
-        """Return what the tasks of such a batch are told."""
+        """Return the tasks of a batch."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Close the connections in this process."""
+        clients.close(self.key)
+        remove_rate_limits(self.key)
+
     def _plan(self) -> Any:
-        """Return what the ledger shall have of the next batch."""
+        """Return the next entry of the ledger."""
         raise NotImplementedError
 
 
 class DirectSource(Source):
-    """All partitions of some topics, as they were at the start; without a group and without ZooKeeper.
+    """All partitions that the topics have at the start, without a consumer group and without ZooKeeper.
 
     Args:
-        seconds: of a batch.
-        positions: where to begin; None for where ``auto.offset.reset`` says.
+        seconds: batch interval.
+        positions: starting offsets; None to start according to ``auto.offset.reset``.
     """
 
-    _limit = "spark.streaming.kafka.maxRatePerPartition"
+    _RATE_PROPERTY = "spark.streaming.kafka.maxRatePerPartition"
 
     def __init__(
         self,
@@ -100,35 +105,41 @@ class DirectSource(Source):
     ) -> None:
         super().__init__(seconds)
         self._params = dict(params)
-        client = clients.direct(self.key, params)
+        client = self._client()
         if positions is None:
             reset = str(params.get("auto.offset.reset", "largest")).lower()
-            where = protocol.EARLIEST if reset in ("smallest", "earliest") else protocol.LATEST
-            positions = client.logs.offsets(client.partitions(topics), where)
+            timestamp = protocol.EARLIEST if reset in ("smallest", "earliest") else protocol.LATEST
+            positions = client.logs.offsets(client.partitions(topics), timestamp)
         self._positions = dict(positions)
 
+    def tasks(self, ranges: Ranges) -> list[FetchTask]:
+        """Return one task for each partition, also for an empty range."""
+        return self._client().tasks(ranges)
+
     def _plan(self) -> Ranges:
-        client = clients.direct(self.key, self._params)
-        ends = retrying(BROKER_TIMEOUT)(lambda: client.logs.offsets(self._positions, protocol.LATEST))
-        waiting = {p: max(0, ends[p] - position) for p, position in self._positions.items()}
-        shares = self.rates.direct(waiting)
-        ranges = {p: (position, position + shares.get(p, 0)) for p, position in self._positions.items()}
+        client = self._client()
+        ends = retrying(BROKER_TIMEOUT_S)(lambda: client.logs.offsets(self._positions, protocol.LATEST))
+        lags = {p: max(0, ends[p] - position) for p, position in self._positions.items()}
+        counts = self.rate_limits.partition_limits(lags)
+        ranges = {p: (position, position + counts.get(p, 0)) for p, position in self._positions.items()}
         self._positions = {p: until for p, (_, until) in ranges.items()}
         return ranges
 
-    def tasks(self, ranges: Ranges) -> list[FetchTask]:
-        """See ``Source``; one for each partition, also where it has nothing."""
-        return clients.direct(self.key, self._params).tasks(ranges)
+    def _client(self) -> BrokerClient:
+        return clients.broker_client(self.key, self._params)
 
 
 class GroupSource(Source):
-    """The share of a member of a ZooKeeper-coordinated group.
+    """The partitions that are assigned to a member of a consumer group.
+
+    Its ledger contains offsets as in ``zkconsumer.spark.offset``, or None for a batch without new records.
 
     Args:
-        seconds: of a batch.
+        seconds: batch interval.
+        topics: number of threads for each topic.
     """
 
-    _limit = "spark.streaming.receiver.maxRate"
+    _RATE_PROPERTY = "spark.streaming.receiver.maxRate"
 
     def __init__(self, seconds: float, config: ConsumerConfig, topics: Mapping[str, int]) -> None:
         super().__init__(seconds)
@@ -136,27 +147,27 @@ class GroupSource(Source):
         self._topics = dict(topics)
         self._last: dict[str, Any] = INITIAL
 
-    def _plan(self) -> dict[str, Any] | None:
-        end = self._planner().plan(self._last, self.rates.group())
-        new = None if end is self._last else end
-        self._last = end
-        return new
-
-    def planned_at(self, milliseconds: int) -> Ranges:
-        """See ``Source``; the ledger has Spark's offsets."""
-        end = self._ledger.get(milliseconds)
+    def planned_ranges(self, time_ms: int) -> Ranges:
+        """Return the ranges of a batch; empty if it is not in the ledger."""
+        end = self._ledger.get(time_ms)
         return from_offset(end) if end is not None else {}
 
+    def complete(self, times_ms: Iterable[int]) -> None:
+        """Mark batches as completed, and commit the group's offsets of those that have become committable."""
+        for end in self._ledger.complete(times_ms):
+            if end is not None:
+                self._planner().acknowledge(end)
+
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
-        """See ``Source``."""
+        """Return the tasks of a batch."""
         planner = self._planner()
         return list(tasks_of(self._options(), ranges, planner.find_leaders(ranges), planner.brokers(), 2))
 
-    def complete(self, times: Iterable[int]) -> None:
-        """Store the group's offsets of batches whose jobs have succeeded, once all before them are done, too."""
-        for end in self._ledger.complete(times):
-            if end is not None:
-                self._planner().acknowledge(end)
+    def _plan(self) -> dict[str, Any] | None:
+        end = self._planner().plan(self._last, self.rate_limits.batch_limit())
+        new = None if end is self._last else end
+        self._last = end
+        return new
 
     def _options(self) -> SourceOptions:
         options = SourceOptions.parse(
@@ -165,4 +176,4 @@ class GroupSource(Source):
         return options.for_consumer(self._config, self._topics)
 
     def _planner(self) -> Planner:
-        return clients.group(self.key, self._options, self._last)
+        return clients.planner(self.key, self._options, self._last)
