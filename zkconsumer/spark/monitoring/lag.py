@@ -90,7 +90,9 @@ def lag(query: Any) -> Lag:
         row
         for progress in query.recentProgress
         for source in progress["sources"]
-        for row in _rows(progress["timestamp"], content(source["endOffset"]), content(source["latestOffset"]))
+        for row in _rows(
+            progress["timestamp"], offset_object(source["endOffset"]), offset_object(source["latestOffset"])
+        )
     ]
     return Lag(tuple(rows))
 
@@ -102,7 +104,7 @@ def _rows(time: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> Itera
             yield PartitionLag(time, topic, int(number), until, log_end)
 
 
-def content(text: Any) -> dict[str, Any]:
+def offset_object(text: Any) -> dict[str, Any]:
     """Return an offset, which some releases of Spark hand out as text; nothing where it is that of another source."""
     found = json.loads(text) if isinstance(text, str) else text
     return dict(found) if isinstance(found, dict) else {}
