@@ -115,10 +115,10 @@ class Committer:
             try:
                 self._commit_all(commits, batches, timeout_s)
             except Exception:  # other queries are not affected
-                self._log.error("query_not_followed", query=commits.query, exc_info=True)
+                self._log.error("offset_commit_failed", query=commits.query, exc_info=True)
             commits.put_back(batches)
 
-        thread = threading.Thread(target=run, name=f"zkconsumer-store-{commits.query}", daemon=True)
+        thread = threading.Thread(target=run, name=f"zkconsumer-commit-{commits.query}", daemon=True)
         self._threads[thread] = commits.groups
         thread.start()
 
@@ -140,14 +140,14 @@ class Committer:
                 committed = retrying(timeout_s)(commit_batch, batch, commits.consumer_ids, commits.committed)
             except ZkConsumerError as error:
                 self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsFailed", **tags).mark()
-                self._log.warning("commit_postponed", query=commits.query, group=group, error=str(error))
+                self._log.warning("offset_commit_failed", query=commits.query, group=group, error=str(error))
                 continue
             del batches[source]
             commits.committed.update(committed)
             if committed:
                 self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsSucceeded", **tags).mark()
                 offsets = {str(partition): offset for partition, offset in sorted(committed.items())}
-                self._log.info("offsets_stored_for_query", query=commits.query, group=group, offsets=offsets)
+                self._log.info("offsets_committed", query=commits.query, group=group, offsets=offsets)
 
 
 def commit_batch(

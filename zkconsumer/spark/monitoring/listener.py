@@ -108,7 +108,7 @@ class QueryListener(StreamingQueryListener):
         try:
             sources = list(_sources(self._spark.streams.get(str(event.id))))
         except Exception as error:  # Spark would log it without the query
-            self._log.warning("query_not_followed", query=str(event.id), error=repr(error))
+            self._log.warning("query_not_monitored", query=str(event.id), error=repr(error))
             return
         if sources:
             name = event.name or str(event.id)
@@ -143,7 +143,7 @@ class QueryListener(StreamingQueryListener):
                 else:
                     self._handle(*item)
             except Exception:  # other queries are not affected
-                self._log.error("query_not_followed", exc_info=True)
+                self._log.error("query_event_failed", exc_info=True)
         for query in self._queries.values():
             self._committer.commit(query.commits, _LAST_COMMIT_TIMEOUT_S)
 
@@ -175,7 +175,7 @@ class QueryListener(StreamingQueryListener):
             if consumer_id := offset_object(source.get("latestOffset")).get("consumer"):
                 query.commits.consumer_ids.add(consumer_id)
             if end.get("ended"):
-                self._log.info("query_ended", query=query.name, reason="its decoder has seen the end of the stream")
+                self._log.info("end_of_stream_reached", query=query.name)
                 self._stop_query(run)
         query.due = time.monotonic() + _COMMIT_DELAY_S
         query.metrics = query_metrics(progress)
