@@ -281,19 +281,7 @@ class KafkaUtils:
         client = BrokerClient(kafkaParams)
         try:
             ranges = [(_TopicPartition(r.topic, r.partition), r.fromOffset, r.untilOffset) for r in offsetRanges]
-            log_starts = client.logs.offsets({p for p, _, _ in ranges}, protocol.EARLIEST)
-            log_ends = client.logs.offsets({p for p, _, _ in ranges}, protocol.LATEST)
-            for partition, start, until in ranges:
-                if start > until:
-                    raise ConfigurationError(
-                        f"Beginning offset {start} is after the ending offset {until} for topic {partition.topic} "
-                        f"partition {partition.partition}"
-                    )
-                if start < log_starts[partition] or until > log_ends[partition]:
-                    raise ConfigurationError(
-                        f"Offsets not available on leader: {partition.topic} {partition.partition} has offsets from "
-                        f"{log_starts[partition]} to {log_ends[partition]}, but the range is {start} to {until}"
-                    )
+            _check_ranges(client, ranges)
             tasks = [client.tasks({partition: (start, until)})[0] for partition, start, until in ranges]
         finally:
             client.close()
@@ -349,6 +337,24 @@ def _rdd(sc: SparkContext, tasks: list[FetchTask], ranges: list[OffsetRange], co
 
 def _kafka_rdd(jrdd: Any, sc: SparkContext, deserializer: Any) -> KafkaRDD:
     return KafkaRDD(jrdd, sc, deserializer)
+
+
+def _check_ranges(client: BrokerClient, ranges: list[tuple[_TopicPartition, int, int]]) -> None:
+    """Raise a ConfigurationError unless the log has these ranges."""
+    partitions = {partition for partition, _, _ in ranges}
+    log_starts = client.logs.offsets(partitions, protocol.EARLIEST)
+    log_ends = client.logs.offsets(partitions, protocol.LATEST)
+    for partition, start, until in ranges:
+        if start > until:
+            raise ConfigurationError(
+                f"Beginning offset {start} is after the ending offset {until} for topic {partition.topic} "
+                f"partition {partition.partition}"
+            )
+        if start < log_starts[partition] or until > log_ends[partition]:
+            raise ConfigurationError(
+                f"Offsets not available on leader: {partition.topic} {partition.partition} has offsets from "
+                f"{log_starts[partition]} to {log_ends[partition]}, but the range is {start} to {until}"
+            )
 
 
 def _converter(
