@@ -1,6 +1,6 @@
-"""Entry point of the image: become ZooKeeper, or the one Kafka broker beside it. For development and tests.
+"""Entry point of the image, which runs ZooKeeper or a Kafka broker, for development and tests.
 
-Both find each other by their service names in ``compose.yaml``. Data lives as long as the container.
+The broker connects to ZooKeeper by its service name in ``compose.yaml``. Data is deleted with the container.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _FOLDER = Path("/var/lib/zkconsumer")
 _ZOOKEEPER = {
     "dataDir": _FOLDER / "zookeeper-data",
     "clientPort": 2181,
-    "tickTime": 500,  # allows session timeouts from 1 s on
+    "tickTime": 500,  # the minimum session timeout is 1 s
     "maxSessionTimeout": 60000,
     "maxClientCnxns": 0,
     "admin.enableServer": "false",
     "4lw.commands.whitelist": "*",
 }
 
-# What DevCluster's brokers have, with addresses of its own.
+# As the brokers of DevCluster, except for addresses and folders.
 _KAFKA = {
     "broker.id": 0,
     "listeners": "PLAINTEXT://0.0.0.0:9092",
-    "advertised.listeners": "PLAINTEXT://localhost:9092",  # the published port; and here, the broker itself
+    "advertised.listeners": "PLAINTEXT://localhost:9092",  # the published port
     "zookeeper.connect": "zookeeper:2181",
     "zookeeper.session.timeout.ms": 6000,
     "log.dirs": _FOLDER / "kafka-data",
@@ -55,7 +55,7 @@ _KAFKA = {
 
 
 def zookeeper() -> list[str]:
-    """Write ZooKeeper's settings and return its command line."""
+    """Write the configuration of ZooKeeper, and return its command line."""
     settings = write_properties(_FOLDER / "zookeeper.properties", _ZOOKEEPER)
     jars = sorted(spark_jars().glob("*.jar"))
     main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -63,27 +63,27 @@ def zookeeper() -> list[str]:
 
 
 def kafka() -> list[str]:
-    """Write the broker's settings and return its command line."""
+    """Write the configuration of the broker, and return its command line."""
     settings = write_properties(_FOLDER / "kafka.properties", _KAFKA)
     jars = resolve(kafka_coordinate(DEFAULT_KAFKA))
     return java_command(BROKER_HEAP, jars, "kafka.Kafka", str(settings), log=_standard_output())
 
 
 def _standard_output() -> Path:
-    """Return a log file that is the container's standard output."""
+    """Return a log file that is a link to standard output."""
     log = _FOLDER / "server.log"
-    log.unlink(missing_ok=True)  # left by an earlier run of this container
+    log.unlink(missing_ok=True)  # from an earlier run of this container
     log.symlink_to("/dev/stdout")
     return log
 
 
 def main() -> None:
-    """Replace this process by the server that the argument names."""
+    """Replace this process with the server that the argument names."""
     commands = {"zookeeper": zookeeper, "kafka": kafka}
     if len(sys.argv) != 2 or sys.argv[1] not in commands:
         sys.exit(f"usage: serve.py {' | '.join(commands)}")
     command = commands[sys.argv[1]]()
-    os.execv(command[0], command)  # so that the server gets the signals of docker stop
+    os.execv(command[0], command)  # the server then receives the signal of docker stop
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""A JVM group is replaced member by member, its offsets move to Kafka, and all of it goes back again, under load.
+"""A consumer group is migrated from the JVM and back, member by member, under load.
 
-Two console consumers of Kafka 1.1.1 share a topic. Each is replaced by a member of ours; these keep the offsets in
-ZooKeeper, then in both places, then in Kafka alone, and back; at last the JVMs return. A load writes numbers all the
-time. In the end the lost and the doubled ones are counted; a lost one fails it.
+Two console consumers of Kafka 1.1.1 share a topic. Each of them is replaced by a consumer of this library. These store
+the offsets in ZooKeeper, then in ZooKeeper and Kafka, then in Kafka, and back. Finally, each of them is replaced by a
+console consumer. A steady load continues all the time. At the end, lost numbers and duplicates are counted, and the
+exit code is 1 if a number was lost.
 
-Run it with ``python examples/rolling_migration.py``; it takes about a minute.
+Run it with ``python examples/rolling_migration.py``. It takes about a minute.
 """
 
 from __future__ import annotations
@@ -27,19 +28,21 @@ from zkconsumer.devcluster.servers import java_command, kafka_jars, write_proper
 from zkconsumer.errors import ClosedError
 
 TOPIC, GROUP, PARTITIONS = "orders", "migrating", 8
-PER_SECOND, WIDTH = 2000, 16
-PHASE = 4.0
+RECORDS_PER_SECOND, VALUE_SIZE = 2000, 16
+PHASE_S = 4.0
+
+STORAGES = {"kafka": "Kafka", "zookeeper": "ZooKeeper"}
 
 STARTED = time.monotonic()
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Print a line with the time since the start."""
     print(f"[{time.monotonic() - STARTED:5.1f} s] {text}", flush=True)
 
 
-class Jvm:
-    """A console consumer of Kafka 1.1.1, whose output goes to a file."""
+class JvmConsumer:
+    """A console consumer of Kafka 1.1.1 that writes to a file."""
 
     def __init__(self, cluster: DevCluster, name: str) -> None:
         self.name = name
@@ -54,16 +57,16 @@ class Jvm:
         self._process.start()
 
     def numbers(self) -> list[int]:
-        """Return what it has read."""
-        return [int(line) for line in self._output.read_bytes().split() if len(line) == WIDTH]
+        """Return the numbers that were read."""
+        return [int(line) for line in self._output.read_bytes().split() if len(line) == VALUE_SIZE]
 
     def stop(self) -> None:
-        """Have it leave in peace."""
+        """Leave the group."""
         self._process.stop()
 
 
-class Ours:
-    """A consumer of this library, read by a thread."""
+class PythonConsumer:
+    """A consumer of this library, with a thread that reads its stream."""
 
     def __init__(self, cluster: DevCluster, name: str) -> None:
         self.name = name
@@ -81,17 +84,17 @@ class Ours:
             pass
 
     def numbers(self) -> list[int]:
-        """Return what it has read."""
+        """Return the numbers that were read."""
         return list(self._numbers)
 
     def stop(self) -> None:
-        """Have it leave in peace."""
+        """Leave the group."""
         self.consumer.shutdown()
         self._thread.join()
 
 
 def properties(cluster: DevCluster, name: str) -> dict[str, object]:
-    """Return the one properties file that all members use."""
+    """Return the properties of a member, which are the same for both kinds except for the consumer id."""
     return {
         "zookeeper.connect": cluster.zookeeper_connect,
         "group.id": GROUP,
@@ -107,69 +110,79 @@ def wait_for(condition: Callable[[], object], what: str, timeout: float = 60) ->
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {timeout:g} s: {what}")
+            raise TimeoutError(f"timed out after {timeout:g} s: {what}")
         time.sleep(0.05)
 
 
-def shares(zk: KazooClient) -> Counter[str]:
-    """Return how many partitions each member owns."""
+def partitions_by_member(zk: KazooClient) -> Counter[str]:
+    """Return the number of partitions that each member owns."""
     parent = f"/consumers/{GROUP}/owners/{TOPIC}"
     if not zk.exists(parent):
         return Counter()
     try:
         owners = [zk.get(f"{parent}/{number}")[0].decode() for number in zk.get_children(parent)]
-    except NoNodeError:  # it changes hands just now
+    except NoNodeError:  # a partition was released meanwhile
         return Counter()
     return Counter(owner.rpartition("-")[0].removeprefix(f"{GROUP}_") for owner in owners)
 
 
-def migrate(cluster: DevCluster, zk: KazooClient, load: SteadyLoad, members: list[Jvm | Ours]) -> None:
-    """Go there and back again."""
+def all_owned(zk: KazooClient, members: int) -> bool:
+    """Return whether this number of members own all partitions."""
+    owned = partitions_by_member(zk)
+    return len(owned) == members and owned.total() == PARTITIONS
 
-    def replace(old: Jvm | Ours | None, new: Callable[[], Jvm | Ours], alive: int) -> Jvm | Ours:
+
+def migrate(
+    cluster: DevCluster, zk: KazooClient, load: SteadyLoad, members: list[JvmConsumer | PythonConsumer]
+) -> None:
+    """Replace the JVM consumers, move the offsets to Kafka and back, and replace the Python consumers."""
+
+    def replace(
+        old: JvmConsumer | PythonConsumer | None, new: Callable[[], JvmConsumer | PythonConsumer], members_alive: int
+    ) -> JvmConsumer | PythonConsumer:
         member = new()
         members.append(member)
-        wait_for(lambda: member.name in shares(zk), f"{member.name} owns something")
+        wait_for(lambda: member.name in partitions_by_member(zk), f"{member.name} owns a partition")
         if old is not None:
             old.stop()
-        wait_for(lambda: len(shares(zk)) == alive and shares(zk).total() == PARTITIONS, "all is owned")
-        say(f"{member.name} has {f'taken the place of {old.name}' if old else 'joined'}: {dict(shares(zk))}")
-        time.sleep(PHASE)
+        wait_for(lambda: all_owned(zk, members_alive), f"{members_alive} members own all partitions")
+        log(f"{member.name} has {f'replaced {old.name}' if old else 'joined'}: {dict(partitions_by_member(zk))}")
+        time.sleep(PHASE_S)
         return member
 
-    for number in range(PARTITIONS):  # where a JVM would have left off
+    for number in range(PARTITIONS):  # where the JVM consumers start
         zk.create(f"/consumers/{GROUP}/offsets/{TOPIC}/{number}", b"0", makepath=True)
-    first = replace(None, lambda: Jvm(cluster, "jvm-1"), 1)
-    second = replace(None, lambda: Jvm(cluster, "jvm-2"), 2)
-    ours_1 = replace(first, lambda: Ours(cluster, "ours-1"), 2)
-    ours_2 = replace(second, lambda: Ours(cluster, "ours-2"), 2)
+    jvm_1 = replace(None, lambda: JvmConsumer(cluster, "jvm-1"), 1)
+    jvm_2 = replace(None, lambda: JvmConsumer(cluster, "jvm-2"), 2)
+    python_1 = replace(jvm_1, lambda: PythonConsumer(cluster, "python-1"), 2)
+    python_2 = replace(jvm_2, lambda: PythonConsumer(cluster, "python-2"), 2)
     for storage, dual in (("kafka", True), ("kafka", False), ("kafka", True), ("zookeeper", False)):
-        for member in (ours_1, ours_2):
-            assert isinstance(member, Ours)
+        for member in (python_1, python_2):
+            assert isinstance(member, PythonConsumer)
             member.consumer.switch_offsets_storage(storage, dual_commit=dual)
-        say(f"offsets are kept in {'both' if dual else storage}")
-        time.sleep(PHASE)
-    back_1 = replace(ours_1, lambda: Jvm(cluster, "jvm-3"), 2)
-    back_2 = replace(ours_2, lambda: Jvm(cluster, "jvm-4"), 2)
+        log(f"offsets are stored in {'ZooKeeper and Kafka' if dual else STORAGES[storage]}")
+        time.sleep(PHASE_S)
+    jvm_3 = replace(python_1, lambda: JvmConsumer(cluster, "jvm-3"), 2)
+    jvm_4 = replace(python_2, lambda: JvmConsumer(cluster, "jvm-4"), 2)
     load.stop()
-    wait_for(lambda: not missing(load, members), "all is read")
-    back_1.stop()
-    back_2.stop()
+    wait_for(lambda: not missing(load, members), "all numbers are read")
+    jvm_3.stop()
+    jvm_4.stop()
 
 
-def missing(load: SteadyLoad, members: list[Jvm | Ours]) -> set[int]:
-    """Return the numbers that nobody has read."""
+def missing(load: SteadyLoad, members: list[JvmConsumer | PythonConsumer]) -> set[int]:
+    """Return the numbers that no member has read."""
     return set(range(load.written)) - {number for member in members for number in member.numbers()}
 
 
 def main() -> int:
-    """Run it; returns the exit code."""
+    """Run the migration, and return the exit code."""
     raise_on_sigterm()
-    members: list[Jvm | Ours] = []
+    members: list[JvmConsumer | PythonConsumer] = []
     with DevCluster(brokers=2) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-        load = SteadyLoad(cluster.new_admin(), partitions, per_second=PER_SECOND, width=WIDTH)
+        load = SteadyLoad(cluster.new_admin(), partitions, per_second=RECORDS_PER_SECOND, width=VALUE_SIZE)
         zk = KazooClient(cluster.zookeeper_connect)
         zk.start(timeout=10)
         try:
@@ -180,8 +193,8 @@ def main() -> int:
             zk.stop()
             zk.close()
         read = Counter(number for member in members for number in member.numbers())
-        lost, doubled = len(missing(load, members)), read.total() - len(read)
-    say(f"{load.written:,} numbers written, {lost:,} lost, {doubled:,} read again")
+        lost, duplicates = len(missing(load, members)), read.total() - len(read)
+    log(f"{load.written:,} numbers produced, {lost:,} lost, {duplicates:,} duplicates")
     return 1 if lost else 0
 
 

@@ -1,7 +1,7 @@
-"""Makes ``format("zkconsumer")`` known to Spark by itself: Spark imports modules named ``pyspark_*`` for that."""
+"""Registers the data source ``zkconsumer`` automatically: Spark imports the modules named ``pyspark_*``."""
 
 from zkconsumer.spark.source import ZkConsumerDataSource
 
 
 class DefaultSource(ZkConsumerDataSource):
-    """The data source, under the name by which Spark looks for it."""
+    """The data source, under the name that Spark looks up."""

@@ -233,7 +233,7 @@ def test_a_server_that_cannot_start_is_told_with_the_end_of_its_log() -> None:
     with pytest.raises(ServerFailedError) as raised:
         cluster.start()
 
-    assert "broker-0 ended with code" in str(raised.value)
+    assert "broker-0 exited with code" in str(raised.value)
     assert "num.network.threads" in str(raised.value)
     assert not cluster.zookeeper.is_running
     assert not cluster.folder.exists()
@@ -261,12 +261,12 @@ def test_jars_that_cannot_be_had_are_told_with_what_to_do(
         resolve("org.example:does-not-exist:1.2.3")
 
     text = str(raised.value)
-    assert text.startswith("cannot resolve org.example:does-not-exist:1.2.3: ")
+    assert text.startswith("could not download org.example:does-not-exist:1.2.3: ")
     assert "not found" in text
-    assert "Check that this machine reaches a Maven repository" in text
+    assert "Check the connection to the Maven repository" in text
     assert "ZKCONSUMER_IVY_SETTINGS" in text
     assert not list((tmp_path / "cache" / "zkconsumer" / "jars").glob("org.example*"))
-    assert "resolving org.example:does-not-exist:1.2.3" in capfd.readouterr().err
+    assert "downloading org.example:does-not-exist:1.2.3" in capfd.readouterr().err
 
 
 def test_jars_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,5 +288,5 @@ def test_jars_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkeypat
     finally:
         resolve.cache_clear()
 
-    assert f"are not the pinned ones: added.jar, {changed.name}" in str(raised.value)
+    assert f"differ from the pinned ones: added.jar, {changed.name}" in str(raised.value)
     assert str(folder) in str(raised.value)

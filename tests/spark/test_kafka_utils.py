@@ -21,7 +21,7 @@ from support import members, numbers, owners, produce, stored, wait_for, wait_un
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.java import java_home
-from zkconsumer.spark.dstreams import Ledger
+from zkconsumer.spark.dstreams import Ledger, follow, kafka_utils
 from zkconsumer.spark.kafka_utils import (
     Broker,
     KafkaMessageAndMetadata,
@@ -458,32 +458,32 @@ def test_what_comes_after_a_batch_that_is_not_done_is_not_settled() -> None:
     ledger = Ledger()
     for time_ in (1, 2, 3):
         ledger.add(time_, f"batch {time_}")
-    assert ledger.complete(2) == []
-    assert ledger.complete(1) == ["batch 1", "batch 2"]
-    assert ledger.complete(1) == []
-    assert ledger.complete(3) == ["batch 3"]
+    assert ledger.complete({2}) == []
+    assert ledger.complete({1}) == ["batch 1", "batch 2"]
+    assert ledger.complete({1}) == []
+    assert ledger.complete({3}) == ["batch 3"]
 
 
 def test_a_ledger_that_was_recovered_waits_for_what_is_made_again_and_for_nothing_else() -> None:
     ledger = Ledger()
     for time_ in (1, 2, 3):
         ledger.add(time_, f"batch {time_}")
-    ledger.complete(1)
+    ledger.complete({1})
     recovered: Ledger = pickle.loads(pickle.dumps(ledger))
-    assert 3 in recovered, "Spark makes the third again; the second was done, which was not told any more"
+    assert recovered.uncompleted() == {2, 3}
     recovered.add(4, "batch 4")
-    assert recovered.complete(4) == ["batch 2"]
-    assert recovered.complete(3) == ["batch 3", "batch 4"]
+    assert recovered.complete({2, 4}) == ["batch 2"]
+    assert recovered.complete({3}) == ["batch 3", "batch 4"]
 
 
 def test_a_ledger_forgets_what_is_settled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zkconsumer.spark.dstreams.sources._REMEMBERED", 2)
+    monkeypatch.setattr("zkconsumer.spark.dstreams.ledger._RETAINED_BATCHES", 2)
     ledger = Ledger()
     for time_ in range(5):
         ledger.add(time_, time_)
     assert 0 in ledger
     for time_ in range(5):
-        ledger.complete(time_)
+        ledger.complete({time_})
     ledger.add(5, 5)
     assert [time_ in ledger for time_ in range(6)] == [False, False, False, False, True, True]
 
@@ -513,3 +513,40 @@ def test_batches_after_a_failed_one_are_not_stored(
     wait_for(lambda: len(done) == 10, 30)
     time.sleep(1)
     assert stored(zk, group, name) == {0: "0"}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_batches_completed_before_the_follower_are_committed(
+    ssc: StreamingContext,
+    letters: str,
+    zkconsumer_cluster: Cluster,
+    group: str,
+    zk: KazooClient,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: bool,
+) -> None:
+    """A recovered context runs its interrupted batches again before the follower is added."""
+    succeeded: list[int] = []
+
+    def follow_later(source: Any) -> None:
+        if len(succeeded) > 1:
+            follow(source)
+
+    monkeypatch.setattr(kafka_utils, "follow", follow_later)
+    stream = KafkaUtils.createStream(
+        ssc, zkconsumer_cluster.zookeeper_connect, group, {letters: 1}, {"auto.offset.reset": "smallest"}
+    )
+
+    def first_output(rdd: Any) -> None:
+        if fails and rdd.count():
+            raise OSError("the sink is full")
+
+    stream.foreachRDD(first_output)
+    stream.foreachRDD(lambda rdd: succeeded.append(rdd.count()))
+    ssc.start()
+    wait_for(lambda: len(succeeded) > 6, 30)
+    assert sum(succeeded) == 18
+    if fails:
+        assert stored(zk, group, letters) == {0: "0"}
+    else:
+        wait_until_equal(lambda: stored(zk, group, letters), {0: "18"})

@@ -18,8 +18,8 @@ from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
-from zkconsumer.spark.monitoring import listener
-from zkconsumer.spark.monitoring.lag import content
+from zkconsumer.spark.monitoring import commits, listener
+from zkconsumer.spark.monitoring.lag import offset_object
 from zkconsumer.spark.offset import to_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 
@@ -71,7 +71,7 @@ def test_a_query_whose_zookeeper_has_gone_keeps_no_other_one_waiting(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listener, "_PATIENCE", 100.0)
+    monkeypatch.setattr(listener, "_LAST_COMMIT_TIMEOUT_S", 100.0)
     name = topic()
     produce(zkconsumer_cluster.admin, name, 0, numbers(0, 100))
     elsewhere = ZooKeeperServer(tmp_path)
@@ -150,8 +150,8 @@ def test_nothing_is_stored_of_what_another_member_owns_and_nothing_is_lowered(
     for partition, owner in ((0, "g_other-0"), (1, "g_me-0")):
         zk.create(f"/consumers/{group}/owners/{name}/{partition}", owner.encode(), ephemeral=True, makepath=True)
     end = to_offset({TopicPartition(name, number): (0, 50) for number in range(4)}, 1, (), group)
-    done = listener._Done(SourceOptions.parse(options(name)), end, time.time() + 5)
-    assert listener._store(done, {"g_me"}, {}) == {TopicPartition(name, 1): 50, TopicPartition(name, 3): 50}
+    done = commits.CompletedBatch(SourceOptions.parse(options(name)), end, time.time() + 5)
+    assert commits.commit_batch(done, {"g_me"}, {}) == {TopicPartition(name, 1): 50, TopicPartition(name, 3): 50}
     assert stored(zk, group, name) == {0: "10", 1: "50", 2: "99", 3: "50"}
 
 
@@ -160,17 +160,17 @@ def test_a_group_that_was_set_back_after_the_batch_stays_there(
 ) -> None:
     name = topic()
     end = to_offset({TopicPartition(name, 0): (0, 50)}, 1, (), group)
-    done = listener._Done(SourceOptions.parse(options(name)), end, time.time() - 5)
+    done = commits.CompletedBatch(SourceOptions.parse(options(name)), end, time.time() - 5)
     store(name, {0: 10})
-    assert listener._store(done, set(), {}) == {}
+    assert commits.commit_batch(done, set(), {}) == {}
     assert stored(zk, group, name) == {0: "10"}
     # What was stored for an earlier batch, a little late, sets nobody back.
-    assert listener._store(done, set(), {TopicPartition(name, 0): 10}) == {TopicPartition(name, 0): 50}
+    assert commits.commit_batch(done, set(), {TopicPartition(name, 0): 10}) == {TopicPartition(name, 0): 50}
 
 
 def test_a_batch_was_done_when_spark_says_so_however_late_that_is_told() -> None:
     progress = {"timestamp": "2026-01-01T00:00:00.500Z", "durationMs": {"triggerExecution": 250}}
-    assert listener._end_of(progress) == 1_767_225_600.75
+    assert listener._completed_at(progress) == 1_767_225_600.75
 
 
 def test_two_sources_of_one_group_are_told_apart_by_their_topics(options: Callable[..., dict[str, str]]) -> None:
@@ -182,8 +182,8 @@ def test_two_sources_of_one_group_are_told_apart_by_their_topics(options: Callab
 
 
 def test_offsets_of_other_sources_are_nothing_to_us() -> None:
-    assert content(7) == content("7") == content(None) == content("[1]") == {}
-    assert content('{"a": 1}') == content({"a": 1}) == {"a": 1}
+    assert offset_object(7) == offset_object("7") == offset_object(None) == offset_object("[1]") == {}
+    assert offset_object('{"a": 1}') == offset_object({"a": 1}) == {"a": 1}
 
 
 @pytest.mark.slow

@@ -243,12 +243,15 @@ def test_old_pickles_have_the_ranges_of_their_batches(same_python: Callable[[str
             assert spans == before.spans(name, batch)
 
 
+@pytest.mark.parametrize("planned_after", ["started", "completed"])
 def test_old_context_replays_its_interrupted_batch(
     restore: Callable[[Old], str | None],
     same_python: Callable[[str], Old],
     zkconsumer_cluster: Cluster,
     zk: KazooClient,
+    planned_after: str,
 ) -> None:
+    """The first new batch, 3, is planned after the replay of batch 2 has started or after it has completed."""
     before = same_python("dstreams")
     if before.pyspark != pyspark.__version__:
         pytest.skip(f"it is a checkpoint of Spark {before.pyspark}")
@@ -257,13 +260,16 @@ def test_old_context_replays_its_interrupted_batch(
 
     job = Job("dstreams", {"folder": str(before.folder)}, java_home())
     try:
-        # A recovered stream learns which batches are done only from its first new batch on (``follow``), so batch 3
-        # is planned before batch 2 is done.
-        job.hold("latest", 2)
-        job.wait_for("latest", 2)
-        job.advance()
-        wait_for((before.checkpoint / "checkpoint-3000").exists, what="batch 3 is planned")
-        job.release("latest", 2)
+        if planned_after == "started":
+            job.hold("latest", 2)
+            job.wait_for("latest", 2)
+            job.advance()
+            wait_for((before.checkpoint / "checkpoint-3000").exists, what="batch 3 is planned")
+            job.release("latest", 2)
+        else:
+            job.wait_for("latest", 2)
+            wait_for((before.checkpoint / "checkpoint-2000.bk").exists, what="batch 2 is completed")
+            job.advance()
         lines = job.wait_for("latest", 3)
         wait_until_equal(
             lambda: stored(zk, before.group, before.topic), dict.fromkeys(range(before.partitions), str(before.end))

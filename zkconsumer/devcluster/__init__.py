@@ -1,4 +1,4 @@
-"""ZooKeeper and Kafka brokers as child processes, for development and tests; no docker, no installation.
+"""ZooKeeper and Kafka brokers as child processes, for development and tests, without Docker or an installation.
 
 ::
 
@@ -8,7 +8,7 @@
         cluster.create_topic("orders", partitions=8)
         print(cluster.zookeeper_connect, cluster.bootstrap_servers)
 
-In a pytest run the fixture ``zkconsumer_cluster`` is there by itself.
+In pytest, the fixture ``zkconsumer_cluster`` is available without an import.
 """
 
 from zkconsumer.devcluster.admin import Admin

@@ -1,4 +1,4 @@
-"""Topics of a cluster: create, delete, widen, fill with records. For development and tests."""
+"""Administration of topics, and a producer, for development and tests."""
 
 from __future__ import annotations
 
@@ -24,20 +24,26 @@ from zkconsumer.errors import (
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.retry import retrying
 
+# Error codes of Kafka.
 _NOT_CONTROLLER = 41
-_UNKNOWN = -1
+_UNKNOWN_SERVER_ERROR = -1
 _NO_LEADER = (3, 5, 6, 7)
-_TIMEOUT_MS = 30_000
 
-#: What fails while a broker starts or a leader moves is tried again for half a minute.
-_patiently = retrying(30)
+_REQUEST_TIMEOUT_MS = 30_000
+
+#: Seconds to wait between two looks at the state of a broker.
+_POLL_INTERVAL_S = 0.05
+
+#: Repeats requests that fail while a broker starts or a leader moves.
+_retry = retrying(30)
 
 
 class Admin:
-    """Talks to the brokers of one cluster; used by one thread.
+    """A client of the brokers of one cluster, for one thread.
 
     Args:
-        zookeeper_connect: where topics are made on brokers before 0.10.1, which cannot be asked for that.
+        bootstrap: addresses of all brokers.
+        zookeeper_connect: for brokers before 0.10.1, whose topics are created in ZooKeeper.
     """
 
     def __init__(self, bootstrap: Sequence[Endpoint], zookeeper_connect: str | None = None) -> None:
@@ -61,7 +67,7 @@ class Admin:
     def create_topic(
         self, topic: str, partitions: int = 1, *, replication: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
-        """Create a topic and wait until each partition has a leader that all brokers know."""
+        """Create a topic, and wait until all brokers know a leader of each partition."""
         t = CreateTopicsRequest.CreatableTopic
         wanted = t(
             name=topic,
@@ -71,7 +77,7 @@ class Admin:
             configs=[t.CreatableTopicConfig(name=k, value=str(v)) for k, v in (config or {}).items()],
         )
         request = lambda: CreateTopicsRequest(  # noqa: E731
-            topics=[wanted], timeout_ms=_TIMEOUT_MS, validate_only=False, max_version=4
+            topics=[wanted], timeout_ms=_REQUEST_TIMEOUT_MS, validate_only=False, max_version=4
         )
         try:
             self._on_controller(request, lambda reply: reply.topics)
@@ -82,11 +88,11 @@ class Admin:
         self.wait_for_leaders(topic, partitions)
 
     def create_partitions(self, topic: str, total: int) -> None:
-        """Widen a topic to ``total`` partitions."""
+        """Increase the number of partitions of a topic to ``total``, and wait for the leaders."""
         t = CreatePartitionsRequest.CreatePartitionsTopic
         request = lambda: CreatePartitionsRequest(  # noqa: E731
             topics=[t(name=topic, count=total, assignments=None)],
-            timeout_ms=_TIMEOUT_MS,
+            timeout_ms=_REQUEST_TIMEOUT_MS,
             validate_only=False,
             max_version=1,
         )
@@ -96,28 +102,44 @@ class Admin:
     def delete_topic(self, topic: str) -> None:
         """Delete a topic."""
         request = lambda: DeleteTopicsRequest(  # noqa: E731
-            topic_names=[topic], timeout_ms=_TIMEOUT_MS, max_version=3
+            topic_names=[topic], timeout_ms=_REQUEST_TIMEOUT_MS, max_version=3
         )
         self._on_controller(request, lambda reply: reply.responses)
 
     def wait_for_brokers(self, timeout: float = 30.0) -> None:
-        """Wait until every broker knows the controller and all the others; they take connections before that."""
+        """Wait until every broker knows the controller and all brokers. They accept connections before that.
+
+        Args:
+            timeout: in seconds.
+
+        Raises:
+            ZkConsumerError: a broker does not know all brokers within ``timeout``.
+        """
         deadline = time.monotonic() + timeout
         for broker in self._bootstrap:
             while (known := self._known_brokers(broker)) < len(self._bootstrap):
                 if time.monotonic() > deadline:
-                    raise ZkConsumerError(f"broker {broker} knows {known} brokers after {timeout} s")
-                time.sleep(0.05)
+                    total = len(self._bootstrap)
+                    raise ZkConsumerError(f"broker {broker} knows {known} of {total} brokers after {timeout:g} s")
+                time.sleep(_POLL_INTERVAL_S)
 
     def _known_brokers(self, broker: Endpoint) -> int:
         if broker.has_api_versions is not False or self._zookeeper_connect is None:
             reply = self._channel(broker).request(protocol.metadata_request([]))
             return len(reply.brokers) if reply.controller_id >= 0 else 0
-        with _zookeeper(self._zookeeper_connect) as client:  # those before 0.10 name nobody before there is a topic
+        with _zookeeper(self._zookeeper_connect) as client:  # before 0.10, Metadata has no brokers until a topic exists
             return len(client.get_children("/brokers/ids"))
 
     def wait_for_leaders(self, topic: str, partitions: int, timeout: float = 30.0) -> None:
-        """Wait until every broker names a leader for each partition."""
+        """Wait until every broker knows a leader of each partition.
+
+        Args:
+            partitions: number of partitions of the topic.
+            timeout: in seconds.
+
+        Raises:
+            ZkConsumerError: a partition has no leader within ``timeout``.
+        """
         deadline = time.monotonic() + timeout
         waiting = list(self._bootstrap)
         while waiting:
@@ -129,21 +151,26 @@ class Admin:
                 self._leaders.update(leaders)
                 waiting.pop(0)
             elif time.monotonic() > deadline:
-                raise ZkConsumerError(f"topic {topic!r}: no leader for all of {partitions} partitions in {timeout} s")
+                raise ZkConsumerError(
+                    f"topic {topic!r}: only {len(leaders)} of {partitions} partitions have a leader after {timeout:g} s"
+                )
             else:
-                time.sleep(0.05)
+                time.sleep(_POLL_INTERVAL_S)
 
     def produce(self, partition: TopicPartition, records: bytes) -> int:
-        """Append whole entries (see ``load.py``) to a partition and return the offset of the first.
+        """Append record batches (see ``load.py``) to a partition.
 
-        Retries for a while where the partition has no leader; an answer that got lost may double records.
+        It retries while the partition has no leader. Records may be duplicated if a response is lost.
+
+        Returns:
+            the offset of the first record.
         """
         return self.produce_all({partition: records})[partition]
 
     def produce_all(self, records: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, int]:
-        """Do the same with many partitions, with one request for each broker."""
-        pending, found = dict(records), {}
-        for attempt in _patiently:
+        """Append record batches to several partitions, with one request for each broker; see ``produce``."""
+        pending, offsets = dict(records), {}
+        for attempt in _retry:
             with attempt:
                 by_leader: dict[Endpoint, list[TopicPartition]] = {}
                 for partition in pending:
@@ -151,21 +178,21 @@ class Admin:
                     by_leader.setdefault(leader, []).append(partition)
                 for leader, partitions in by_leader.items():
                     for partition, offset in self._produce_to(leader, {p: pending[p] for p in partitions}).items():
-                        found[partition] = offset
+                        offsets[partition] = offset
                         del pending[partition]
                 if pending:
-                    raise NotLeaderError(f"produce to {min(pending)}: its leader has gone")
-        return found
+                    raise NotLeaderError(f"could not produce to {min(pending)}: the broker is not its leader any more")
+        return offsets
 
     def _produce_to(self, leader: Endpoint, records: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, int]:
-        """Return the offsets of what was taken; the leaders of the others are forgotten."""
+        """Return the offsets of the partitions that succeeded, and remove the leaders of the rest from the cache."""
         t = ProduceRequest.TopicProduceData
         by_topic: dict[str, list[Any]] = {}
         for (topic, number), data in records.items():
             by_topic.setdefault(topic, []).append(t.PartitionProduceData(index=number, records=data))
         topics = [t(name=topic, partition_data=data) for topic, data in by_topic.items()]
         request = ProduceRequest(
-            transactional_id=None, acks=1, timeout_ms=_TIMEOUT_MS, topic_data=topics, max_version=8
+            transactional_id=None, acks=1, timeout_ms=_REQUEST_TIMEOUT_MS, topic_data=topics, max_version=8
         )
         try:
             responses = self._channel(leader).request(request).responses
@@ -173,30 +200,35 @@ class Admin:
             for partition in records:
                 self._leaders.pop(partition, None)
             raise
-        found = {}
+        offsets = {}
         for response in responses:
-            for answer in response.partition_responses:
-                partition = TopicPartition(response.name, answer.index)
-                if answer.error_code in _NO_LEADER:
+            for result in response.partition_responses:
+                partition = TopicPartition(response.name, result.index)
+                if result.error_code in _NO_LEADER:
                     self._leaders.pop(partition, None)
-                elif answer.error_code:
-                    raise ZkConsumerError(f"produce to {partition}: error {answer.error_code}")
+                elif result.error_code:
+                    raise ZkConsumerError(f"could not produce to {partition}: error {result.error_code}")
                 else:
-                    found[partition] = int(answer.base_offset)
-        return found
+                    offsets[partition] = int(result.base_offset)
+        return offsets
 
     def offsets(self, topic: str, partitions: int, timestamp: int = protocol.LATEST) -> dict[int, int]:
-        """Return the end (or start, or by time) offset of each partition."""
-        found = {}
+        """Return an offset of each partition.
+
+        Args:
+            partitions: number of partitions of the topic.
+            timestamp: as in ListOffsets: the end, the start, or a time in milliseconds.
+        """
+        offsets = {}
         for number in range(partitions):
             partition = TopicPartition(topic, number)
             leader = self._leaders.get(partition) or self._leader_of(partition)
             reply = self._channel(leader).request(protocol.list_offsets_request([partition], timestamp))
             error, offset = protocol.parse_list_offsets_response(reply)[partition]
             if error:
-                raise ZkConsumerError(f"offset of {partition}: error {error}")
-            found[number] = offset
-        return found
+                raise ZkConsumerError(f"could not look up the offset of {partition}: error {error}")
+            offsets[number] = offset
+        return offsets
 
     def _channel(self, endpoint: Endpoint) -> BrokerChannel:
         channel = self._channels.get(endpoint)
@@ -222,11 +254,11 @@ class Admin:
                 continue
             if partition in self._leaders:
                 return self._leaders[partition]
-        raise NotLeaderError(f"no broker knows a leader of {partition}")
+        raise NotLeaderError(f"{partition} has no leader")
 
     def _on_controller(self, request: Any, results: Any) -> None:
-        """Send to one broker after the other until one is the controller."""
-        _patiently(self._on_controller_once, request, results)
+        """Send a request to each broker until one is the controller, and retry."""
+        _retry(self._on_controller_once, request, results)
 
     def _on_controller_once(self, request: Any, results: Any) -> None:
         for broker in self._bootstrap:
@@ -237,7 +269,8 @@ class Admin:
             [result] = results(reply)
             if result.error_code == 0:
                 return
-            if result.error_code not in (_NOT_CONTROLLER, _UNKNOWN):  # after a pause it may have lost its session
+            # A controller whose ZooKeeper session has expired returns an unknown error.
+            if result.error_code not in (_NOT_CONTROLLER, _UNKNOWN_SERVER_ERROR):
                 text = getattr(result, "error_message", None) or f"error {result.error_code}"
                 raise ZkConsumerError(f"topic {result.name!r}: {text}")
         raise BrokerUnavailableError("no broker is the controller")
@@ -257,7 +290,7 @@ def _zookeeper(connect: str) -> Iterator[KazooClient]:
 def _write_topic(
     zookeeper_connect: str, topic: str, partitions: int, replication: int, config: Mapping[str, object]
 ) -> None:
-    """Make a topic as old controllers expect it. Source: Kafka 0.8.2 kafka.admin.AdminUtils.createTopic."""
+    """Create a topic in ZooKeeper, for old controllers. Source: Kafka 0.8.2 kafka.admin.AdminUtils.createTopic."""
     with _zookeeper(zookeeper_connect) as client:
         ids = sorted(int(node) for node in client.get_children("/brokers/ids"))
         replicas = {str(p): [ids[(p + r) % len(ids)] for r in range(replication)] for p in range(partitions)}

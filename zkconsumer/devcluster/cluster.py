@@ -1,4 +1,4 @@
-"""DevCluster: a ZooKeeper and some brokers that live as long as this object."""
+"""Clusters of ZooKeeper and Kafka brokers: one that this process starts, and one that exists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_KAFKA = "3.9.2"
 
 
 class _Client:
-    """What can be done with any cluster: topics and records."""
+    """Operations that any cluster has."""
 
     _admin: Admin | None = None
 
@@ -38,22 +38,22 @@ class _Client:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of the brokers, with commas."""
+        """Comma-separated ``host:port`` of the brokers."""
         raise NotImplementedError
 
     @property
     def admin(self) -> Admin:
-        """Topics and records; for the thread that started the cluster."""
+        """An ``Admin`` for the thread that started the cluster."""
         if self._admin is None:
             self._admin = self.new_admin()
         return self._admin
 
     def new_admin(self) -> Admin:
-        """Return an ``Admin`` for another thread, which closes it."""
+        """Return an ``Admin`` for another thread, which has to close it."""
         return Admin(parse_bootstrap(self.bootstrap_servers))
 
     def create_topic(self, topic: str, partitions: int = 1, **options: Any) -> str:
-        """Create a topic, see ``Admin.create_topic``; returns its name."""
+        """Create a topic, see ``Admin.create_topic``, and return its name."""
         self.admin.create_topic(topic, partitions, **options)
         return topic
 
@@ -64,7 +64,7 @@ class _Client:
 
 
 class ExistingCluster(_Client):
-    """A cluster that somebody else runs, e.g. the one of ``docker/compose.yaml``."""
+    """A cluster that is already running, such as that of ``docker/compose.yaml``."""
 
     def __init__(self, zookeeper_connect: str, bootstrap_servers: str) -> None:
         self._zookeeper_connect = zookeeper_connect
@@ -78,34 +78,34 @@ class ExistingCluster(_Client):
 
     @property
     def zookeeper_connect(self) -> str:
-        """As it was given."""
+        """``zookeeper.connect``, as passed to the constructor."""
         return self._zookeeper_connect
 
     @property
     def bootstrap_servers(self) -> str:
-        """As it was given."""
+        """``bootstrap.servers``, as passed to the constructor."""
         return self._bootstrap_servers
 
     @property
     def consumer_properties(self) -> dict[str, str]:
-        """What a consumer has to set; brokers are found through ZooKeeper."""
+        """Properties of a consumer. It finds the brokers through ZooKeeper."""
         return {"zookeeper.connect": self._zookeeper_connect}
 
 
 class DevCluster(_Client):
-    """ZooKeeper and Kafka brokers on free loopback ports, as children of this process.
+    """ZooKeeper and Kafka brokers on free loopback ports, as child processes.
 
-    Kafka before 4.0 keeps its metadata in that ZooKeeper; from 4.0 on it runs in KRaft mode, and the
-    ZooKeeper beside it is for consumer groups. Nothing survives: data lies in a temporary folder, and the
-    servers die with this process, even by SIGKILL.
+    Kafka before 4.0 stores its metadata in ZooKeeper. Kafka 4.0 and later runs in KRaft mode, and ZooKeeper is only for
+    consumer groups. Data is in a temporary folder, which ``stop`` deletes. The servers terminate with this process,
+    even if it is killed.
 
     Args:
-        brokers: how many; their ids count from 0.
-        kafka: the version, e.g. ``3.9.2`` or ``4.3.0``.
-        chroot: part of the ZooKeeper tree for Kafka and the groups, e.g. ``/kafka``.
-        broker_config: further broker properties.
-        zookeeper_config: further properties of ZooKeeper.
-        zookeeper_options: options of ZooKeeper's JVM, such as ``-D...`` for a login.
+        brokers: number of brokers. Their ids start at 0.
+        kafka: version of Kafka, such as ``3.9.2`` or ``4.3.0``.
+        chroot: path in ZooKeeper for Kafka and the consumer groups, such as ``/kafka``.
+        broker_config: additional properties of brokers.
+        zookeeper_config: additional properties of ZooKeeper.
+        zookeeper_options: options of ZooKeeper's JVM, such as ``-Djava.security.auth.login.config=...``.
     """
 
     def __init__(
@@ -129,11 +129,11 @@ class DevCluster(_Client):
         self._folder: Path | None = None
 
     def start(self) -> DevCluster:
-        """Resolve what is missing, start all servers and wait until they serve.
+        """Download missing jars, start all servers, and wait until they are ready.
 
         Raises:
-            JarsUnavailableError: a coordinate cannot be resolved.
-            ServerFailedError: a server does not come up; the end of its log is in the text.
+            JarsUnavailableError: jars cannot be downloaded.
+            ServerFailedError: a server does not start; the message has the end of its log.
         """
         kafka_jars(self.kafka)
         self._folder = Path(tempfile.mkdtemp(prefix="zkconsumer-"))
@@ -178,13 +178,13 @@ class DevCluster(_Client):
         self.stop()
 
     def new_admin(self) -> Admin:
-        """Return an ``Admin`` for another thread, which closes it."""
+        """Return an ``Admin`` for another thread, which has to close it."""
         return Admin([broker.endpoint for broker in self.brokers], self.zookeeper_connect)
 
     @property
     def folder(self) -> Path:
-        """Where data and logs lie while the cluster runs."""
-        assert self._folder is not None, "the cluster is not started"
+        """Folder of data and logs while the cluster runs."""
+        assert self._folder is not None, "the cluster has not been started"
         return self._folder
 
     @property
@@ -194,12 +194,12 @@ class DevCluster(_Client):
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of all brokers, with commas."""
+        """Comma-separated ``host:port`` of all brokers."""
         return ",".join(str(broker.endpoint) for broker in self.brokers)
 
     @property
     def consumer_properties(self) -> dict[str, str]:
-        """What a consumer of this cluster has to set: where ZooKeeper is, and in KRaft mode the brokers."""
+        """Properties of a consumer: the address of ZooKeeper, and in KRaft mode those of the brokers."""
         properties = {"zookeeper.connect": self.zookeeper_connect}
         if is_kraft(self.kafka):
             properties["bootstrap.servers"] = self.bootstrap_servers
@@ -217,9 +217,9 @@ class DevCluster(_Client):
 
 
 def raise_on_sigterm() -> None:
-    """Let SIGTERM unwind the main thread, so that ``with DevCluster()`` stops its servers."""
+    """Raise SystemExit in the main thread on SIGTERM, so that ``with DevCluster()`` stops its servers."""
 
-    def leave(_number: int, _frame: object) -> None:
+    def on_sigterm(_number: int, _frame: object) -> None:
         raise SystemExit(128 + signal.SIGTERM)
 
-    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGTERM, on_sigterm)

@@ -1,8 +1,8 @@
-"""Pytest fixtures, there by themselves in every project that has zkconsumer installed.
+"""Pytest plugin with the fixture ``zkconsumer_cluster``, for every project that has zkconsumer installed.
 
-``zkconsumer_cluster`` is one cluster for the whole test session. To use an existing one, set
-``ZKCONSUMER_TEST_ZOOKEEPER`` to its ``zookeeper.connect`` and ``ZKCONSUMER_TEST_BROKERS`` to its bootstrap
-servers; tests must therefore use topics and groups of their own.
+All tests of a session use the same cluster, so each should create its own topics and groups. To use an existing
+cluster, set ``ZKCONSUMER_TEST_ZOOKEEPER`` to its ``zookeeper.connect`` and ``ZKCONSUMER_TEST_BROKERS`` to its
+``bootstrap.servers``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zkconsumer.devcluster.cluster import DevCluster, ExistingCluster
 
 @pytest.fixture(scope="session")
 def zkconsumer_cluster() -> Iterator[DevCluster | ExistingCluster]:
-    """ZooKeeper and two brokers, for the whole session."""
+    """ZooKeeper and two brokers, or an existing cluster, for the whole session."""
     zookeeper = os.environ.get("ZKCONSUMER_TEST_ZOOKEEPER")
     if zookeeper:
         with ExistingCluster(zookeeper, os.environ.get("ZKCONSUMER_TEST_BROKERS", "")) as existing:

@@ -1,7 +1,7 @@
-"""Server and client jars by their Maven coordinates, through the Ivy that ships inside pyspark.
+"""Jars of servers and clients by Maven coordinates, downloaded by the Ivy that is part of pyspark.
 
-Each set of jars is kept in the user's cache folder. The sets that this project uses are pinned by checksum
-in ``pins.json``; a jar that differs is refused.
+The jars are stored in the user's cache folder. Those that this project uses are pinned: a jar whose checksum differs
+from that in ``pins.json`` is rejected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyspark
 from zkconsumer.devcluster.java import cache_folder, java
 from zkconsumer.errors import ZkConsumerError
 
-#: Spark's own Kafka source, for comparisons; each is resolved alone.
+#: Spark's Kafka source, for comparisons. Each coordinate is resolved without its dependencies.
 SPARKS_OWN = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -37,29 +37,32 @@ _PATTERN = "[organisation]_[artifact]-[revision](-[classifier]).[ext]"
 
 
 class JarsUnavailableError(ZkConsumerError):
-    """Jars cannot be resolved, or are not the ones that are pinned."""
+    """Raised when jars cannot be downloaded, or differ from the pinned ones."""
 
 
 def spark_jars() -> Path:
-    """Return the folder of the jars inside pyspark: Ivy, ZooKeeper and log4j among them."""
+    """Return the folder of the jars inside pyspark, which include Ivy, ZooKeeper and log4j."""
     return Path(pyspark.__file__).parent / "jars"
 
 
 @cache
 def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
-    """Return the jars of ``group:name:version``, with those it needs, sorted by name.
+    """Return the jars of ``group:name:version`` and of its dependencies, sorted by name.
 
-    Downloads them the first time, with a progress line on standard error; later calls only look.
-    ``ZKCONSUMER_IVY_SETTINGS`` may name an Ivy settings file, for repositories of one's own.
+    The first call downloads them, and prints its progress to standard error. To use other repositories, set
+    ``ZKCONSUMER_IVY_SETTINGS`` to the path of an Ivy settings file.
+
+    Args:
+        transitive: whether to include dependencies.
 
     Raises:
-        JarsUnavailableError: names the coordinate and what to do.
+        JarsUnavailableError: the jars cannot be downloaded, or differ from the pinned ones.
     """
     folder = cache_folder() / "jars" / coordinate.replace(":", "_")
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with (folder.parent / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be at it
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be downloading them
             if not folder.is_dir():
                 _download(coordinate, folder, transitive)
     jars = tuple(sorted(folder.glob("*.jar")))
@@ -74,31 +77,31 @@ def main() -> None:
 
 
 def classpath(jars: Sequence[Path]) -> str:
-    """Return the jars as the JVM wants them."""
+    """Return the jars as a class path."""
     return os.pathsep.join(map(str, jars))
 
 
 def pins() -> dict[str, dict[str, str]]:
-    """Return coordinate -> file name -> SHA-256."""
+    """Return the pinned SHA-256 checksums: coordinate to file name to checksum."""
     text = resources.files("zkconsumer.devcluster").joinpath("pins.json").read_text()
     return dict(json.loads(text))
 
 
 def checksums(jars: Sequence[Path]) -> dict[str, str]:
-    """Return file name -> SHA-256 of the jars."""
+    """Return the SHA-256 checksums of jars by file name."""
     return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars}
 
 
 def _verify(coordinate: str, folder: Path, jars: Sequence[Path]) -> None:
     wanted = pins().get(coordinate)
     if wanted is None:
-        return  # a version of the user's own choice
+        return  # a version that the user has chosen
     found = checksums(jars)
     wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if wrong:
         raise JarsUnavailableError(
-            f"the jars of {coordinate} in {folder} are not the pinned ones: {', '.join(wrong)}. "
-            "Delete that folder to download them again; if they still differ, the repository served other files"
+            f"jars of {coordinate} in '{folder}' differ from the pinned ones: {', '.join(wrong)}. "
+            "Delete the folder to download them again; if they still differ, the repository serves different files"
         )
 
 
@@ -123,9 +126,9 @@ def _download(coordinate: str, folder: Path, transitive: bool) -> None:
         if output is not None or not any(jar.name == f"{group}_{name}-{version}.jar" for jar in jars):
             reasons = [line.strip() for line in (output or "").splitlines() if "not found" in line or "ERROR" in line]
             raise JarsUnavailableError(
-                f"cannot resolve {coordinate}: {'; '.join(reasons[-3:]) or 'Ivy gave no reason'}. Check that this "
-                "machine reaches a Maven repository, or name yours in an Ivy settings file and set "
-                "ZKCONSUMER_IVY_SETTINGS to its path"
+                f"could not download {coordinate}: {'; '.join(reasons[-3:]) or 'Ivy reported no reason'}. Check the "
+                "connection to the Maven repository; to use another one, set ZKCONSUMER_IVY_SETTINGS to the path of "
+                "an Ivy settings file"
             )
         Path(scratch).chmod(0o755)
         shutil.copytree(scratch, f"{scratch}.whole")
@@ -133,11 +136,11 @@ def _download(coordinate: str, folder: Path, transitive: bool) -> None:
 
 
 def _run_with_progress(command: Sequence[str], coordinate: str) -> str | None:
-    """Run Ivy; return None where it succeeded, else its output."""
+    """Run Ivy, and return None if it succeeded, else its output."""
     started, done, output = time.monotonic(), 0, []
     interactive = sys.stderr.isatty()
     if not interactive:
-        print(f"resolving {coordinate} ...", file=sys.stderr, flush=True)
+        print(f"downloading {coordinate} ...", file=sys.stderr, flush=True)
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
     ) as ivy:
@@ -148,10 +151,10 @@ def _run_with_progress(command: Sequence[str], coordinate: str) -> str | None:
                 done += 1
             if interactive:
                 took = time.monotonic() - started
-                print(f"\rresolving {coordinate}: {done} jars, {took:.0f} s ", end="", file=sys.stderr, flush=True)
+                print(f"\rdownloading {coordinate}: {done} jars, {took:.0f} s ", end="", file=sys.stderr, flush=True)
     took = time.monotonic() - started
     print(
-        f"{chr(13) if interactive else ''}resolved {coordinate}: {done} jars downloaded in {took:.0f} s",
+        f"{chr(13) if interactive else ''}downloaded {coordinate}: {done} jars in {took:.0f} s",
         file=sys.stderr,
         flush=True,
     )

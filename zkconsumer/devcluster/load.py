@@ -1,7 +1,7 @@
-"""Record batches made in bulk, for loads that are faster than any producer in Python, and a steady load of them.
+"""Record batches that are encoded in bulk, faster than a Python producer, and a steady load.
 
-The values are decimal numbers padded to a fixed width, so that a whole batch is one numpy array and a
-consumer can check that it saw each number.
+Values are decimal numbers of a fixed width. A batch is therefore one numpy array, and consumers can check that they
+have received each number.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ def _varint(value: int) -> bytes:
 
 
 def batch(values: Sequence[bytes], *, timestamp_ms: int | None = None, codec: str = "none") -> bytes:
-    """Return one batch of format 2 with these values, no keys, all of one time."""
+    """Return a record batch of message format 2 with these values, without keys.
+
+    Args:
+        timestamp_ms: of all records; by default the present time.
+    """
     records = bytearray()
     for delta, value in enumerate(values):
         body = b"\x00\x00" + _varint(delta) + b"\x01" + _varint(len(value)) + value + b"\x00"
@@ -45,14 +49,19 @@ def batch(values: Sequence[bytes], *, timestamp_ms: int | None = None, codec: st
 def numbered_batch(
     first: int, count: int, *, step: int = 1, size: int = 100, timestamp_ms: int | None = None, codec: str = "none"
 ) -> bytes:
-    """Return one batch of ``count`` values: ``first``, ``first + step`` and so on, ``size`` bytes wide."""
+    """Return a record batch of ``count`` numbers: ``first``, ``first + step`` and so on.
+
+    Args:
+        size: bytes of each value.
+        timestamp_ms: of all records; by default the present time.
+    """
     deltas: Any = np.arange(count)
     values: Any = np.full((count, size), ord("0"), np.uint8)
     rest: Any = first + deltas * step
     for column in range(size - 1, max(-1, size - 20), -1):
         values[:, column] += (rest % 10).astype(np.uint8)
         rest //= 10
-    # Records differ in length only by the varint of their offset delta, so each of its lengths is one array.
+    # Only the varint of the offset delta differs in length between records. The records of each length form an array.
     pieces = []
     for begin, end, width in ((0, 64, 1), (64, 8192, 2), (8192, 1 << 20, 3)):
         part = deltas[begin:end]
@@ -90,7 +99,7 @@ def _with_header(records: bytes, count: int, timestamp_ms: int | None, codec: st
 
 
 def _snappy_stream(data: bytes) -> bytes:
-    """Return what Java's SnappyOutputStream writes: a header, and blocks of 32 KiB, each with its length."""
+    """Return the format of Java's SnappyOutputStream: a header, and blocks of 32 KiB with their lengths."""
     raw = pa.Codec("snappy")
     parts = [b"\x82SNAPPY\x00", struct.pack(">ii", 1, 1)]
     for start in range(0, len(data), 1 << 15):
@@ -100,7 +109,7 @@ def _snappy_stream(data: bytes) -> bytes:
 
 
 def _lz4_frame(data: bytes) -> bytes:
-    """Return an LZ4 frame of independent 64 KiB blocks, the only kind that the JVM's decoder reads."""
+    """Return an LZ4 frame of independent blocks of 64 KiB, the only ones that Kafka's Java decoder supports."""
     descriptor = b"\x60\x40"  # version 1, independent blocks; 64 KiB
     parts = [b"\x04\x22\x4d\x18", descriptor, bytes([header_checksum(descriptor)])]
     raw = pa.Codec("lz4_raw")
@@ -115,13 +124,18 @@ def _lz4_frame(data: bytes) -> bytes:
 
 
 class SteadyLoad:
-    """Writes the numbers from 0 on, a batch to each partition in turn, in a thread, until it is stopped.
+    """A thread that produces the numbers from 0 on, in batches to each partition in turn, until it is stopped.
 
-    Never faster than ``per_second``: what a pause has delayed is not made up for.
+    The rate never exceeds ``per_second``, also after a delay.
 
     Args:
         admin: is closed at the end.
+        per_second: number of records per second.
+        batch: number of records per batch.
         width: bytes of a value, see ``numbered_batch``.
+
+    Attributes:
+        written: number of records that were produced, and so the first number that was not.
     """
 
     def __init__(
@@ -135,7 +149,7 @@ class SteadyLoad:
     ) -> None:
         self.per_second = per_second
         self.partitions = list(partitions)
-        self.written = 0  #: the first number that was not written (yet)
+        self.written = 0
         self._admin, self._batch, self._width = admin, batch, width
         self._stopped = threading.Event()
         self._error: BaseException | None = None
@@ -143,19 +157,23 @@ class SteadyLoad:
         self._thread.start()
 
     def partition_of(self, number: int) -> TopicPartition:
-        """Return where a number was written."""
+        """Return the partition of a number."""
         return self.partitions[number // self._batch % len(self.partitions)]
 
     def stop(self, timeout: float = 60.0) -> int:
-        """Write no more, raise what went wrong with it, and return the first number that was not written.
+        """Stop producing, and return the number of records.
+
+        Args:
+            timeout: in seconds.
 
         Raises:
-            TimeoutError: it is still busy after ``timeout`` seconds.
+            TimeoutError: the thread did not stop within ``timeout``.
+            BaseException: the error that stopped the thread.
         """
         self._stopped.set()
         self._thread.join(timeout)
         if self._thread.is_alive():
-            raise TimeoutError(f"the load is still being written after {timeout:g} s")
+            raise TimeoutError(f"the load did not stop within {timeout:g} s")
         if self._error is not None:
             raise self._error
         return self.written

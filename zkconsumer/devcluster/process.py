@@ -1,9 +1,9 @@
-"""A server as a child process that never outlives its parent.
+"""A server as a child process that terminates with its parent.
 
-The child holds the reading end of a pipe whose writing end only the parent has. When the parent ends, in
-whatever way, the pipe closes and a watcher beside the child kills it; a line in the pipe tells the watcher
-that the child is gone. That works on every POSIX system, and unlike Linux's parent-death signal it does not
-depend on the thread that started the child.
+The parent holds the write end of a pipe, and a watcher process beside the child reads from it. When the parent
+terminates for any reason, the pipe is closed and the watcher kills the child. When the child has terminated, the parent
+writes a line, and the watcher exits. This works on all POSIX systems. Unlike the parent death signal of Linux, it does
+not depend on the thread that started the child.
 """
 
 from __future__ import annotations
@@ -18,35 +18,37 @@ from pathlib import Path
 
 from zkconsumer.errors import ZkConsumerError
 
-# The pipe comes as standard input, whatever its number here: dash knows descriptors up to 9 only. $$ stays the
-# shell's own process id after exec, so it is the server's.
+# The pipe is passed as standard input, because dash supports file descriptors only up to 9. exec keeps the process id
+# of the shell ($$), so it is that of the server.
 _WITH_LIFELINE = 'exec 3<&0 </dev/null; ( read line <&3 || kill -9 $$ 2>/dev/null ) & exec "$@" 3<&-'
 
 
 class ServerFailedError(ZkConsumerError):
-    """A server ended by itself or did not come up in time; the end of its log is in the text."""
+    """Raised when a server terminates or is not ready in time. The message has the end of its log."""
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback interface that is free now."""
+    """Return a free TCP port of the loopback interface."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 
 
 def is_listening(port: int) -> bool:
-    """Whether something accepts connections there."""
+    """Return whether a port of the loopback interface accepts connections."""
     with socket.socket() as sock:
         sock.settimeout(1)
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 class ServerProcess:
-    """One server: started, stopped, killed, paused, and started again on the same port and data.
+    """A server process. It can be restarted with the same port and data.
 
     Args:
-        name: for messages and the name of its log.
-        ready: tells whether the server serves; asked until it does.
+        name: for messages and the names of log files.
+        folder: working directory, and folder of the log files.
+        ready: returns whether the server is ready. It is called repeatedly.
+        start_timeout: in seconds.
     """
 
     def __init__(
@@ -63,12 +65,12 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id while the server runs."""
+        """The process id; None if the server is not running."""
         return self._process.pid if self._process is not None and self.is_running else None
 
     @property
     def is_running(self) -> bool:
-        """Whether the process exists; a paused one does."""
+        """Whether the process exists, also if it is paused."""
         if self._process is None:
             return False
         if self._process.poll() is None:
@@ -77,10 +79,10 @@ class ServerProcess:
         return False
 
     def start(self, *, wait: bool = True) -> None:
-        """Start the server and wait until it serves.
+        """Start the server, unless it is running, and wait until it is ready.
 
         Raises:
-            ServerFailedError: it ended or was not ready in time.
+            ServerFailedError: it terminated or was not ready in time.
         """
         if self.is_running:
             return
@@ -94,7 +96,7 @@ class ServerProcess:
                     stdin=reading,
                     stdout=out,
                     stderr=out,
-                    start_new_session=True,  # Ctrl-C in a terminal is for the parent, which stops us in order
+                    start_new_session=True,  # the parent handles Ctrl-C and stops the server
                 )
         except BaseException:
             os.close(writing)
@@ -106,12 +108,12 @@ class ServerProcess:
             self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Wait until the server serves; see ``start``."""
+        """Wait until the server is ready; see ``start``."""
         deadline = time.monotonic() + self._start_timeout
         while not self._ready():
             if not self.is_running:
                 code = self._process.returncode if self._process else None
-                raise ServerFailedError(f"{self.name} ended with code {code} while starting; {self.log_end()}")
+                raise ServerFailedError(f"{self.name} exited with code {code} while starting; {self.log_end()}")
             if time.monotonic() > deadline:
                 text = self.log_end()
                 self.kill()
@@ -119,7 +121,7 @@ class ServerProcess:
             time.sleep(0.05)
 
     def stop(self, timeout: float = 20.0) -> None:
-        """End the server in order (SIGTERM), or by force when that takes too long."""
+        """Terminate the server (SIGTERM), and kill it after ``timeout`` seconds."""
         if self._process is None:
             return
         self.resume()
@@ -132,27 +134,27 @@ class ServerProcess:
         self._close_lifeline()
 
     def kill(self) -> None:
-        """End the server at once (SIGKILL)."""
+        """Kill the server (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         self._close_lifeline()
 
     def pause(self) -> None:
-        """Freeze the server (SIGSTOP): its connections stay open and nothing answers."""
+        """Pause the server (SIGSTOP). Its connections stay open, and it does not respond."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen server go on."""
+        """Resume a paused server (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def restart(self) -> None:
-        """Stop in order and start again."""
+        """Stop and start the server."""
         self.stop()
         self.start()
 
     def log_end(self, lines: int = 15) -> str:
-        """Return the end of what the server wrote, for error messages."""
+        """Return the last lines of the log and of the output, for error messages."""
         written = [path for path in (self.log, self.log.with_suffix(".out")) if path.exists()]
         parts = ["\n".join(path.read_text(errors="replace").splitlines()[-lines:]) for path in written]
         return f"the end of {self.log}:\n" + "\n".join(parts)
@@ -162,11 +164,11 @@ class ServerProcess:
             self._process.send_signal(number)
 
     def _close_lifeline(self) -> None:
-        """Dismiss the watcher; the server has ended, and its process id may be another's by now."""
+        """End the watcher. The server has terminated, and another process may have its process id."""
         if self._lifeline is not None:
             try:
                 os.write(self._lifeline, b"\n")
             except BrokenPipeError:
-                pass  # the watcher was killed, too
+                pass  # the watcher was killed
             os.close(self._lifeline)
             self._lifeline = None

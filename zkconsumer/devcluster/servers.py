@@ -1,4 +1,4 @@
-"""How ZooKeeper and Kafka brokers are configured and started: small heaps, loopback only, free ports."""
+"""Configuration and command lines of ZooKeeper and Kafka brokers, with small heaps and loopback addresses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zkconsumer.message import Endpoint
 ZOOKEEPER_HEAP = "128m"
 BROKER_HEAP = "512m"
 
-# The brokers' own jars bring no logging back end; Spark's are put before them.
+# The jars of the brokers have no logging back end. That of Spark precedes them on the class path.
 _LOGGING = ("slf4j-api-*", "log4j-api-*", "log4j-core-*", "log4j-slf4j2-impl-*", "log4j-1.2-api-*")
 
 _LOG4J = """
@@ -34,38 +34,38 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = [%d] %p %m (%c)%n
 rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
-# One line for each request of an old version would be most of the work of a broker that JVM old consumers use.
+# Brokers log each request of a deprecated version, which slows down the JVM's old consumers considerably.
 logger.requests.name = kafka.request.logger
 logger.requests.level = off
 """
 
 
 def logging_jars() -> list[Path]:
-    """Return the jars of a logging back end for the servers and tools."""
+    """Return the jars of the logging back end for servers and tools."""
     return sorted(jar for pattern in _LOGGING for jar in spark_jars().glob(f"{pattern}.jar"))
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return a version as numbers, which compare."""
+    """Return the numbers of a version, for comparisons."""
     return tuple(int(part) for part in version.split("."))
 
 
 def kafka_coordinate(version: str) -> str:
-    """Return the coordinate of a broker of that version; before 1.2 there is none for Scala 2.13."""
+    """Return the Maven coordinate of a broker. Those before 2.4 are for Scala 2.11."""
     scala = "2.13" if numbers(version) >= (2, 4) else "2.11"
     return f"org.apache.kafka:kafka_{scala}:{version}"
 
 
 def kafka_jars(version: str) -> tuple[Path, ...]:
-    """Return the jars of a broker of that version, which the old consumer and its tools are in, too."""
+    """Return the jars of a broker, which include the old consumer and its tools."""
     jars = resolve(kafka_coordinate(version))
-    if (0, 10, 1) <= numbers(version) < (1,):  # they need a part of Java that left it in 11
+    if (0, 10, 1) <= numbers(version) < (1,):  # they need JAXB, which Java 11 removed
         jars += resolve("javax.xml.bind:jaxb-api:2.3.0", transitive=False)
     return jars
 
 
 def is_kraft(version: str) -> bool:
-    """Whether brokers of that version run without ZooKeeper, which is so from 4.0 on."""
+    """Return whether brokers of a version run in KRaft mode, as those of 4.0 and later do."""
     return numbers(version) >= (4,)
 
 
@@ -77,10 +77,16 @@ def java_command(
     log: Path | None = None,
     java_options: Sequence[str] = (),
 ) -> list[str]:
-    """Return a command line for a server or tool; with ``log`` it logs there."""
+    """Return the command line of a server or tool.
+
+    Args:
+        heap: minimum and maximum size of the heap, such as ``128m``.
+        main: name of the main class.
+        log: log file; its folder is also that of temporary files.
+    """
     options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", *java_options]
     if log is not None:
-        # What a killed JVM leaves behind goes with the folder.
+        # Temporary files of a killed JVM are deleted with the folder.
         options += [f"-Djava.io.tmpdir={log.parent}", "-XX:-UsePerfData"]
         settings = log.parent / "log4j2.properties"
         settings.write_text(_LOG4J)
@@ -89,13 +95,13 @@ def java_command(
 
 
 def write_properties(path: Path, properties: Mapping[str, object]) -> Path:
-    """Write a Java properties file of plain values."""
+    """Write a Java properties file, without escapes, and return its path."""
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     return path
 
 
 class ZooKeeperServer(ServerProcess):
-    """A standalone ZooKeeper, from the jars inside pyspark."""
+    """A standalone ZooKeeper, from the jars of pyspark."""
 
     def __init__(
         self, folder: Path, java_options: Sequence[str] = (), extra: Mapping[str, object] | None = None
@@ -128,7 +134,7 @@ class ZooKeeperServer(ServerProcess):
 
     @property
     def connect(self) -> str:
-        """What clients call ``zookeeper.connect``."""
+        """``zookeeper.connect`` of clients."""
         return f"127.0.0.1:{self.port}"
 
     def _is_ready(self) -> bool:
@@ -141,7 +147,11 @@ class ZooKeeperServer(ServerProcess):
 
 
 class Broker(ServerProcess):
-    """One Kafka broker; ``node`` is its id."""
+    """A Kafka broker.
+
+    Args:
+        node: broker id.
+    """
 
     def __init__(self, node: int, port: int, folder: Path, version: str, properties: Mapping[str, object]) -> None:
         self.node = node
@@ -158,7 +168,7 @@ class Broker(ServerProcess):
         super().__init__(f"broker-{node}", command, folder, self._is_ready)
 
     def start(self, *, wait: bool = True) -> None:
-        """Start; one that was killed waits for the end of its ZooKeeper session first, else it would end at once."""
+        """Start the broker after its earlier ZooKeeper session has expired; otherwise it would exit."""
         if self.log.exists() and self._zookeeper and not self.is_running:
             client = KazooClient(self._zookeeper)
             client.start(timeout=10)
@@ -195,7 +205,7 @@ BROKER_PROPERTIES: dict[str, object] = {
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
     "group.initial.rebalance.delay.ms": 0,
-    "log.retention.hours": 876_000,  # a record may have the time of another century
+    "log.retention.hours": 876_000,  # timestamps of records may be decades old
     "log.cleaner.dedupe.buffer.size": 4 << 20,
     "message.max.bytes": 16 << 20,
     "replica.fetch.max.bytes": 16 << 20,
@@ -212,7 +222,7 @@ def _listener(version: str, port: int) -> dict[str, object]:
 def zookeeper_brokers(
     count: int, folder: Path, version: str, zookeeper_connect: str, extra: Mapping[str, object]
 ) -> list[Broker]:
-    """Return brokers that register in ZooKeeper, not started."""
+    """Return brokers in ZooKeeper mode. They are not started."""
     brokers = []
     for node in range(count):
         port = free_port()
@@ -230,7 +240,7 @@ def zookeeper_brokers(
 
 
 def kraft_brokers(count: int, folder: Path, version: str, extra: Mapping[str, object]) -> list[Broker]:
-    """Return brokers that need no ZooKeeper, formatted and not started; the first is the controller too."""
+    """Return brokers in KRaft mode, with formatted storage. They are not started. The first one is the controller."""
     controller = free_port()
     cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     brokers = []
@@ -258,5 +268,5 @@ def kraft_brokers(count: int, folder: Path, version: str, extra: Mapping[str, ob
         )
         done = subprocess.run(format_storage, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise ZkConsumerError(f"cannot format the storage of broker {node}: {done.stdout}{done.stderr}")
+            raise ZkConsumerError(f"could not format the storage of broker {node}: {done.stdout}{done.stderr}")
     return brokers

@@ -1,4 +1,4 @@
-"""Apache Spark: the data source ``zkconsumer`` and the settings that suit it.
+"""Apache Spark: the data source ``zkconsumer``, its metrics, and recommended settings.
 
 ::
 
@@ -40,20 +40,21 @@ _listeners: weakref.WeakKeyDictionary[Any, QueryListener] = weakref.WeakKeyDicti
 
 
 def register(spark: Any) -> QueryListener | None:
-    """Make ``format("zkconsumer")`` known to a Spark session, and follow its queries.
+    """Register the data source ``zkconsumer`` with a Spark session, and start a listener for its queries.
 
     Returns:
-        what follows them and has their metrics; None under Spark Connect, where the driver is out of reach.
+        the listener, which commits offsets and has the metrics of the queries. It is the same one at each call for a
+        session. None with Spark Connect, because the driver is not accessible there.
     """
     if not hasattr(spark, "_jsparkSession"):
         spark.dataSource.register(ZkConsumerDataSource)
         return None
     context = spark.sparkContext
-    # A class made here is pickled whole, and so carries these to the process that plans batches.
+    # The planning process has no SparkContext. A class that is created here is pickled by value, with its attributes.
     conf = context.getConf()
     driver = conf.get("spark.driver.host"), conf.get("spark.driver.bindAddress")
-    about = {"cores": int(context.defaultParallelism), "driver": driver}
-    source = type("ZkConsumerDataSource", (ZkConsumerDataSource,), about)
+    attributes = {"cores": int(context.defaultParallelism), "driver": driver}
+    source = type("ZkConsumerDataSource", (ZkConsumerDataSource,), attributes)
     spark.dataSource.register(source)
     listener = _listeners.get(spark)
     if listener is None:
@@ -63,14 +64,13 @@ def register(spark: Any) -> QueryListener | None:
 
 
 def recommended_conf() -> dict[str, str]:
-    """Return settings of a Spark session that are worth about 150 ms a batch together.
+    """Return recommended settings of a Spark session. Together they save about 150 ms per batch.
 
-    - Unix sockets to the Python workers: about 40 ms less for each task; they cost nothing, but where Java's folder
-      for temporary files has a path of nearly 100 characters, name a shorter one as
-      ``spark.python.unix.domain.socket.dir``.
-    - No checksum files beside the checkpoint's: half as many files; a damaged checkpoint is seen later.
-    - Checkpoint files through the FileSystem interface: about 130 ms less; its rename checks and acts in two
-      steps, which is fine for one driver on a local or POSIX file system, and not for object stores.
+    - Unix domain sockets to the Python workers save about 40 ms per task. If Java's folder for temporary files has a
+      path of nearly 100 characters, set ``spark.python.unix.domain.socket.dir`` to a shorter one.
+    - Checkpoints without checksum files have half as many files. Damage to a checkpoint is detected later.
+    - Writing checkpoints through the ``FileSystem`` interface saves about 130 ms. Its rename is not atomic, which is
+      safe for one driver on a local or POSIX file system, and unsafe for object stores.
     """
     return {
         "spark.python.unix.domain.socket.enabled": "true",

@@ -1,3 +1,5 @@
+"""Public path of ``zkconsumer.spark.dstreams.kafka_utils``; checkpoints contain it, too."""
+
 from zkconsumer.spark.dstreams.kafka_utils import (
     Broker,
     KafkaDStream,

@@ -1,3 +1,5 @@
+"""Public path of ``zkconsumer.spark.dstreams.shim``: ``python -m zkconsumer.spark.shim SCRIPT``."""
+
 from zkconsumer.spark.dstreams.shim import install, main
 
 __all__ = ["install", "main"]

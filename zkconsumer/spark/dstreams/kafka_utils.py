@@ -1,8 +1,8 @@
-"""``KafkaUtils`` of Spark 1 and 2, for jobs whose ``pyspark.streaming.kafka`` is gone since Spark 3.
+"""``KafkaUtils`` of Spark 1 and 2, for applications that use ``pyspark.streaming.kafka``, which Spark 3 removed.
 
-The names, arguments and results are those of pyspark 2.4.8. ``createStream`` is a true member of its group, with as
-many thread ids for each topic as were asked for, and stores offsets when a batch is done, so that a killed driver
-loses nothing (the original's receiver did, without its write-ahead log). Executors fetch from the brokers themselves.
+The names, arguments and results are those of pyspark 2.4.8. A stream of ``createStream`` is a member of its consumer
+group, with the requested number of thread ids per topic. It commits offsets after a batch is completed, so a killed
+driver loses no records (the receiver of Spark 2 did, without its write-ahead log). Executors fetch from the brokers.
 
 Source: Spark 2.4 pyspark.streaming.kafka; org.apache.spark.streaming.kafka.KafkaUtils.
 """
@@ -28,15 +28,10 @@ from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint
 from zkconsumer.message import TopicPartition as _TopicPartition
-from zkconsumer.spark.dstreams.sources import (
-    BrokerClient,
-    DirectSource,
-    GroupSource,
-    Source,
-    consumer_config,
-    fetch,
-    follow,
-)
+from zkconsumer.spark.dstreams.clients import BrokerClient, consumer_config
+from zkconsumer.spark.dstreams.follower import follow
+from zkconsumer.spark.dstreams.records import fetch
+from zkconsumer.spark.dstreams.sources import DirectSource, GroupSource, Source
 from zkconsumer.spark.offset import FetchTask
 
 __all__ = ["Broker", "KafkaMessageAndMetadata", "KafkaUtils", "OffsetRange", "TopicAndPartition", "utf8_decoder"]
@@ -45,12 +40,12 @@ Decoder = Callable[[bytes | None], Any]
 
 
 def utf8_decoder(s: bytes | None) -> str | None:
-    """Decode the unicode as UTF-8."""
+    """Decode a string from UTF-8; None stays None."""
     return None if s is None else s.decode("utf-8")
 
 
 class OffsetRange:
-    """A range of offsets of one partition; ``untilOffset`` is not part of it."""
+    """A range of offsets of one partition, from ``fromOffset`` inclusive to ``untilOffset`` exclusive."""
 
     def __init__(self, topic: str, partition: int, fromOffset: int, untilOffset: int) -> None:
         self.topic = topic
@@ -89,7 +84,7 @@ class TopicAndPartition:
 
 
 class Broker:
-    """Where a broker listens."""
+    """The address of a broker."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -97,7 +92,7 @@ class Broker:
 
 
 class KafkaMessageAndMetadata:
-    """A record, as a ``messageHandler`` gets it; key and message are decoded at each access."""
+    """The argument of a ``messageHandler``: a record. Key and message are decoded at each access."""
 
     def __init__(self, topic: str, partition: int, offset: int, key: bytes | None, message: bytes | None) -> None:
         self.topic = topic
@@ -136,29 +131,32 @@ class KafkaMessageAndMetadata:
 
 
 class KafkaRDD(RDD[Any]):
-    """An RDD that knows its offsets."""
+    """An RDD of records, with their ranges of offsets."""
 
     def offsetRanges(self) -> list[OffsetRange]:
-        """Return the ranges that it was made from."""
+        """Return the ranges, one for each partition of the RDD."""
         return list(_ranges_of.get(int(self._jrdd.id()), []))
 
 
 class KafkaDStream(TransformedDStream[Any]):
-    """A DStream of KafkaRDDs. A class of its own, since Spark folds plain ones into their children, each for itself."""
+    """A DStream of KafkaRDDs.
+
+    PySpark merges a plain ``TransformedDStream`` into each of its children. This class prevents that.
+    """
 
     def foreachRDD(self, func: Callable[..., None]) -> None:
-        """Apply a function to each KafkaRDD; it takes the RDD, or the time and the RDD."""
-        jfunc = TransformFunction(self._sc, _of_two(func), self._jrdd_deserializer).rdd_wrapper(_kafka_rdd)
+        """Apply a function to each KafkaRDD. Its arguments are the RDD, or the time and the RDD."""
+        jfunc = TransformFunction(self._sc, _with_two_arguments(func), self._jrdd_deserializer).rdd_wrapper(_kafka_rdd)
         assert self._ssc._jvm is not None
         self._ssc._jvm.PythonDStream.callForeachRDD(self._jdstream, jfunc)
 
     def transform(self, func: Callable[..., RDD[Any]]) -> TransformedDStream[Any]:
-        """Return a DStream of what a function makes of each KafkaRDD."""
-        return KafkaTransformedDStream(self, _of_two(func))
+        """Return a DStream that applies a function to each KafkaRDD. Its arguments are as for ``foreachRDD``."""
+        return KafkaTransformedDStream(self, _with_two_arguments(func))
 
 
 class KafkaTransformedDStream(TransformedDStream[Any]):
-    """What ``KafkaDStream.transform`` returns: the function gets KafkaRDDs."""
+    """The result of ``KafkaDStream.transform``, whose function is called with KafkaRDDs."""
 
     _jdstream_val: Any
 
@@ -173,7 +171,7 @@ class KafkaTransformedDStream(TransformedDStream[Any]):
 
 
 class KafkaUtils:
-    """Makes DStreams and RDDs from topics."""
+    """Creates DStreams and RDDs from topics."""
 
     @staticmethod
     def createStream(
@@ -186,12 +184,16 @@ class KafkaUtils:
         keyDecoder: Decoder = utf8_decoder,
         valueDecoder: Decoder = utf8_decoder,
     ) -> DStream[Any]:
-        """Return a stream of ``(key, message)`` of a member of a group.
+        """Return a stream of ``(key, message)`` that is a member of a consumer group.
 
         Args:
             zkQuorum: ``zookeeper.connect``.
-            topics: topic to number of threads.
-            storageLevel: has no effect: nothing is stored, since the brokers can be asked again.
+            groupId: ``group.id``.
+            topics: number of threads for each topic.
+            kafkaParams: further properties of the consumer. Those above are added to it.
+            storageLevel: has no effect. Records are not stored, because they can be fetched again.
+            keyDecoder: decodes keys.
+            valueDecoder: decodes messages.
         """
         del storageLevel
         if not isinstance(topics, dict):
@@ -207,7 +209,7 @@ class KafkaUtils:
             }
         )
         return _stream(
-            ssc, GroupSource(_seconds(ssc), consumer_config(params), topics), _maker(keyDecoder, valueDecoder, None)
+            ssc, GroupSource(_seconds(ssc), consumer_config(params), topics), _converter(keyDecoder, valueDecoder, None)
         )
 
     @staticmethod
@@ -220,7 +222,19 @@ class KafkaUtils:
         valueDecoder: Decoder = utf8_decoder,
         messageHandler: Callable[[KafkaMessageAndMetadata], Any] | None = None,
     ) -> KafkaDStream:
-        """Return a stream of ``(key, message)``, or of what the handler returns, straight from the brokers."""
+        """Return a stream of ``(key, message)`` without a consumer group and without ZooKeeper.
+
+        Args:
+            topics: all partitions of these are read.
+            kafkaParams: properties of the consumer, with ``metadata.broker.list`` or ``bootstrap.servers``.
+            fromOffsets: starting offsets. By default ``auto.offset.reset`` decides.
+            keyDecoder: decodes keys.
+            valueDecoder: decodes messages.
+            messageHandler: converts records; its results replace the tuples.
+
+        Raises:
+            ConfigurationError: no brokers are named, a topic does not exist, or ``fromOffsets`` has other topics.
+        """
         if not isinstance(topics, list):
             raise TypeError("topics should be list")
         if not isinstance(kafkaParams, dict):
@@ -234,8 +248,8 @@ class KafkaUtils:
                     f"{' '.join(sorted(named))}"
                 )
             positions = {_TopicPartition(p._topic, p._partition): int(offset) for p, offset in fromOffsets.items()}
-        make = _maker(keyDecoder, valueDecoder, messageHandler)
-        return _stream(ssc, DirectSource(_seconds(ssc), kafkaParams, topics, positions), make)
+        convert = _converter(keyDecoder, valueDecoder, messageHandler)
+        return _stream(ssc, DirectSource(_seconds(ssc), kafkaParams, topics, positions), convert)
 
     @staticmethod
     def createRDD(
@@ -247,84 +261,109 @@ class KafkaUtils:
         valueDecoder: Decoder = utf8_decoder,
         messageHandler: Callable[[KafkaMessageAndMetadata], Any] | None = None,
     ) -> KafkaRDD:
-        """Return an RDD of ``(key, message)``, or of what the handler returns, with one partition for each range."""
+        """Return an RDD of ``(key, message)``, with one partition for each range.
+
+        Args:
+            kafkaParams: properties of the consumer, with ``metadata.broker.list`` or ``bootstrap.servers``.
+            offsetRanges: ranges to read.
+            leaders: leaders of partitions, if known. Others are looked up.
+            keyDecoder: decodes keys.
+            valueDecoder: decodes messages.
+            messageHandler: converts records; its results replace the tuples.
+
+        Raises:
+            ConfigurationError: no brokers are named, or the log does not have a range.
+        """
         if not isinstance(kafkaParams, dict):
             raise TypeError("kafkaParams should be dict")
         if not isinstance(offsetRanges, list):
             raise TypeError("offsetRanges should be list")
         client = BrokerClient(kafkaParams)
         try:
-            wanted = [(_TopicPartition(r.topic, r.partition), r.fromOffset, r.untilOffset) for r in offsetRanges]
-            firsts = client.logs.offsets({p for p, _, _ in wanted}, protocol.EARLIEST)
-            ends = client.logs.offsets({p for p, _, _ in wanted}, protocol.LATEST)
-            for partition, start, until in wanted:
-                if start > until:
-                    raise ConfigurationError(
-                        f"Beginning offset {start} is after the ending offset {until} for topic {partition.topic} "
-                        f"partition {partition.partition}"
-                    )
-                if start < firsts[partition] or until > ends[partition]:
-                    raise ConfigurationError(
-                        f"Offsets not available on leader: {partition.topic} {partition.partition} has offsets from "
-                        f"{firsts[partition]} to {ends[partition]}, and {start} to {until} are asked for"
-                    )
-            tasks = [client.tasks({partition: (start, until)})[0] for partition, start, until in wanted]
+            ranges = [(_TopicPartition(r.topic, r.partition), r.fromOffset, r.untilOffset) for r in offsetRanges]
+            _check_ranges(client, ranges)
+            tasks = [client.tasks({partition: (start, until)})[0] for partition, start, until in ranges]
         finally:
             client.close()
-        given = {
+        known_leaders = {
             _TopicPartition(p._topic, p._partition): (-1, Endpoint(b._host, int(b._port)))
             for p, b in (leaders or {}).items()
         }
         for task in tasks:
-            task.leaders.update({p: leader for p, leader in given.items() if p in task.ranges})
-        make = _maker(keyDecoder, valueDecoder, messageHandler)
-        return _rdd(sc, tasks, list(offsetRanges), make)
+            task.leaders.update({p: leader for p, leader in known_leaders.items() if p in task.ranges})
+        convert = _converter(keyDecoder, valueDecoder, messageHandler)
+        return _rdd(sc, tasks, list(offsetRanges), convert)
 
 
-#: The ranges of the KafkaRDDs of this process, by the RDD's id.
+#: The ranges of the latest KafkaRDDs in this process, by the id of the RDD. An RDD that is passed through the JVM comes
+#: back as a new object, without attributes of Python.
 _ranges_of: OrderedDict[int, list[OffsetRange]] = OrderedDict()
-_MOST_RDDS = 10_000
+_RETAINED_RDDS = 10_000
 
-Make = Callable[[Iterator[FetchTask]], Iterator[Any]]
+_Convert = Callable[[Iterator[FetchTask]], Iterator[Any]]
 
 
 def _seconds(ssc: StreamingContext) -> float:
-    """Return how long a batch is."""
+    """Return the batch interval in seconds."""
     return float(ssc._jssc.ssc().graph().batchDuration().milliseconds()) / 1000
 
 
-def _stream(ssc: StreamingContext, source: Source, make: Make) -> KafkaDStream:
+def _stream(ssc: StreamingContext, source: Source, convert: _Convert) -> KafkaDStream:
+    """Return the DStream of a source. Checkpoints contain its nested function as byte code."""
+
     def batch(time: datetime, _tick: RDD[Any]) -> RDD[Any]:
         sc = SparkContext._active_spark_context
         assert sc is not None
         follow(source)
         ranges = source.ranges_at(round(time.timestamp() * 1000))
         spans = [OffsetRange(p.topic, p.partition, *span) for p, span in sorted(ranges.items())]
-        return _rdd(sc, source.tasks(ranges), spans, make)
+        return _rdd(sc, source.tasks(ranges), spans, convert)
 
-    # Of what ticks once a batch only a stream of files can be recovered from a checkpoint.
+    # The parent stream calls the function once per batch. Of the streams that need no external system, only a stream of
+    # files can be recovered from a checkpoint.
     folder = tempfile.mkdtemp(prefix="zkconsumer-tick-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return KafkaDStream(ssc.textFileStream(folder), batch)
 
 
-def _rdd(sc: SparkContext, tasks: list[FetchTask], ranges: list[OffsetRange], make: Make) -> KafkaRDD:
-    made = sc.parallelize(tasks, max(1, len(tasks))).mapPartitions(make)
-    found = KafkaRDD(made._jrdd, sc, made._jrdd_deserializer)
-    _ranges_of[int(found._jrdd.id())] = ranges
-    while len(_ranges_of) > _MOST_RDDS:
+def _rdd(sc: SparkContext, tasks: list[FetchTask], ranges: list[OffsetRange], convert: _Convert) -> KafkaRDD:
+    rdd = sc.parallelize(tasks, max(1, len(tasks))).mapPartitions(convert)
+    kafka_rdd = KafkaRDD(rdd._jrdd, sc, rdd._jrdd_deserializer)
+    _ranges_of[int(kafka_rdd._jrdd.id())] = ranges
+    while len(_ranges_of) > _RETAINED_RDDS:
         _ranges_of.popitem(last=False)
-    return found
+    return kafka_rdd
 
 
 def _kafka_rdd(jrdd: Any, sc: SparkContext, deserializer: Any) -> KafkaRDD:
     return KafkaRDD(jrdd, sc, deserializer)
 
 
-def _maker(
+def _check_ranges(client: BrokerClient, ranges: list[tuple[_TopicPartition, int, int]]) -> None:
+    """Raise a ConfigurationError unless the log has these ranges."""
+    partitions = {partition for partition, _, _ in ranges}
+    log_starts = client.logs.offsets(partitions, protocol.EARLIEST)
+    log_ends = client.logs.offsets(partitions, protocol.LATEST)
+    for partition, start, until in ranges:
+        if start > until:
+            raise ConfigurationError(
+                f"Beginning offset {start} is after the ending offset {until} for topic {partition.topic} "
+                f"partition {partition.partition}"
+            )
+        if start < log_starts[partition] or until > log_ends[partition]:
+            raise ConfigurationError(
+                f"Offsets not available on leader: {partition.topic} {partition.partition} has offsets from "
+                f"{log_starts[partition]} to {log_ends[partition]}, but the range is {start} to {until}"
+            )
+
+
+def _converter(
     key_decoder: Decoder, value_decoder: Decoder, handler: Callable[[KafkaMessageAndMetadata], Any] | None
-) -> Make:
-    """Return what makes elements of records: what the handler returns, or pairs of key and message."""
+) -> _Convert:
+    """Return the function that converts records to pairs of key and message, or to the results of the handler.
+
+    Checkpoints contain the nested functions as byte code.
+    """
 
     def pairs(tasks: Iterator[FetchTask]) -> Iterator[Any]:
         for key, value, *_ in fetch(tasks):
@@ -341,8 +380,8 @@ def _maker(
     return pairs if handler is None else handled
 
 
-def _of_two(func: Callable[..., Any]) -> Callable[[datetime, RDD[Any]], Any]:
-    """Return the function with the two arguments that Spark gives it."""
+def _with_two_arguments(func: Callable[..., Any]) -> Callable[[datetime, RDD[Any]], Any]:
+    """Return a function of time and RDD that calls a function of one or both."""
     code: Any = getattr(func, "__code__", None)
     if code is None or code.co_argcount not in (1, 2):
         raise TypeError("func should take one or two arguments")

@@ -1,6 +1,7 @@
-"""Lets old scripts say ``from pyspark.streaming.kafka import KafkaUtils``: ``python -m zkconsumer.spark.shim SCRIPT``.
+"""Runs old scripts that contain ``from pyspark.streaming.kafka import KafkaUtils``, without changes to them.
 
-The script needs no edit. Where a program is started in another way, ``install()`` comes before that import.
+The command is ``python -m zkconsumer.spark.shim SCRIPT``. Programs that are started in another way call ``install()``
+before that import.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from zkconsumer.spark import kafka_utils
 
 
 def install() -> None:
-    """Put ``kafka_utils`` where Spark 1 and 2 had their module."""
+    """Make ``kafka_utils`` importable as ``pyspark.streaming.kafka``, its name in Spark 1 and 2."""
     sys.modules["pyspark.streaming.kafka"] = kafka_utils
     pyspark.streaming.kafka = kafka_utils
 
 
 def main() -> None:
-    """Run a script as if it had been named to Python itself."""
+    """Run a script as ``python SCRIPT`` does."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m zkconsumer.spark.shim SCRIPT [ARGUMENT ...]")
     install()

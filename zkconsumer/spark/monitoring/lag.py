@@ -1,6 +1,6 @@
-"""``zkconsumer.spark.lag(query)``: how far a query is behind, from its own progress reports; for notebooks.
+"""``zkconsumer.spark.lag(query)``: the lag of a query, from its progress reports, for notebooks.
 
-Source: Spark 4.2 KafkaMicroBatchStream.metrics for the three numbers.
+Source: Spark 4.2 KafkaMicroBatchStream.metrics.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 
 
 class PartitionLag(NamedTuple):
-    """One partition at the end of one batch."""
+    """The position in one partition at the end of a batch.
+
+    Attributes:
+        time: when the batch was started, as in the progress report.
+        offset: next offset to read.
+        end: end offset of the log when the batch was planned.
+    """
 
     time: str
     topic: str
@@ -22,33 +28,33 @@ class PartitionLag(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Offsets between where the query is and the end of the log as it was seen last."""
+        """Number of offsets between the position and the end of the log."""
         return max(0, self.end - self.offset)
 
 
 @dataclass(frozen=True)
 class Lag:
-    """The lag of a query over its last batches, as far as Spark remembers them.
+    """The lag of a query in its recent batches, as many as Spark retains.
 
     Attributes:
-        rows: by time, topic and partition.
+        rows: ordered by time, topic and partition.
     """
 
     rows: tuple[PartitionLag, ...]
 
     @property
     def latest(self) -> tuple[PartitionLag, ...]:
-        """The rows of the last report."""
+        """The rows of the last batch."""
         return tuple(row for row in self.rows if row.time == self.rows[-1].time)
 
     @property
     def total(self) -> int:
-        """Offsets that wait, in all partitions together."""
+        """The lag of all partitions after the last batch, in offsets."""
         return sum(row.lag for row in self.latest)
 
     @property
     def by_time(self) -> dict[str, int]:
-        """The total at the end of each batch."""
+        """The lag of all partitions after each batch, in offsets."""
         totals: dict[str, int] = {}
         for row in self.rows:
             totals[row.time] = totals.get(row.time, 0) + row.lag
@@ -58,7 +64,7 @@ class Lag:
         return f"Lag(total={self.total}, partitions={len(self.latest)})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the last report."""
+        """Return the last batch as an HTML table, for notebooks."""
         cells = "".join(
             f"<tr><td>{row.topic}</td><td>{row.partition}</td><td>{row.offset}</td><td>{row.end}</td><td>{row.lag}</td></tr>"
             for row in self.latest
@@ -85,12 +91,14 @@ class Lag:
 
 
 def lag(query: Any) -> Lag:
-    """Return the lag of a running query that reads with ``format("zkconsumer")``."""
+    """Return the lag of a query that reads with ``format("zkconsumer")``."""
     rows = [
         row
         for progress in query.recentProgress
         for source in progress["sources"]
-        for row in _rows(progress["timestamp"], content(source["endOffset"]), content(source["latestOffset"]))
+        for row in _rows(
+            progress["timestamp"], offset_object(source["endOffset"]), offset_object(source["latestOffset"])
+        )
     ]
     return Lag(tuple(rows))
 
@@ -102,7 +110,10 @@ def _rows(time: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> Itera
             yield PartitionLag(time, topic, int(number), until, log_end)
 
 
-def content(text: Any) -> dict[str, Any]:
-    """Return an offset, which some releases of Spark hand out as text; nothing where it is that of another source."""
-    found = json.loads(text) if isinstance(text, str) else text
-    return dict(found) if isinstance(found, dict) else {}
+def offset_object(offset: Any) -> dict[str, Any]:
+    """Return an offset of a progress report as an object of JSON.
+
+    Some releases of Spark report it as text. The offset of another source that is not an object becomes an empty one.
+    """
+    parsed = json.loads(offset) if isinstance(offset, str) else offset
+    return dict(parsed) if isinstance(parsed, dict) else {}

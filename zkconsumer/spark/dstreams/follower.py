@@ -1,0 +1,102 @@
+"""Completion of batches: commits offsets, updates back-pressure, and releases resources when the context stops."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from pyspark.streaming import StreamingContext, StreamingListener
+
+from zkconsumer.log import get_logger
+from zkconsumer.spark.dstreams.sources import Source
+from zkconsumer.spark.offset import total
+
+#: Seconds between two looks at the state of a context.
+_STATE_INTERVAL_S = 0.5
+
+
+class Follower(StreamingListener):
+    """Completes the batches of a source, until the streaming context stops.
+
+    Spark calls it in the thread of its listener bus. A second thread polls the state of the context, because PySpark
+    has no event for a stop.
+    """
+
+    class Java:
+        """The Java interfaces of this class, for py4j."""
+
+        implements = ["org.apache.spark.streaming.api.java.PythonStreamingListener"]
+
+    def __init__(self, ssc: StreamingContext, source: Source) -> None:
+        super().__init__()
+        self._ssc, self._source = ssc, source
+        self._unobserved = source.uncompleted()  # their completion may have been reported before this was added
+        self._log = get_logger("zkconsumer.spark")
+
+    def start(self) -> None:
+        """Start listening."""
+        self._ssc.addStreamingListener(self)
+        threading.Thread(target=self._close_after_stop, name="zkconsumer-dstream-watch", daemon=True).start()
+
+    def onBatchCompleted(self, batchCompleted: Any) -> None:
+        """Complete a batch that has succeeded, and update back-pressure."""
+        info = batchCompleted.batchInfo()
+        time_ms = int(info.batchTime().milliseconds())
+        if any(output.failureReason() is not None for output in info.outputOperationInfos().values()):
+            remedy = "restart the application; until then no further offsets of the group are committed"
+            self._log.error("batch_failed", batch_time_ms=time_ms, remedy=remedy)
+            return
+        try:
+            self._source.complete({time_ms, *self._completed_earlier()})
+            records = total(self._source.planned_ranges(time_ms))
+            processing_ms, scheduling_ms = int(info.processingDelay()), int(info.schedulingDelay())
+            if records and processing_ms >= 0 and scheduling_ms >= 0:  # -1 if unknown
+                self._source.rate_limits.update(time_ms, records, processing_ms, scheduling_ms)
+        except Exception as error:  # Spark would not report it; a later batch commits these offsets, too
+            self._log.warning("batch_completion_failed", batch_time_ms=time_ms, error=repr(error))
+
+    def _completed_earlier(self) -> list[int]:
+        """Return the batches that succeeded before this listener was added.
+
+        The context's own progress listener has received the events that this one missed. It receives each event first,
+        so a batch that it does not report as completed is reported to this listener later. A batch from the checkpoint
+        that it does not know was not re-run: it was completed before the checkpoint was written.
+        """
+        completed = [time_ms for time_ms in self._unobserved if self._has_succeeded(time_ms)]
+        self._unobserved = set()
+        return completed
+
+    def _has_succeeded(self, time_ms: int) -> bool:
+        jvm = self._ssc._jvm
+        assert jvm is not None
+        batch = self._ssc._jssc.ssc().progressListener().getBatchUIData(jvm.Time(time_ms))
+        return batch.isEmpty() or (batch.get().processingEndTime().isDefined() and not batch.get().isFailed())
+
+    def _close_after_stop(self) -> None:
+        while not self._is_stopped():
+            time.sleep(_STATE_INTERVAL_S)
+        self._source.close()
+        _followed.discard(self._source.key)
+
+    def _is_stopped(self) -> bool:
+        try:
+            return str(self._ssc._jssc.getState().toString()) == "STOPPED"
+        except Exception:  # the JVM has terminated
+            return True
+
+
+#: Keys of the sources that have a follower.
+_followed: set[str] = set()
+
+
+def follow(source: Source) -> None:
+    """Start following the batches of a source, if the streaming context is active. Called at each batch.
+
+    PySpark sets the active context only after its JVM context has started. The batches that are re-run after a recovery
+    are planned before that, so they may be completed before the follower is added.
+    """
+    ssc = StreamingContext._activeContext
+    if ssc is not None and source.key not in _followed:
+        _followed.add(source.key)
+        Follower(ssc, source).start()

@@ -1,0 +1,75 @@
+"""The ledger of a source: the plan of each batch, and which batches are completed."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+#: Number of batches that are kept although they are completed: windows may request them again after a recovery.
+_RETAINED_BATCHES = 1000
+
+
+class Ledger:
+    """The plans of batches by batch time, in milliseconds; part of a checkpoint.
+
+    A batch is committable when it and all batches before it are completed. If offsets of a later batch were
+    committed, a batch that failed would be skipped after a restart.
+
+    The thread that plans batches adds them, and another thread completes them.
+    """
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[int, Any] = OrderedDict()
+        self._completed: set[int] = set()
+        self._committable: set[int] = set()
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:  # checkpoints contain these keys
+            return {"entries": self._plans.copy(), "done": set(self._completed), "settled": set(self._committable)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+        self._plans, self._completed, self._committable = state["entries"], state["done"], state["settled"]
+
+    def __contains__(self, time_ms: int) -> bool:
+        with self._lock:
+            return time_ms in self._plans
+
+    def get(self, time_ms: int) -> Any:
+        """Return the plan of a batch, or None."""
+        with self._lock:
+            return self._plans.get(time_ms)
+
+    def add(self, time_ms: int, plan: Any) -> None:
+        """Add a batch, and remove the oldest ones that are committable."""
+        with self._lock:
+            self._plans[time_ms] = plan
+            while len(self._plans) > _RETAINED_BATCHES and (oldest := next(iter(self._plans))) in self._committable:
+                del self._plans[oldest]
+                self._completed.discard(oldest)
+                self._committable.discard(oldest)
+
+    def uncompleted(self) -> set[int]:
+        """Return the times of the batches that are not known to be completed."""
+        with self._lock:
+            return self._plans.keys() - self._completed
+
+    def complete(self, times_ms: Iterable[int]) -> list[Any]:
+        """Mark batches as completed.
+
+        Returns:
+            the plans that have become committable, oldest first.
+        """
+        plans = []
+        with self._lock:
+            self._completed.update(times_ms)
+            for time_ms, plan in self._plans.items():
+                if time_ms not in self._completed:
+                    break
+                if time_ms not in self._committable:
+                    self._committable.add(time_ms)
+                    plans.append(plan)
+        return plans

@@ -1,0 +1,20 @@
+"""Reading the records of a batch in the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zkconsumer.spark.executor.reader import read
+from zkconsumer.spark.offset import FetchTask
+
+#: The columns that tasks read, in the order of ``Record``.
+COLUMNS = ("key", "value", "topic", "partition", "offset")
+
+Record = tuple[bytes | None, bytes | None, str, int, int]
+
+
+def fetch(tasks: Iterator[FetchTask]) -> Iterator[Record]:
+    """Yield the records of tasks."""
+    for task in tasks:
+        for batch in read(task):
+            yield from zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)

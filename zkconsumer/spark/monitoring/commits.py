@@ -1,0 +1,223 @@
+"""Commits of completed batches by the driver, for queries whose planning process commits too late or not at all."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zkconsumer.broker.cluster import cluster_of
+from zkconsumer.errors import ZkConsumerError
+from zkconsumer.log import get_logger
+from zkconsumer.message import TopicPartition
+from zkconsumer.metrics import Metrics
+from zkconsumer.offsets.factory import offsets_of
+from zkconsumer.retry import retrying
+from zkconsumer.spark.offset import from_offset
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.zookeeper.registry import GroupPaths
+from zkconsumer.zookeeper.session import ZooKeeperSession
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedBatch:
+    """A completed batch of one source.
+
+    Attributes:
+        options: of the source.
+        end: offset of the batch, as in ``zkconsumer.spark.offset``.
+        completed_at: when the batch was completed, in seconds since the epoch.
+    """
+
+    options: SourceOptions
+    end: Mapping[str, Any]
+    completed_at: float
+
+
+class QueryCommits:
+    """The latest completed batch of each source of a query, until its offsets are committed.
+
+    The listener's thread adds batches, and the threads of ``Committer`` take them.
+
+    Args:
+        query: name or id of the query.
+        sources: options of its sources.
+
+    Attributes:
+        groups: ``zookeeper.connect`` and ``group.id`` of the sources.
+        consumer_ids: consumer ids that the query has had. The listener's thread adds them.
+        committed: offsets that were committed by the driver. One thread of ``Committer`` at a time adds them.
+    """
+
+    def __init__(self, query: str, sources: Iterable[SourceOptions]) -> None:
+        self.query = query
+        self.groups = {(source.consumer.zookeeper_connect, source.consumer.group_id) for source in sources}
+        self.consumer_ids: set[str] = set()
+        self.committed: dict[TopicPartition, int] = {}
+        self._batches: dict[int, CompletedBatch] = {}
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    def add(self, source: int, batch: CompletedBatch) -> None:
+        """Add a batch; it replaces an earlier one of the source.
+
+        Args:
+            source: number of the source in the query.
+        """
+        with self._lock:
+            self._batches[source] = batch
+
+    def take(self) -> dict[int, CompletedBatch]:
+        """Remove and return all batches."""
+        with self._lock:
+            batches, self._batches = self._batches, {}
+        return batches
+
+    def put_back(self, batches: Mapping[int, CompletedBatch]) -> None:
+        """Add batches that could not be committed, except those that a later batch has replaced."""
+        with self._lock:
+            self._batches = {**batches, **self._batches}
+
+
+class Committer:
+    """Commits offsets in threads, since ZooKeeper may be unreachable. Commits of one group run one after another.
+
+    The listener's thread calls it; ``join`` is called after that thread has ended.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._log = get_logger("zkconsumer.spark")
+        self._threads: dict[threading.Thread, set[tuple[str, str]]] = {}  # with the groups of each
+
+    def is_committing(self, commits: QueryCommits) -> bool:
+        """Return whether a thread commits offsets of one of the query's groups."""
+        return bool(self._threads_of(commits))
+
+    def commit(self, commits: QueryCommits, timeout_s: float) -> None:
+        """Commit the batches of a query in a new thread, after the running commits of the same groups.
+
+        Args:
+            timeout_s: seconds to retry while ZooKeeper or the brokers are unreachable.
+        """
+        earlier = self._threads_of(commits)
+        if not (commits or earlier):
+            return
+
+        def run() -> None:
+            for thread in earlier:
+                thread.join()
+            batches = commits.take()
+            try:
+                self._commit_all(commits, batches, timeout_s)
+            except Exception:  # other queries are not affected
+                self._log.error("offset_commit_failed", query=commits.query, exc_info=True)
+            commits.put_back(batches)
+
+        thread = threading.Thread(target=run, name=f"zkconsumer-commit-{commits.query}", daemon=True)
+        self._threads[thread] = commits.groups
+        thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until all threads have ended, up to ``timeout_s`` seconds for each."""
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def _threads_of(self, commits: QueryCommits) -> list[threading.Thread]:
+        self._threads = {thread: groups for thread, groups in self._threads.items() if thread.is_alive()}
+        return [thread for thread, groups in self._threads.items() if groups & commits.groups]
+
+    def _commit_all(self, commits: QueryCommits, batches: dict[int, CompletedBatch], timeout_s: float) -> None:
+        """Commit batches, and remove those that succeeded from ``batches``."""
+        for source, batch in list(batches.items()):
+            group = batch.options.consumer.group_id
+            tags = {"query": commits.query, "groupId": group}
+            try:
+                committed = retrying(timeout_s)(commit_batch, batch, commits.consumer_ids, commits.committed)
+            except ZkConsumerError as error:
+                self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsFailed", **tags).mark()
+                self._log.warning("offset_commit_failed", query=commits.query, group=group, error=str(error))
+                continue
+            del batches[source]
+            commits.committed.update(committed)
+            if committed:
+                self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsSucceeded", **tags).mark()
+                offsets = {str(partition): offset for partition, offset in sorted(committed.items())}
+                self._log.info("offsets_committed", query=commits.query, group=group, offsets=offsets)
+
+
+def commit_batch(
+    batch: CompletedBatch, consumer_ids: set[str], committed: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Commit the offsets of a batch that are higher than those of the group.
+
+    Partitions that another member owns are left out. So are partitions whose offset was written after the batch was
+    completed, for example by an offset reset.
+
+    Args:
+        consumer_ids: of the query.
+        committed: offsets that were committed for the query before. These do not count as written by others.
+
+    Returns:
+        the offsets that were committed.
+    """
+    config = batch.options.consumer
+    session = ZooKeeperSession.of(config, queue.SimpleQueue())
+    session.start()
+    timeout = config.connection_timeout
+    cluster = cluster_of(config, session, timeout)
+    offsets = offsets_of(
+        config,
+        session,
+        cluster.brokers,
+        timeout,
+        storage=config.offsets_storage,
+        dual_commit=bool(config.dual_commit_enabled),
+    )
+    try:
+        untils = {partition: until for partition, (_, until) in from_offset(batch.end).items()}
+        paths = GroupPaths(config.group_id)
+        partitions = _not_owned_by_others(session, paths, untils, consumer_ids)
+        partitions = _not_written_since(session, paths, partitions, batch.completed_at, committed)
+        stored = offsets.fetch(partitions)
+        higher = {partition: untils[partition] for partition in partitions if stored[partition] < untils[partition]}
+        offsets.commit(higher)
+        return higher
+    finally:
+        offsets.close()
+        cluster.close()
+        session.close()
+
+
+def _not_owned_by_others(
+    session: ZooKeeperSession, paths: GroupPaths, partitions: Iterable[TopicPartition], consumer_ids: set[str]
+) -> list[TopicPartition]:
+    """Return the partitions that no member owns, or one with one of these consumer ids."""
+    wanted = list(partitions)
+    nodes = session.znodes.get_many([paths.owner(partition) for partition in wanted])
+    return [
+        partition
+        for partition, node in zip(wanted, nodes, strict=True)
+        if node is None or node.data.decode(errors="replace").rpartition("-")[0] in consumer_ids
+    ]
+
+
+def _not_written_since(
+    session: ZooKeeperSession,
+    paths: GroupPaths,
+    partitions: list[TopicPartition],
+    time_s: float,
+    committed: Mapping[TopicPartition, int],
+) -> list[TopicPartition]:
+    """Return the partitions whose offset was not written after a time, or has the value in ``committed``."""
+    nodes = session.znodes.get_many([paths.offset(partition) for partition in partitions])
+    own = {partition: b"%d" % offset for partition, offset in committed.items()}
+    return [
+        partition
+        for partition, node in zip(partitions, nodes, strict=True)
+        if node is None or node.modified <= time_s or node.data == own.get(partition)
+    ]
