@@ -1,1 +1,1 @@
-"""Mutated batches against the compiled decoder, under the address and undefined-behaviour sanitizers."""
+"""Fuzzing of the compiled decoder with the address and undefined-behaviour sanitizers."""

@@ -1,11 +1,11 @@
 """Fuzz the compiled decoder: ``python -m tests.fuzz --seconds 30``.
 
-Builds ``_decode.c`` with AddressSanitizer and UndefinedBehaviorSanitizer into a temporary folder and runs
-``child.py`` with it, in a Python process that has the sanitizers preloaded. Exits with 0 where nothing was
-found, 1 where something was, with the report and the command that repeats it, and 2 where it cannot run.
+Builds ``_decode.c`` with AddressSanitizer and UndefinedBehaviorSanitizer in a temporary folder, and runs ``child.py``
+with it in a Python process that has the sanitizers preloaded. The exit status is 0 if no fault was found, 1 if a fault
+was found, and 2 if the fuzzer cannot run. A fault is printed with the command that repeats it.
 
-An execution is one mutated input that went through all functions. Execution ``n`` of a seed is always the
-same, so ``--runs`` gives the same counts and the same digest each time.
+An execution calls all functions with one mutated input. Execution ``n`` of a seed is deterministic, so ``--runs``
+prints the same counts and the same digest each time.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .corpus import make_corpus
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=30, help="how long to run; 30 unless told")
-    parser.add_argument("--runs", type=int, help="how many executions, instead of --seconds")
+    parser.add_argument("--seconds", type=float, default=30, help="seconds to run (default: 30)")
+    parser.add_argument("--runs", type=int, help="number of executions, instead of --seconds")
     parser.add_argument("--first", type=int, default=0, help="number of the first execution")
-    parser.add_argument("--seed", type=int, help="random unless told; it is printed")
-    parser.add_argument("--source", type=Path, default=sanitized.SOURCE, help="another _decode.c")
+    parser.add_argument("--seed", type=int, help="seed of the random numbers (default: random; it is printed)")
+    parser.add_argument("--source", type=Path, default=sanitized.SOURCE, help="path of _decode.c")
     parser.add_argument(
         "--self-test",
         nargs="*",
         metavar="CHECK",
-        help="take bounds checks out of a copy of the source, one at a time, and see each one found",
+        help="remove bounds checks from a copy of the source one at a time, and check that each fault is found",
     )
     options = parser.parse_args(argv)
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
@@ -58,7 +58,7 @@ def fuzz(folder: Path, seed: int, options: argparse.Namespace) -> int:
         return 0
     (execution,) = struct.unpack("<q", (folder / "execution").read_bytes())
     print(
-        f"fuzz: execution {execution} of seed {seed} failed with exit status {found.returncode}; repeat it:\n"
+        f"fuzz: execution {execution} of seed {seed} failed with exit status {found.returncode}; to repeat it:\n"
         f"    python -m tests.fuzz --seed {seed} --first {execution} --runs 1",
         file=sys.stderr,
     )

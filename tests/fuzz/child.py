@@ -1,8 +1,8 @@
-"""The process that runs under the sanitizers; started by ``python -m tests.fuzz``, not by hand.
+"""The process that runs under the sanitizers; ``python -m tests.fuzz`` starts it.
 
-All memory that the decoder gets is malloc'ed in exactly the size it is told, so that the sanitizer sees the
-first byte beyond. Part of the results are compared with the decoder in Python. Every execution makes its own
-random numbers from the seed and its number.
+Each buffer that is passed to the decoder is allocated with malloc in its exact size, so that the sanitizer detects an
+access to the first byte after it. Some of the results are compared with those of the decoder in Python. The random
+numbers of an execution depend only on the seed and on the number of the execution.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
 CORNERS_8 = (0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
 CORNERS_32 = (0, 1, 2, 7, 8, 60, 127, 128, 0xFFFF, (1 << 31) - 1, -(1 << 31), -1, -2, -8)
 CORNERS_64 = (0, 1, -1, -2, 100, 1 << 31, 1 << 32, I64_MAX, I64_MAX - 1, I64_MIN, I64_MIN + 1)
-#: Where the numbers of an entry's header are, and their formats.
+#: Positions and formats of the numbers in the header of an entry.
 FIELDS = {
     0: ((0, ">q"), (8, ">i"), (16, ">b"), (17, ">b"), (18, ">i"), (22, ">i")),
     1: ((0, ">q"), (8, ">i"), (16, ">b"), (17, ">b"), (18, ">q"), (26, ">i"), (30, ">i")),
@@ -54,13 +54,13 @@ _WRITABLE = 0x200
 
 
 class Heap:
-    """Pieces of memory, each of exactly its size, and views of them."""
+    """Blocks of memory of exact size, and views of them."""
 
     def __init__(self) -> None:
         self._pieces: list[tuple[memoryview, int]] = []
 
     def take(self, data: bytes, shift: int = 0) -> memoryview:
-        """Return a copy; ``shift`` moves it off the alignment, its end stays the end of the memory."""
+        """Return a copy at the end of a block; it starts ``shift`` bytes after an aligned address."""
         shift = shift if data else 16
         address = _libc.malloc(len(data) + shift)
         ctypes.memmove(address + shift, data, len(data))
@@ -69,7 +69,11 @@ class Heap:
         return view
 
     def release(self) -> None:
-        """Free everything. BufferError: the decoder still holds a view."""
+        """Free all blocks.
+
+        Raises:
+            BufferError: the decoder has not released a view.
+        """
         for view, address in self._pieces:
             view.release()
             _libc.free(address)
@@ -77,7 +81,7 @@ class Heap:
 
 
 class Row(NamedTuple):
-    """The type of the messages; its fields do not matter."""
+    """A message type."""
 
     topic: str
     partition: int
@@ -90,11 +94,11 @@ class Row(NamedTuple):
 
 
 class Plain(tuple[Any, ...]):
-    """Another one, with a dictionary."""
+    """A message type whose instances have a dictionary."""
 
 
 class Fuzzer:
-    """One process's work."""
+    """Calls the decoder with mutated inputs."""
 
     def __init__(self, native: Any, twin: Any, corpus: tuple[list[bytes], list[Any]], seed: int, compared: int) -> None:
         self.native, self.twin, self.seed, self.compared = native, twin, seed, compared
@@ -109,7 +113,7 @@ class Fuzzer:
     # ---- one execution ----
 
     def execute(self, number: int) -> None:
-        """Put one mutated input through all functions."""
+        """Call all functions with one mutated input."""
         self.rng = random.Random(f"{self.seed} {number}")
         self.compares = bool(self.compared) and number % self.compared == 0
         references = sys.getrefcount(self.topic)
@@ -119,16 +123,16 @@ class Fuzzer:
             self.content_of_an_entry()
         self.heap.release()
         if sys.getrefcount(self.topic) != references:
-            raise AssertionError(f"{sys.getrefcount(self.topic) - references} references to the topic were left")
+            raise AssertionError(f"{sys.getrefcount(self.topic) - references} references to the topic leaked")
 
     def entries_of_a_chunk(self) -> None:
-        """Walk a chunk as ``ChunkReader`` does."""
+        """Scan and decode a chunk as ``ChunkReader`` does."""
         rng = self.rng
         data = bytearray().join(rng.choice(self.entries) for _ in range(rng.choice((1, 1, 2, 3))))
         if rng.random() < 0.95:
             self.mutate(data)
         if rng.random() < 0.6:
-            self.put_checksums_right(data)
+            self.fix_checksums(data)
         view = self.heap.take(bytes(data), rng.choice((0, 0, 1, 3, 4)))
         self.call("crc32c", view)
         self.call("next_offset", view)
@@ -144,7 +148,7 @@ class Fuzzer:
                 return
             begin, end, _, magic, attributes, rows, payload, *numbers = found
             if not (at <= begin < end <= len(view) and begin <= payload <= end and rows >= 0):
-                raise AssertionError(f"scan found an impossible segment: {found}")
+                raise AssertionError(f"scan returned an invalid segment: {found}")
             at = end
             first = (*numbers[:3],)
             if magic == 2 and not attributes & (CODEC_MASK | CONTROL):
@@ -157,7 +161,7 @@ class Fuzzer:
                 self.decode(view, begin, end, (magic, 0, 0, 0, 0, rows), rows, start_offset, until)
 
     def content_of_an_entry(self) -> None:
-        """Decode what came out of a compressed entry."""
+        """Decode the decompressed payload of an entry."""
         rng = self.rng
         content, magic, attributes, base_offset, first, last, rows = rng.choice(self.payloads)
         data = bytearray(content)
@@ -173,13 +177,13 @@ class Fuzzer:
     # ---- calls ----
 
     def call(self, name: str, *args: Any) -> Any:
-        """Call a function and return its result, or its error; compare with the twin."""
+        """Call a function and return its result or error; compare it with the decoder in Python."""
         result = self.caught(getattr(self.native, name), args)
         self.digest.update(repr(result).encode())
         if self.compares:
             expected = self.caught(getattr(self.twin, name), args)
             if result != expected:
-                raise AssertionError(f"{name}: {result!r}, but in Python {expected!r}")
+                raise AssertionError(f"{name}: {result!r}, in Python {expected!r}")
         return result
 
     def caught(self, function: Any, args: tuple[Any, ...]) -> Any:
@@ -191,7 +195,7 @@ class Fuzzer:
         return tuple(result) if isinstance(result, tuple) else result
 
     def wild_calls(self, view: memoryview) -> None:
-        """Calls with numbers that make no sense."""
+        """Call functions with arbitrary numbers."""
         rng = self.rng
         size = len(view)
 
@@ -214,7 +218,7 @@ class Fuzzer:
     def decode(
         self, view: memoryview, start: int, end: int, numbers: tuple[int, ...], rows: int, low: int, high: int
     ) -> None:
-        """Decode into columns that fit, or into smaller ones, or with counters that are wrong."""
+        """Decode into columns that are large enough, or into smaller ones, or with wrong counters."""
         rng = self.rng
         rows, size = min(rows, 2000), max(0, min(end, len(view)) - start) if start >= 0 else 10
         headers = None
@@ -243,7 +247,7 @@ class Fuzzer:
             self.messages(struct.unpack_from("=q", counters)[0], ours, fits and not is_wild)
 
     def wrong_counters(self, rows: int, size: int) -> bytes:
-        """Return a state with one or two counters wrong, or cut off."""
+        """Return a state with one or two wrong counters, or a truncated one."""
         rng = self.rng
         state = bytearray(STATE_SIZE)
         for _ in range(rng.choice((1, 1, 2))):
@@ -256,7 +260,7 @@ class Fuzzer:
 
     @staticmethod
     def whole_numbers(sizes: list[int], headers: list[int] | None) -> list[int]:
-        """Return the sizes that Python's decoder wants to be multiples of 4, those of 8 halved."""
+        """Return the sizes that must be multiples of 4 for the decoder in Python; half of those that must be of 8."""
         found = [sizes[0] / 2, sizes[1] / 2, sizes[2], sizes[3], sizes[6]]
         return found if headers is None else [*found, headers[0], headers[2], headers[5]]
 
@@ -275,10 +279,10 @@ class Fuzzer:
         expected = [failed, bytes(counters), *map(bytes, columns), *map(bytes, header_columns or ())]
         if result != expected:
             where = [i for i, (one, other) in enumerate(zip(result, expected, strict=True)) if one != other]
-            raise AssertionError(f"decode{args}: {result[:2]}, but in Python {expected[:2]}; differs in {where}")
+            raise AssertionError(f"decode{args}: {result[:2]}, in Python {expected[:2]}; differs in {where}")
 
     def messages(self, rows: int, columns: tuple[Any, Any], is_sound: bool) -> None:
-        """Make messages of columns as they are, then of offsets that are wrong, and of too many rows."""
+        """Create messages from the columns, then with wrong offsets and with too many rows."""
         rng = self.rng
         self.digest.update(repr(self.made(rows, columns, is_sound and self.compares)).encode())
         if rng.random() < 0.5:
@@ -302,13 +306,13 @@ class Fuzzer:
         if compares:
             expected = self.caught(self.twin.messages, args)
             if result != expected:
-                raise AssertionError(f"messages: {result!r}, but in Python {expected!r}")
+                raise AssertionError(f"messages: {result!r}, in Python {expected!r}")
         return result
 
     # ---- mutations ----
 
     def shrink(self, sizes: list[int]) -> None:
-        """Make some columns smaller than they have to be."""
+        """Make some columns too small."""
         rng = self.rng
         for _ in range(rng.choice((1, 1, 2))):
             i = rng.randrange(len(sizes))
@@ -341,7 +345,7 @@ class Fuzzer:
                 self.mutate_field(data)
 
     def mutate_field(self, data: bytearray) -> None:
-        """Change one number of an entry's header."""
+        """Change one number in the header of an entry."""
         rng = self.rng
         starts = [at for at, _ in bounds(data)]
         if not starts:
@@ -361,7 +365,7 @@ class Fuzzer:
         bits = 8 * struct.calcsize(fmt)
         struct.pack_into(fmt, data, at + position, (value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)))
 
-    def put_checksums_right(self, data: bytearray) -> None:
+    def fix_checksums(self, data: bytearray) -> None:
         for at, end in bounds(data):
             if data[at + 16] == 2 and end - at > 21:
                 struct.pack_into(">I", data, at + 17, self.native.crc32c(bytes(data[at + 21 : end])))
@@ -370,7 +374,7 @@ class Fuzzer:
 
 
 def bounds(data: bytearray) -> list[tuple[int, int]]:
-    """Return start and end of the entries, as far as they can be walked."""
+    """Return start and end of each entry, up to the first invalid size."""
     found, at = [], 0
     while at + 17 <= len(data):
         end = at + 12 + struct.unpack_from(">i", data, at + 8)[0]
@@ -407,7 +411,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--runs", type=int)
     parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--compared", type=int, default=4, help="compare every so many executions, 0 for none")
+    parser.add_argument("--compared", type=int, default=4, help="compare each n-th execution; 0 for none")
     options = parser.parse_args()
     corpus = pickle.loads(Path(options.corpus).read_bytes())
     native, twin = load_extension(options.module), load_twin(options.package)
@@ -419,7 +423,7 @@ def main() -> None:
         while options.runs is None or number < options.first + options.runs:
             if options.runs is None and time.monotonic() - started >= options.seconds:
                 break
-            struct.pack_into("<q", current, 0, number)  # outlives a crash
+            struct.pack_into("<q", current, 0, number)  # is read after a crash
             fuzzer.execute(number)
             number += 1
     print(

@@ -1,4 +1,4 @@
-"""What the fuzzer starts from: valid entries of every format and codec, and what compressed ones hold."""
+"""The inputs that the fuzzer mutates: valid entries of each format and codec, and payloads of compressed entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 import batches
 from batches import Record
 
-#: Content of an entry: bytes, format, attributes, base offset, first and largest timestamp, records.
+#: Payload of an entry: bytes, format, attributes, base offset, first and largest timestamp, records.
 Payload = tuple[bytes, int, int, int, int, int, int]
 
 
@@ -37,7 +37,7 @@ def _random_records(rng: random.Random, start: int, count: int, size: int) -> li
 
 
 def make_corpus(seed: int, path: Path) -> None:
-    """Write ``(entries, payloads)`` for the child, which can compress nothing itself."""
+    """Write ``(entries, payloads)`` to a file for the child process, which has no codecs."""
     rng = random.Random(f"corpus {seed}")
     entries: list[bytes] = [*batches.GOLDEN.values()]
     payloads: list[Payload] = []

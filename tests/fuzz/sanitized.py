@@ -1,4 +1,4 @@
-"""The decoder with sanitizers, and a Python process that can load it."""
+"""Builds the decoder with sanitizers, and runs a Python process that can load it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FLAGS = ["-shared", "-fPIC", "-std=c11", "-Wall", "-Wextra", "-g", "-O1", "-fno
 _SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 _PROBE = "int probe(const int *p) { return p[1] + 1; }\n"
 
-#: No leak check: the interpreter itself leaves memory behind.
+#: Without leak detection, because the interpreter does not free all of its memory.
 _ASAN_OPTIONS = "detect_leaks=0:abort_on_error=0:exitcode=99:allocator_may_return_null=1:quarantine_size_mb=32"
 _UBSAN_OPTIONS = "print_stacktrace=1:halt_on_error=1:exitcode=99"
 
 
 class CannotRunError(Exception):
-    """The machine lacks something; the text says what."""
+    """The fuzzer cannot run on this machine."""
 
 
 def compiler() -> list[str]:
@@ -38,12 +38,12 @@ def _compile(folder: Path, name: str, text: str, *extra: str) -> tuple[Path, str
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     except FileNotFoundError:
-        raise CannotRunError(f"there is no C compiler {compiler()[0]!r}; install one, or set CC") from None
+        raise CannotRunError(f"C compiler {compiler()[0]!r} not found; install one, or set CC") from None
     return out, f"{shlex.join(command)}\n{done.stderr}" if done.returncode else None
 
 
 def runtimes() -> list[str]:
-    """Return the sanitizers' runtime libraries, to be preloaded."""
+    """Return the runtime libraries of the sanitizers, which have to be preloaded."""
     found = []
     for name in ("libasan.so", "libubsan.so"):
         command = [*compiler(), f"-print-file-name={name}"]
@@ -85,7 +85,7 @@ def run_child(
     capture: bool,
     environment: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str] | None:
-    """Run ``child.py`` with the module and return None, or what it ended with where it failed.
+    """Run ``child.py`` with the module; return None if it succeeds, else the completed process.
 
     The child imports neither pyarrow nor the package: an exception that C++ throws ends a process whose
     AddressSanitizer was loaded before libstdc++.

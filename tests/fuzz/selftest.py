@@ -1,4 +1,4 @@
-"""Whether the fuzzer would notice: bounds checks are taken out of a copy of the decoder, one at a time."""
+"""The self-test of the fuzzer: removes the bounds checks of the decoder one at a time, and expects each to be found."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from . import sanitized
 _SECONDS = 20
 _REPORT = re.compile(r"ERROR: (AddressSanitizer: \S+)|runtime error: (.*)")
 
-#: What is reported, unless it is the sanitizer that does.
+#: Errors that the sanitizer does not report, by check.
 _OTHER_REPORTS = {
     "message-order": "SystemError: Negative size",
     "buffer-release": "BufferError: memoryview has 1 exported buffer",
-    "topic-reference": "references to the topic were left",
+    "topic-reference": "references to the topic leaked",
 }
 
-#: Name of a check to the text in ``_decode.c`` and what stands there instead; ``BROKEN`` is true while the
-#: check is out.
+#: Name of a check: its text in ``_decode.c``, and the replacement. ``BROKEN`` is true while the check is disabled.
 CHECKS = {
     "entry-too-short": ("left < MAGIC_AT + 1", "!BROKEN && left < MAGIC_AT + 1"),
     "entry-minimum": (
@@ -84,16 +83,16 @@ static int is_broken(int check) {
 
 
 def breakable(text: str) -> str:
-    """Return the source with each check under a switch, which an environment variable sets.
+    """Return the source with checks that an environment variable disables.
 
     Raises:
-        CannotRunError: the source does not have a check, or has it twice.
+        CannotRunError: the source does not contain a check exactly once.
     """
     for number, (name, (old, new)) in enumerate(CHECKS.items()):
         if text.count(old) != 1:
             raise sanitized.CannotRunError(
-                f"the check {name!r} of the self-test is {text.count(old)} times in _decode.c as {old!r}; "
-                "bring tests/fuzz/selftest.py up to date"
+                f"the check {name!r} of the self-test must occur once in _decode.c as {old!r}, "
+                f"got {text.count(old)} occurrences; update tests/fuzz/selftest.py"
             )
         text = text.replace(old, new.replace("BROKEN", f"is_broken({number})"))
     include = "#include <string.h>\n"
@@ -101,16 +100,16 @@ def breakable(text: str) -> str:
 
 
 def run(folder: Path, seed: int, source: Path, wanted: list[str]) -> int:
-    """Run the fuzzer against each broken decoder, and first against the whole one."""
+    """Run the fuzzer against the unchanged decoder, and then without each check."""
     unknown = sorted(set(wanted) - set(CHECKS))
     if unknown:
-        raise sanitized.CannotRunError(f"no such check: {', '.join(unknown)}; there are {', '.join(CHECKS)}")
+        raise sanitized.CannotRunError(f"unknown check {unknown[0]!r}; valid checks: {', '.join(CHECKS)}")
     module = sanitized.build(folder, breakable(source.read_text()))
     print(f"fuzz: self-test with seed {seed}", flush=True)
     arguments = ["--seed", str(seed)]
     whole = sanitized.run_child(folder, module, [*arguments, "--runs", "300"], capture=True)
     if whole is not None:
-        print(f"fuzz: the decoder fails with all its checks in place\n{whole.stderr}", file=sys.stderr)
+        print(f"fuzz: the unchanged decoder fails\n{whole.stderr}", file=sys.stderr)
         return 1
     missed = [name for number, name in enumerate(CHECKS) if not wanted or name in wanted]
     for name in tuple(missed):
@@ -132,7 +131,7 @@ def run(folder: Path, seed: int, source: Path, wanted: list[str]) -> int:
             missed.remove(name)
             print(f"fuzz: without check {name}: found in {took}: {what}", flush=True)
         else:
-            print(f"fuzz: without check {name}: SOMETHING ELSE in {took}: {what}", flush=True)
+            print(f"fuzz: without check {name}: UNEXPECTED ERROR in {took}: {what}", flush=True)
     if missed:
-        print(f"fuzz: the fuzzer does not notice that a check is missing: {', '.join(missed)}", file=sys.stderr)
+        print(f"fuzz: the fuzzer does not detect the removal of these checks: {', '.join(missed)}", file=sys.stderr)
     return 1 if missed else 0

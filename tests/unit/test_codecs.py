@@ -1,4 +1,4 @@
-"""Compressed content as Kafka frames it: known bytes, damage, and how much memory damage can claim."""
+"""Decompression of content that Kafka has framed: known bytes, damaged data, and the memory that these can allocate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zkconsumer.fetcher import codecs
 
 TEXT = b"the quick brown fox jumps over the lazy dog " * 12
 
-# Each of these was put together from the specification of its format, not by the library under test.
+# Written by hand after the specification of each format, not with the library under test.
 HELLO_GZIP_STORED = bytes.fromhex("1f8b08000000000000ff 01 0500 faff 68656c6c6f 86a61036 05000000")
 HELLO_SNAPPY = b"\x05\x10hello"
 ABABABABAB_SNAPPY = b"\x0a\x04ab\x11\x02"  # two letters, then a copy of 8 bytes from 2 bytes before
@@ -34,7 +34,7 @@ def decompressed(codec: int, data: bytes, magic: int = 2) -> bytes:
 
 @pytest.fixture
 def pool() -> Iterator[pa.MemoryPool]:
-    """Arrow's memory during the test, with a peak of its own."""
+    """Arrow's memory pool with its peak during the test."""
     with batches.arrow_memory() as proxy:
         yield proxy
 
@@ -97,7 +97,7 @@ def test_xerial_blocks_are_joined(block: int, repeat_header: bool) -> None:
 
 
 def test_concatenated_xerial_streams_are_read_to_the_end() -> None:
-    """Some clients append whole streams to each other, headers included."""
+    """Some clients concatenate complete streams."""
     assert decompressed(SNAPPY, batches.xerial(b"one") + batches.xerial(b"two")) == b"onetwo"
 
 

@@ -1,7 +1,7 @@
-"""The decoder, compiled and in Python: formats 0, 1 and 2 in all codecs, whole, damaged, cut and mutated.
+"""The compiled decoder and the one in Python: formats 0, 1 and 2, all codecs; complete, damaged and truncated data.
 
-What is read is compared with what ``batches`` wrote, with what Kafka's own classes wrote, with
-kafka-python's decoder, and between the twins.
+The results are compared with what ``batches`` and Kafka's own classes wrote, with kafka-python's decoder, and with each
+other.
 """
 
 from __future__ import annotations
@@ -68,19 +68,19 @@ settings.load_profile("decode")
 
 @pytest.fixture(params=TWINS)
 def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Read with one of the decoders; the test runs once with each."""
+    """Decode with this decoder; the test runs once with each of the two."""
     monkeypatch.setattr(decode, "native", TWINS[request.param])
     return TWINS[request.param]
 
 
 def chunk_of(data: Any, fetch_offset: int = 0, until: int = NO_LIMIT, aborted: Sequence[tuple[int, int]] = ()) -> Chunk:
-    """Return a chunk as a fetcher makes it, or as it does of an entry too large to be fetched whole."""
+    """Return the chunk that a fetcher creates; data without a complete entry do not advance the offset."""
     next_offset, complete = _decode.next_offset(data)
     return Chunk(PARTITION, fetch_offset, next_offset if complete else fetch_offset, data, aborted, until)
 
 
 class Read(NamedTuple):
-    """What a chunk gave: rows in milliseconds, sizes of its pieces, offsets after them, and how it ended."""
+    """Result of reading a chunk: rows with milliseconds, rows per piece, offsets after the pieces, and the error."""
 
     rows: list[Expected]
     pieces: list[int]
@@ -90,7 +90,7 @@ class Read(NamedTuple):
 
 
 def read(chunk: Chunk | bytes, *, check_crcs: bool = True, max_rows: int = 1 << 16) -> Read:
-    """Read messages, until the end or the error."""
+    """Read the messages up to the end or the first error."""
     chunk = chunk if isinstance(chunk, Chunk) else chunk_of(chunk)
     out = Read([], [], [])
     try:
@@ -105,7 +105,7 @@ def read(chunk: Chunk | bytes, *, check_crcs: bool = True, max_rows: int = 1 << 
 
 
 def arrow_batches(chunk: Chunk | bytes, **options: Any) -> tuple[list[tuple[Any, int]], CorruptRecordError | None]:
-    """Read Arrow batches, until the end or the error; each must be valid and have the schema."""
+    """Read the Arrow batches up to the end or the first error; check that each is valid and has the schema."""
     chunk = chunk if isinstance(chunk, Chunk) else chunk_of(chunk)
     reader, out = ArrowReader(**options), []
     schema = ARROW_SCHEMA_WITH_HEADERS if options.get("include_headers") else ARROW_SCHEMA
@@ -120,12 +120,12 @@ def arrow_batches(chunk: Chunk | bytes, **options: Any) -> tuple[list[tuple[Any,
 
 
 def rows_of(batch: Any) -> list[Expected]:
-    """Return the rows of an Arrow batch; timestamps stay in microseconds."""
+    """Return the rows of an Arrow batch, with timestamps in microseconds."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     assert set(columns["topic"].to_pylist()) <= {PARTITION.topic}
     assert set(columns["partition"].to_pylist()) <= {PARTITION.partition}
     headers = columns["headers"].to_pylist() if "headers" in columns else [None] * len(batch)
-    assert [] not in headers  # no headers is null, as in Spark's own source
+    assert [] not in headers  # a row without headers has null, as in Spark's own source
     return [
         Expected(*row[:-1], tuple((h["key"], h["value"]) for h in row[-1] or ()))
         for row in zip(
@@ -146,7 +146,7 @@ def read_arrow(chunk: Chunk | bytes, *, headers: bool = True, **options: Any) ->
 
 
 def in_microseconds(rows: Sequence[Expected], headers: bool = True) -> list[Expected]:
-    """Return the rows as Arrow batches have them."""
+    """Return the rows with timestamps in microseconds, as in Arrow batches."""
     return [
         row._replace(timestamp=max(I64_MIN, min(I64_MAX, 1000 * row.timestamp)), headers=row.headers if headers else ())
         for row in rows
@@ -154,7 +154,7 @@ def in_microseconds(rows: Sequence[Expected], headers: bool = True) -> list[Expe
 
 
 def error_text(reason: str, offset: int, position: int, chunk: Chunk | bytes) -> str:
-    """Return how an error begins."""
+    """Return the first sentence of an error."""
     chunk = chunk if isinstance(chunk, Chunk) else chunk_of(chunk)
     return (
         f"topic 'events' partition 3 offset {offset}: {reason}, "
@@ -166,7 +166,7 @@ def error_text(reason: str, offset: int, position: int, chunk: Chunk | bytes) ->
 
 
 class Part(NamedTuple):
-    """An entry of a random log and what it holds."""
+    """An entry of a random log and its rows."""
 
     data: bytes
     rows: list[Expected]
@@ -182,7 +182,7 @@ header_lists = st.lists(st.tuples(st.text(max_size=6), contents), max_size=3).ma
 
 @st.composite
 def parts(draw: st.DrawFn, start: int) -> Part:
-    """One entry whose offsets begin at ``start`` or after a gap."""
+    """One entry whose offsets start at ``start`` or after a gap."""
     magic, codec = draw(st.sampled_from(ALL_CODECS))
     offset = start + draw(st.sampled_from([0, 0, 0, 1, 7, 1000]))
     records = []
@@ -196,7 +196,7 @@ def parts(draw: st.DrawFn, start: int) -> Part:
     options: dict[str, Any] = {"log_append_time": append_time, "raw_snappy": draw(st.booleans())}
     next_offset = at
     if magic == 2:
-        if draw(st.booleans()):  # the last records were compacted away, or all of them
+        if draw(st.booleans()):  # compaction has removed the last records, or all of them
             next_offset += draw(st.integers(0, 5))
             records = records if draw(st.integers(0, 5)) else []
             codec = codec if records else NONE
@@ -276,7 +276,7 @@ def test_builders_of_these_tests_write_what_kafka_writes(name: str, built: bytes
 
 @pytest.fixture
 def kafka_python_codecs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give kafka-python the codecs that it lacks here; the framings stay its own."""
+    """Add the codecs that kafka-python lacks in this environment; it still decodes the framing itself."""
 
     def stream(name: str) -> Any:
         return lambda data: pa.input_stream(pa.py_buffer(data), compression=name).read()
@@ -386,7 +386,7 @@ def test_row_without_headers_is_null_in_arrow() -> None:
 
 @pytest.mark.usefixtures("twin")
 def test_header_name_that_is_not_utf8_stays_readable() -> None:
-    """Java writes UTF-8 only, but librdkafka takes any bytes; Java's consumer puts U+FFFD in their place."""
+    """Java writes UTF-8 only, but librdkafka accepts any bytes, which Java's consumer replaces by U+FFFD."""
     data = batches.batch([Record(0, headers=(("a\udcff", b"1"), ("b", b"2")))])
     assert read(data).rows[0].headers == (("a\udcff", b"1"), ("b", b"2"))
     assert read_arrow(data).rows[0].headers == (("a\ufffd", b"1"), ("b", b"2"))
@@ -476,7 +476,7 @@ def test_bits_of_a_varint_that_do_not_fit_are_dropped(delta: bytes, milliseconds
 
 @pytest.mark.usefixtures("twin")
 def test_offsets_are_taken_modulo_64_bits() -> None:
-    """As in Java; the largest number is no offset, since ``until`` is exclusive."""
+    """As in Java. The largest number cannot be an offset, because ``until`` is exclusive."""
     records = [Record(at) for at in range(I64_MAX - 1, I64_MAX + 2)]
     data = batches.batch([record._replace(offset=record.offset - I64_MAX + 1) for record in records])
     found = read(chunk_of(batches.patched(data, 0, "q", I64_MAX - 1), I64_MIN))
@@ -486,7 +486,7 @@ def test_offsets_are_taken_modulo_64_bits() -> None:
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("codec", [NONE, LZ4])
 def test_delete_horizon_does_not_change_timestamps(codec: int) -> None:
-    """Compaction stores the horizon as base of the deltas (KIP-534)."""
+    """Compaction stores the horizon as the base of the timestamp deltas (KIP-534)."""
     records = [Record(0, 1_000), Record(1, 2_000)]
     data = batches.batch(records, codec, delete_horizon=1_650_000_000_000)
     assert [row.timestamp for row in read(data).rows] == [1_000, 2_000]
@@ -522,7 +522,7 @@ def test_chunk_is_not_held_after_reading(damaged: bool) -> None:
     data[-1] ^= damaged
     found = read_arrow(chunk_of(data)), read(chunk_of(data))
     gc.collect()  # the frames of an exception
-    data.clear()  # BufferError where a buffer was not released
+    data.clear()  # raises BufferError if a buffer was not released
     assert [result.error is not None for result in found] == [damaged] * 2
 
 
@@ -537,7 +537,7 @@ def test_chunk_may_be_a_view_and_tells_its_size() -> None:
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("garbage", [b"\xaa", b"\x7f", b"\xff"])
 def test_columns_do_not_show_what_was_in_their_memory_before(monkeypatch: pytest.MonkeyPatch, garbage: bytes) -> None:
-    """Also where they are written elsewhere, by Spark's Arrow, which looks at more than pyarrow does."""
+    """Also after serialization: Spark's Arrow reads more of the buffers than pyarrow does."""
 
     def used_before(size: int) -> Any:
         buffer = allocate(size)
@@ -603,7 +603,7 @@ def test_compressed_entry_may_start_below_the_fetch_offset(magic: int, codec: in
 
 @pytest.mark.usefixtures("twin")
 def test_damage_below_the_fetch_offset_is_not_stepped_over() -> None:
-    """A wrong size there would lead anywhere."""
+    """After a wrong size, the position of the next entry is unknown."""
     data = bytearray(batches.batch([Record(0)]) + batches.batch([Record(1)]))
     data[-1] ^= 1
     data[60] ^= 1
@@ -708,7 +708,7 @@ def test_chunk_cut_at_any_byte_gives_its_complete_entries(twin: Any, magic: int,
 
 @pytest.mark.usefixtures("twin")
 def test_chunk_without_a_complete_entry_is_told_from_one_that_ends_early() -> None:
-    """A fetcher makes one where an entry is larger than the broker would send."""
+    """A fetcher creates such a chunk if an entry is larger than the fetch size."""
     data = batches.batch([Record(7)])[:-1]
     chunk = chunk_of(data, 7)
     assert read(chunk).error.startswith(error_text("no complete batch", 7, 0, chunk))
@@ -811,7 +811,7 @@ _OLD_MESSAGE = batches.message(0, Record(5, key=b"key", value=b"value"))
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_impossible_structure_is_named(damaged: bytes, reason: str) -> None:
-    """Also where the checksum fits, and where it is not looked at."""
+    """Also if the checksum matches, and if it is not checked."""
     before = batches.batch([Record(4)])
     fixed = batches.with_right_crcs(damaged)
     for entry, check_crcs in ((fixed, True), (damaged, False)):
@@ -869,7 +869,7 @@ def test_malformed_record_is_told_after_the_rows_before_its_batch(codec: int, re
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("damage", ["record", "codec", "crc"])
 def test_damage_among_compressed_batches_yields_what_stands_before_it(damage: str) -> None:
-    """Though they would have shared a piece with the damaged one and those behind it."""
+    """Although they would share a piece with the damaged batch and those after it."""
     headers = (("h", b"v"),)
     good = [[Record(at, headers=headers), Record(at + 1, value=None)] for at in (0, 2, 6)]
     data = [batches.batch(records, codec) for records, codec in zip(good, (GZIP, NONE, ZSTD), strict=True)]
@@ -900,7 +900,7 @@ def test_bytes_left_in_a_record_are_not_taken_for_the_next() -> None:
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("codec", [NONE, GZIP], ids=["none", "gzip"])
 def test_reading_goes_on_at_the_malformed_batch_and_not_before(codec: int) -> None:
-    """Else the rows before it come again each time the partition is fetched again."""
+    """Otherwise the rows before it would be repeated each time the partition is fetched again."""
     before = batches.batch([Record(8)]) + batches.batch([Record(9)])
     payload = batches.compress(codec, _GOOD + _record(b"\x00") + b"\x00" * 5)
     chunk = chunk_of(before + batches.batch([Record(10), Record(11)], codec, payload=payload), 8)
@@ -936,7 +936,7 @@ _INNER = batches.message_set(1, [Record(0, value=b"x" * 50), Record(1)])
     ],
 )
 def test_malformed_content_of_a_wrapper_is_told(inner: bytes) -> None:
-    """Source: Kafka 3.9 DeepRecordsIterator, which throws where there is no inner record."""
+    """Source: Kafka 3.9 DeepRecordsIterator, which throws if there is no inner record."""
     before = batches.message(1, Record(3))
     wrapper = batches.message(1, Record(5, 0, None, batches.compress(GZIP, inner)), GZIP)
     chunk = chunk_of(before + wrapper + batches.message(1, Record(6)))
@@ -966,7 +966,7 @@ def test_wrapper_with_an_impossible_offset_raises_nothing_foreign(offset: int) -
 @given(data=st.data())
 @settings(max_examples=40)
 def test_damaged_compression_is_a_corrupt_record(magic: int, codec: int, data: st.DataObject) -> None:
-    """Behind a checksum that fits, as when the producer's memory was damaged."""
+    """With a matching checksum, as after damage in the memory of the producer."""
     records = [Record(at, value=b"the quick brown fox %d" % at) for at in range(20)]
     whole = batches.entry(magic, records, codec)
     start = 61 if magic == 2 else whole.index(batches.compress(codec, b"", magic)[:2] if codec != SNAPPY else b"\x82S")
@@ -983,7 +983,7 @@ def test_damaged_compression_is_a_corrupt_record(magic: int, codec: int, data: s
     with batches.arrow_memory() as pool:
         found = read(before + batches.with_right_crcs(damaged))
     assert found.rows[:1] == [expected(Record(0), 2 if magic == 2 else 1)]
-    event("damage was told" if found.error else "damage was not visible")
+    event("damage detected" if found.error else "damage not detected")
     assert pool.max_memory() < 16 << 20
 
 
@@ -1000,7 +1000,7 @@ def test_claim_of_many_records_takes_no_memory(codec: int) -> None:
 @pytest.mark.parametrize("headers", [False, True], ids=["without headers", "with headers"])
 @pytest.mark.parametrize("place", [0, 1], ids=["first in the chunk", "second in the chunk"])
 def test_content_as_long_as_its_compressed_batch_is_read(place: int, headers: bool) -> None:
-    """Nothing but the origin tells content from a batch; its length may be the same by chance."""
+    """Only the origin distinguishes content from a batch; their lengths may be equal by chance."""
     noise = random.Random(1).randbytes(100)
     for repeats in range(400):
         record = Record(1, value=noise + b"a" * repeats, headers=(("h", b"v"),))
@@ -1063,7 +1063,7 @@ def test_marker_below_the_fetch_offset_still_ends_its_transaction() -> None:
 
 @pytest.mark.usefixtures("twin")
 def test_compacted_transactions_stay_aborted() -> None:
-    """Compaction leaves an empty batch of the producer's last sequence, and may leave an empty marker."""
+    """Compaction keeps an empty batch with the last sequence number of the producer, and may keep an empty marker."""
     empty = batches.batch([], base_offset=0, last_offset=3, producer_id=1, transactional=True)
     marker = batches.batch([], base_offset=6, last_offset=6, producer_id=1, transactional=True, control=True)
     data = empty + transactional(4, 1) + batches.batch([Record(5)]) + marker + transactional(7, 1)
@@ -1073,7 +1073,7 @@ def test_compacted_transactions_stay_aborted() -> None:
 
 @pytest.mark.usefixtures("twin")
 def test_marker_of_an_unknown_type_ends_nothing() -> None:
-    """Source: Kafka 3.9 ControlRecordType.parse, which gives UNKNOWN."""
+    """Source: Kafka 3.9 ControlRecordType.parse, which returns UNKNOWN."""
     key = struct.pack(">hh", 0, 2)
     marker = batches.batch([Record(1, key=key)], producer_id=1, transactional=True, control=True)
     data = transactional(0, 1) + marker + transactional(2, 1)
@@ -1135,7 +1135,7 @@ def test_read_committed_hides_exactly_the_aborted(
     assert [row.offset for row in read(chunk_of(raw[start:], fetch_offset)).rows] == everything
 
 
-# ---- mutations: the twins agree --------------------------------------------------------------------
+# ---- mutations: both decoders agree ----------------------------------------------------------------
 
 _CORNERS_32 = [0, 1, -1, -2, 7, 64, 127, 128, 1 << 16, (1 << 31) - 1, -(1 << 31)]
 _CORNERS_64 = [0, 1, -1, 1 << 32, I64_MAX, I64_MAX - 1, I64_MIN, I64_MIN + 1]
@@ -1193,7 +1193,7 @@ _PAYLOADS = [
 
 @st.composite
 def mutants(draw: st.DrawFn) -> bytes:
-    """Some entries, most of them changed, outside or inside of their compression."""
+    """Some entries, most of them mutated, either as a whole or inside their compressed payload."""
     data = b""
     for _ in range(draw(st.integers(1, 3))):
         changes = draw(st.just([]) | mutations)
@@ -1212,7 +1212,7 @@ def mutants(draw: st.DrawFn) -> bytes:
 
 
 class Options(NamedTuple):
-    """How a mutated chunk is read."""
+    """Options for reading a mutated chunk."""
 
     headers: bool
     check_crcs: bool
@@ -1311,7 +1311,7 @@ def header_sizes(rows: int, count: int, size: int) -> list[int]:
 @given(data=mutants(), numbers=st.data())
 @settings(max_examples=300)
 def test_twins_write_the_same_bytes_also_where_room_is_short(data: bytes, numbers: st.DataObject) -> None:
-    """Whatever is asked of them: rows, counters, position of the failure, and every byte of the columns."""
+    """With any arguments: rows, counters, position of the error, and each byte of the columns."""
     room = numbers.draw(st.integers(0, 12)), numbers.draw(st.integers(0, 300))
     header_room = numbers.draw(st.integers(0, 5)), numbers.draw(st.integers(0, 40))
     magic, count = numbers.draw(st.sampled_from([0, 1, 2, 2])), numbers.draw(st.integers(-1, 5))
@@ -1329,13 +1329,13 @@ def test_twins_write_the_same_bytes_also_where_room_is_short(data: bytes, number
                 *(data, start, len(data), magic, attributes, base_offset, first_time, last_time),
                 *(count, from_offset, until, scale, state, columns, headers),
             )
-            for _ in range(2)  # the second call goes on where the first ended
+            for _ in range(2)  # the second call appends to the result of the first
         ]
         results.append((returned, state, columns, headers))
     assert results[0] == results[1]
 
 
-# ---- the functions themselves ----------------------------------------------------------------------
+# ---- arguments of the functions --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start", [-1, 6, I64_MAX])
@@ -1368,7 +1368,7 @@ def test_decode_stops_before_the_entry_that_finds_no_room(twin: Any, short: int)
     sizes = [24, 24, 12, 16, 1, 9, 16, 1, 15]
     sizes[short] = 0 if sizes[short] == 1 else sizes[short] - 1
     if twin is decode_py and short not in (4, 5, 7, 8):
-        sizes[short] -= 7 if short < 2 else 3  # the cast of a memoryview wants whole numbers
+        sizes[short] -= 7 if short < 2 else 3  # a memoryview can only be cast to a whole number of elements
     state, columns = bytearray(72), columns_of(sizes)
     args = (data, 0, len(data), 2, 0, 0, 0, 0, -1, 0, NO_LIMIT, 1, state, columns, None)
     rows = 0 if short in (4, 7) else 2
@@ -1466,7 +1466,7 @@ def test_crc32c_of_the_twins_agree_at_any_alignment(data: bytes, start: int) -> 
 
 @pytest.mark.parametrize("size", [6143, 6144, 6145, 6151, 6152, 12287, 12288, 20001])
 def test_crc32c_of_long_data_agrees(size: int) -> None:
-    """The compiled one goes through 6144 bytes at a time, in three lanes."""
+    """The compiled function processes 6144 bytes at a time, in three lanes."""
     data = random.Random(size).randbytes(size + 3)
     for start in (0, 3):
         view = memoryview(data)[start : start + size]

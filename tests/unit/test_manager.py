@@ -1,4 +1,4 @@
-"""Which fetcher has which partition: Java's arithmetic, with the JVM's own numbers; and that none gets lost."""
+"""The fetcher ids of partitions, compared with those of the JVM; partitions that are added again; lookup failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from zkconsumer.javahash import java_hash
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metrics import Metrics
 
-# Reference, section 4.3: topic, hash, and the fetchers of partitions 0 to 3 for 2, 3 and 4 of them.
+# Topic, hash, and the fetcher ids of partitions 0 to 3 with 2, 3 and 4 fetchers, from the JVM consumer.
 VECTORS = [
     ("topic1", -868034334, {2: [0, 1, 0, 1], 3: [0, 2, 1, 0], 4: [2, 1, 0, 3]}),
     ("orders", -1008770331, {2: [1, 0, 1, 0], 3: [2, 1, 0, 2], 4: [1, 0, 3, 2]}),
@@ -101,7 +101,7 @@ def test_fetcher_id_counts_from_zero(topic: str, partition: int, fetchers: int) 
     assert 0 <= fetcher_id(TopicPartition(topic, partition), fetchers) < fetchers
 
 
-# ---- partitions on their way ------------------------------------------------------------------------------
+# ---- partitions and leaders --------------------------------------------------------------------------------
 
 NOWHERE = Endpoint("127.0.0.1", 1)
 PARTITION = TopicPartition("t", 0)
@@ -110,17 +110,17 @@ PARTITION = TopicPartition("t", 0)
 def test_a_partition_that_is_given_anew_while_its_last_answer_is_queued_stays() -> None:
     failures: list[Any] = []
     fetcher = ConsumerFetcherThread(
-        "t", NOWHERE, FetchSettings("t"), failures.extend, lambda *told: failures.append(told), Metrics()
+        "t", NOWHERE, FetchSettings("t"), failures.extend, lambda *failure: failures.append(failure), Metrics()
     )
     stream = StreamQueue()
-    anew = PartitionTopicInfo(PARTITION, PartitionQueue(stream, 2), 5)
+    added_again = PartitionTopicInfo(PARTITION, PartitionQueue(stream, 2), 5)
 
     class Queue(PartitionQueue):
-        """One that the fetcher is held up at."""
+        """A queue that removes its partition and adds it again while the fetcher puts a chunk."""
 
         def put(self, chunk: Chunk) -> None:
             fetcher.remove_partitions([PARTITION])
-            fetcher.add_partitions([anew])
+            fetcher.add_partitions([added_again])
             super().put(chunk)
 
     old = PartitionTopicInfo(PARTITION, Queue(stream, 2), 0)
@@ -129,22 +129,22 @@ def test_a_partition_that_is_given_anew_while_its_last_answer_is_queued_stays() 
 
     assert fetcher.process_partition_data(old, data)
 
-    assert fetcher.infos == [anew]
+    assert fetcher.infos == [added_again]
     assert failures == []
 
 
 def test_a_leader_finder_that_fails_tells_it_and_looks_again() -> None:
-    told: list[tuple[TopicPartition, str]] = []
-    asked = threading.Event()
+    failures: list[tuple[TopicPartition, str]] = []
+    called_again = threading.Event()
 
     def brokers() -> Iterator[Endpoint]:
-        if told:
-            asked.set()
+        if failures:
+            called_again.set()
             return iter(())
-        raise RuntimeError("what nobody thought of")
+        raise RuntimeError("unexpected")
 
     def on_failure(info: PartitionTopicInfo, error: ZkConsumerError) -> None:
-        told.append((info.partition, str(error)))
+        failures.append((info.partition, str(error)))
 
     manager = ConsumerFetcherManager(
         "t",
@@ -156,9 +156,9 @@ def test_a_leader_finder_that_fails_tells_it_and_looks_again() -> None:
     manager.start_connections()
     try:
         manager.add_partitions([PartitionTopicInfo(PARTITION, PartitionQueue(StreamQueue(), 2), 0)])
-        wait_for(asked.is_set, what="the brokers are asked again")
+        wait_for(called_again.is_set, what="the lookup is retried")
         assert manager.no_leader_partitions == {PARTITION}
     finally:
         manager.stop_connections()
-    text = f"failed to find the leader of {PARTITION}: RuntimeError('what nobody thought of')"
-    assert told == [(PARTITION, text)]
+    text = f"failed to find the leader of {PARTITION}: RuntimeError('unexpected')"
+    assert failures == [(PARTITION, text)]

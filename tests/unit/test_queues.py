@@ -1,4 +1,4 @@
-"""Bounded queues, one per partition, and the stream that takes from them in turn."""
+"""The bounded queues of partitions, and the stream that takes chunks from them in turn."""
 
 from __future__ import annotations
 
@@ -73,26 +73,26 @@ def test_putting_never_waits_even_where_there_is_no_room(stream: StreamQueue) ->
 
 def test_room_is_told_each_time_a_chunk_is_taken(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 2)
-    told: list[bool] = []
-    queue.on_room = lambda: told.append(queue.has_room)
+    calls: list[bool] = []
+    queue.on_room = lambda: calls.append(queue.has_room)
     queue.put(chunk(0))
     queue.put(chunk(1))
 
     stream.take(0)
     stream.take(0)
 
-    assert told == [True, True]
+    assert calls == [True, True]
 
 
 def test_room_is_told_of_the_queue_that_was_taken_from(stream: StreamQueue) -> None:
-    told: list[str] = []
+    calls: list[str] = []
     a, b = PartitionQueue(stream, 1), PartitionQueue(stream, 1)
-    a.on_room, b.on_room = (lambda: told.append("a")), (lambda: told.append("b"))
+    a.on_room, b.on_room = (lambda: calls.append("a")), (lambda: calls.append("b"))
     b.put(chunk(0, 1))
 
     stream.take(0)
 
-    assert told == ["b"]
+    assert calls == ["b"]
 
 
 def test_the_callback_may_put_the_next_chunk(stream: StreamQueue) -> None:
@@ -178,15 +178,15 @@ def test_a_waiting_stream_gets_what_is_put(stream: StreamQueue) -> None:
 
 
 def test_closing_a_partition_drops_what_is_queued_and_what_still_comes(stream: StreamQueue) -> None:
-    gone, kept = PartitionQueue(stream, 2), PartitionQueue(stream, 2)
-    gone.put(chunk(0, 0))
+    closed, kept = PartitionQueue(stream, 2), PartitionQueue(stream, 2)
+    closed.put(chunk(0, 0))
     kept.put(chunk(0, 1))
 
-    gone.close()
-    gone.put(chunk(1, 0))
+    closed.close()
+    closed.put(chunk(1, 0))
 
-    assert gone.is_closed
-    assert gone.nbytes == 0
+    assert closed.is_closed
+    assert closed.nbytes == 0
     assert taken(stream).partition.partition == 1
     assert stream.take(0) is None
 
@@ -206,12 +206,12 @@ def test_a_renewed_queue_is_an_empty_one_of_the_same_stream(stream: StreamQueue)
     queue.put(chunk(0))
     queue.close()
 
-    renewed = queue.replacement()
+    replacement = queue.replacement()
     for offset in (5, 6):
-        assert renewed.has_room
-        renewed.put(chunk(offset))
+        assert replacement.has_room
+        replacement.put(chunk(offset))
 
-    assert not renewed.has_room
+    assert not replacement.has_room
     assert [taken(stream).fetch_offset, taken(stream).fetch_offset] == [5, 6]
 
 
@@ -242,9 +242,9 @@ def test_a_closed_stream_drops_what_is_queued_and_what_still_comes(stream: Strea
 def test_a_failure_is_raised_once_and_the_stream_goes_on(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 1)
     queue.put(chunk(0))
-    stream.fail(RuntimeError("told once"))
+    stream.fail(RuntimeError("raised once"))
 
-    with pytest.raises(RuntimeError, match="told once"):
+    with pytest.raises(RuntimeError, match="raised once"):
         stream.take(0)
 
     assert taken(stream).fetch_offset == 0
@@ -298,7 +298,7 @@ def test_a_failure_is_raised_before_the_end_of_a_closed_stream(stream: StreamQue
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Against a model: lists of offsets per partition, and whose turn it is."""
+    """Compares the queues with a model: lists of offsets per partition, and the order of the partitions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -307,7 +307,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.waiting: list[list[int]] = []
         self.turns: list[int] = []
         self.next_offset = 0
-        self.told = 0
+        self.on_room_calls = 0
 
     @initialize(count=st.integers(1, 4), capacity=st.integers(1, 3))
     def begin(self, count: int, capacity: int) -> None:
@@ -316,10 +316,10 @@ class AnyOrder(RuleBasedStateMachine):
             self._add(PartitionQueue(self.stream, capacity))
 
     def _add(self, queue: PartitionQueue) -> None:
-        def told() -> None:
-            self.told += 1
+        def on_room() -> None:
+            self.on_room_calls += 1
 
-        queue.on_room = told
+        queue.on_room = on_room
         self.queues.append(queue)
         self.waiting.append([])
 
@@ -338,16 +338,16 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        told = self.told
+        calls = self.on_room_calls
         found = self.stream.take(0)
         if not self.turns:
-            assert (found, self.told) == (None, told)
+            assert (found, self.on_room_calls) == (None, calls)
             return
         number = self.turns.pop(0)
         assert found is not None
         assert found[0] is self.queues[number]
         assert (found[1].partition.partition, found[1].fetch_offset) == (number, self.waiting[number].pop(0))
-        assert self.told == told + 1
+        assert self.on_room_calls == calls + 1
         if self.waiting[number]:
             self.turns.append(number)
 
@@ -379,7 +379,7 @@ TestAnyOrder = AnyOrder.TestCase
 
 
 def fill(queue: PartitionQueue, partition: int, count: int) -> Callable[[], int]:
-    """Return a fetcher in small: it puts while there is room, else waits for it; tells the largest backlog."""
+    """Return a function that puts chunks while there is room, as a fetcher does, and returns the largest backlog."""
     room = threading.Event()
     queue.on_room = room.set
 
