@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.driver.admission import Admission, Limits, fair_shares
+from zkconsumer.spark.driver.admission import Admission, fair_shares
+from zkconsumer.spark.options.limits import Limits
 
 P = [TopicPartition("t", number) for number in range(5)]
 
