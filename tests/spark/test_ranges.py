@@ -13,6 +13,7 @@ from zkconsumer import TopicPartition
 from zkconsumer.broker.channel import Endpoint
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.manager import fetcher_id
+from zkconsumer.spark.driver.splitting import group_ranges, split_ranges
 from zkconsumer.spark.offset import (
     FORMAT_VERSION,
     INITIAL,
@@ -20,11 +21,9 @@ from zkconsumer.spark.offset import (
     check_format,
     end_of_stream,
     from_offset,
-    group_ranges,
     known_by,
     next_sequence,
     reached_by,
-    split_ranges,
     to_offset,
     total,
 )
