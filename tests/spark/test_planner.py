@@ -22,6 +22,7 @@ from zkconsumer.errors import ConsumerRebalanceFailedError
 from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.spark.driver.partition_state import PartitionState
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL, from_offset, to_offset
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -313,7 +314,10 @@ def test_a_partition_that_another_member_wants_waits_for_its_batch_and_goes_on_f
     first = one.plan(INITIAL)
     other = consumer(consumer_id="b", rebalance_max_retries=1000)
     streams = in_thread(lambda: other.create_message_streams({name: 1})[name])
-    wait_for(lambda: one._tracker._leaving == {(name, 1)}, what="the member is asked for it")
+    wait_for(
+        lambda: one._tracker.states()[TopicPartition(name, 1)] is PartitionState.REVOKING,
+        what="the member is asked for it",
+    )
     for number in range(2):
         produce(admin, name, number, numbers(10, 20))
     # What is on its way to another member is not planned any more; the rest goes on.
@@ -354,7 +358,7 @@ def test_a_planner_waits_at_its_start_for_longer_than_the_tries_of_a_jvm_member(
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(4)
     zk.delete(path)
-    assert starting.result()._tracker.owned() == {(name, 0)}
+    assert starting.result()._tracker.states().keys() == {(name, 0)}
 
 
 def test_a_planner_whose_partition_stays_with_another_member_gives_up_in_the_end(
@@ -383,7 +387,7 @@ def test_a_planner_waits_for_an_owner_that_another_strategy_would_have_made_one(
         starting.result(4)
     assert "assignments_contradict" in caplog.text
     zk.delete(f"/consumers/{group}/owners/{name}/0")
-    assert starting.result()._tracker.owned() == {(name, 0)}
+    assert starting.result()._tracker.states().keys() == {(name, 0)}
 
 
 def test_a_batch_longer_than_the_handover_timeout_is_given_up_without_storing_it(

@@ -43,6 +43,7 @@ from zkconsumer.spark.data_loss import (
 )
 from zkconsumer.spark.driver.admission import Admission
 from zkconsumer.spark.driver.alignment import Alignment, EventTimes
+from zkconsumer.spark.driver.partition_state import PartitionState
 from zkconsumer.spark.driver.partition_tracker import PartitionTracker
 from zkconsumer.spark.driver.sampling import sample
 from zkconsumer.spark.driver.standalone_reader import StandaloneReader
@@ -75,8 +76,8 @@ class Planner:
     """Plans batches, and is the member's ``PartitionHandler``.
 
     Spark's thread calls the first group of methods, the member's thread those of the handler; what both have to know
-    of the partitions is in ``PartitionTracker``. Beside it the other one reads ``_closing``, which Spark's thread writes, and
-    ``_given_up_at``, ``_failure`` and ``reread_records``, which the member's does.
+    of the partitions is in ``PartitionTracker``. Beside it the other one reads ``_closing``, which Spark's thread
+    writes, and ``_given_up_at``, ``_failure`` and ``reread_records``, which the member's does.
 
     Args:
         seen: an offset from Spark's log, to begin with. What the checkpoint says must be known before partitions are
@@ -150,7 +151,7 @@ class Planner:
         A query that goes on has been in touch with this ZooKeeper before, and waits where it is away; a new one may
         have been told a wrong address, and says so soon.
         """
-        self._member.start(self._patience if self._tracker.has_gone_on() else 0.0)
+        self._member.start(self._patience if self._tracker.reached() else 0.0)
         self._log.info("query_joined", member=self._options.is_member, owned=len(self._member.assignment))
         others = {thread.rpartition("-")[0] for thread in self._member.group_assignment.values()} - {
             self._member.consumer_id
@@ -178,7 +179,7 @@ class Planner:
 
     def note(self, offset: Mapping[str, Any]) -> None:
         """Take note of an offset from Spark's log: its ranges are this query's, done or not."""
-        self._tracker.note(offset)
+        self._tracker.observe(offset)
 
     def begin(self, offset: Mapping[str, Any]) -> Ranges:
         """Take note of a batch that is about to run: a new one, or one that is run again after a restart.
@@ -214,15 +215,15 @@ class Planner:
             self._acknowledge(offset)
 
     def _is_unsettled(self) -> bool:
-        is_settled = self._tracker.is_settled() and self._member.unbalanced_since is None
+        is_settled = not self._tracker.uncommitted() and self._member.unbalanced_since is None
         return self._failure is None and not is_settled
 
     def _acknowledge(self, offset: Mapping[str, Any]) -> None:
-        partitions = self._tracker.acknowledge(offset)
+        partitions = self._tracker.finish(offset)
         if not partitions:
             return
         try:
-            stored = self._member.commit(self._tracker.to_store, timeout=self._config.connection_timeout)
+            stored = self._member.commit(self._tracker.uncommitted, timeout=self._config.connection_timeout)
         except ZkConsumerError as error:
             self._commits_failed += 1
             if not self._commit_postponed:  # once for each time of trouble: Spark asks about ninety times a second
@@ -232,7 +233,7 @@ class Planner:
         self._commit_postponed = False
         self._commits += 1
         self._stored_at = time.monotonic()
-        if self._tracker.stored(stored):
+        if self._tracker.record_commit(stored):
             self._member.wake()
 
     def plan(self, start: dict[str, Any], most: int | None = None, *, is_last: bool = False) -> dict[str, Any]:
@@ -271,7 +272,7 @@ class Planner:
         if not positions:
             # Given up, or about to be, and not balanced anew since.
             # In this order: what is gained meanwhile is seen by the second.
-            is_moving = self._given_up_at == self._member.rebalances or self._tracker.is_moving(self._topics.gone)
+            is_moving = self._given_up_at == self._member.rebalances or self._is_reassigning()
             unbalanced = self._target is None and self._member.unbalanced_since is not None
             if ends_itself and (is_moving or unbalanced):
                 raise ZooKeeperUnavailableError("the member is not balanced (yet)")
@@ -316,6 +317,14 @@ class Planner:
             next_sequence(start),
         )
 
+    def _is_reassigning(self) -> bool:
+        """Whether another member waits for a partition, or the position of an acquired one is not known yet."""
+        return any(
+            state is PartitionState.REVOKING
+            or (state is PartitionState.CLAIMED and partition.topic not in self._topics.gone)
+            for partition, state in self._tracker.states().items()
+        )
+
     def find_leaders(self, ranges: Ranges) -> dict[TopicPartition, tuple[int, Any]]:
         """Return the leaders of the partitions, as far as they are known; tasks look for the others."""
         try:
@@ -337,7 +346,8 @@ class Planner:
         """Return the ends of the logs as they were last seen, for Spark's progress reports."""
         ends = {partition: (end, end) for partition, end in self._ends.items()}
         offset = to_offset(ends, self._member.rebalances)
-        behind = self._tracker.behind(self._ends) or [0]
+        reached = self._tracker.reached()
+        behind = [max(0, end - reached.get(partition, end)) for partition, end in self._ends.items()] or [0]
         return {
             "latest": {t: {p: span[1] for p, span in ps.items()} for t, ps in offset["ranges"].items()},
             "lag": sum(behind),
@@ -345,7 +355,7 @@ class Planner:
             "minOffsetsBehindLatest": min(behind),
             "avgOffsetsBehindLatest": sum(behind) / len(behind),
             "consumer": self._member.consumer_id,
-            "owned": len(self._tracker.owned()),
+            "owned": len(self._tracker.states()),
             "bytesPerRecord": round(self._size, 1),
             "rebalances": self._member.rebalances,
             "rereadRecords": self.reread_records,
@@ -369,7 +379,7 @@ class Planner:
             raise_or_log(loss, self._options.fails_on_data_loss, self._log)
         if anew:
             self._target = None  # it is that of the first one's log
-            self._tracker.begin_topics_anew(anew)
+            self._tracker.reset_topics(anew)
 
     def _begin(self) -> None:
         """Find out where partitions begin that were gained, and check that the log has that.
@@ -381,7 +391,7 @@ class Planner:
             DataLossError: a log begins behind the offset to read next. It is told before such a range is in Spark's
                 log, which would repeat it for ever.
         """
-        begins = self._tracker.begins(self._topics.gone)
+        begins = self._tracker.pending_starts(self._topics.gone)
         if not begins:
             return
         found = resolve(begins, self._logs, RESET[self._config.auto_offset_reset])
@@ -396,11 +406,11 @@ class Planner:
             new |= {p for p, offset in begun.items() if offset != found[p]}
             if new:
                 self._member.commit(
-                    lambda: {p: begun[p] for p in new & self._tracker.still(begins)},
+                    lambda: {p: begun[p] for p in new & self._tracker.still_pending(begins)},
                     may_go_back=True,
                     timeout=self._config.connection_timeout,
                 )
-        self._tracker.begun(begins, begun)
+        self._tracker.set_positions(begins, begun)
         self._log.info(
             "start_offsets", begin={str(p): f"{offset} ({begins[p].source})" for p, offset in sorted(begun.items())}
         )
@@ -458,7 +468,7 @@ class Planner:
         if now - self._behind_since > self._patience:
             if self._options.fails_on_data_loss:
                 raise loss
-            self._tracker.begin_partitions_anew(behind)  # it is looked up, and so checked
+            self._tracker.reset_partitions(behind)  # it is looked up, and so checked
             self._behind_since = None
         if self._behind_since == now:
             self._log.warning("position_behind_the_end", error=str(loss))
