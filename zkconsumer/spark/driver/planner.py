@@ -34,12 +34,12 @@ from zkconsumer.rebalance.listener import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import (
-    end_went_back,
-    new_partition_has_lost,
+    end_offset_decreased,
+    new_partition_truncated,
     raise_or_log,
-    start_is_gone,
-    topic_is_another,
-    topics_are_gone,
+    start_offset_deleted,
+    topic_recreated,
+    topics_deleted,
 )
 from zkconsumer.spark.driver.admission import Admission
 from zkconsumer.spark.driver.alignment import Alignment, EventTimes
@@ -373,8 +373,8 @@ class Planner:
         """
         topics = [t for t in self._tracker.topics() if self._subscription.wants(t, self._no_internal)]
         gone, anew, back = self._topics.look(topics)
-        losses = [topics_are_gone(gone)] if gone else []
-        losses += [topic_is_another(topic, *ids) for topic, ids in sorted(anew.items()) if topic not in back]
+        losses = [topics_deleted(gone)] if gone else []
+        losses += [topic_recreated(topic, *ids) for topic, ids in sorted(anew.items()) if topic not in back]
         for loss in losses:
             raise_or_log(loss, self._options.fails_on_data_loss, self._log)
         if anew:
@@ -399,7 +399,7 @@ class Planner:
         begun = {p: self._inside(p, offset, firsts[p]) for p, offset in found.items()}
         for partition in [p for p, begin in begins.items() if begin.source == NEW and begun[p] > 0]:
             raise_or_log(
-                new_partition_has_lost(partition, begun[partition]), self._options.fails_on_data_loss, self._log
+                new_partition_truncated(partition, begun[partition]), self._options.fails_on_data_loss, self._log
             )
         if self._options.commits:
             new = {p for p, begin in begins.items() if begin.source not in ("checkpoint", "group")}
@@ -420,7 +420,9 @@ class Planner:
         if offset >= first:
             return offset
         path = GroupPaths(self._config.group_id).offset(partition)
-        loss = start_is_gone(partition, offset, first, f"Or write {first} to {path} in ZooKeeper and start it again.")
+        loss = start_offset_deleted(
+            partition, offset, first, f"Or write {first} to {path} in ZooKeeper and start it again."
+        )
         raise_or_log(loss, self._options.fails_on_data_loss, self._log)
         return first
 
@@ -464,7 +466,7 @@ class Planner:
         if self._behind_since is None:
             self._behind_since = now
         partition = behind[0]
-        loss = end_went_back(partition, positions[partition], ends[partition])
+        loss = end_offset_decreased(partition, positions[partition], ends[partition])
         if now - self._behind_since > self._patience:
             if self._options.fails_on_data_loss:
                 raise loss
