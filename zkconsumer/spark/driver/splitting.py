@@ -1,4 +1,4 @@
-"""What the tasks of a batch are told."""
+"""Splits a batch into the tasks that Spark runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from zkconsumer.spark.executor.rows import Layout
 from zkconsumer.spark.offset import FetchTask, Ranges, total
 from zkconsumer.spark.options.source_options import SourceOptions
 
-#: Offsets that are worth a task of their own: what a core reads while Spark starts one.
-_WORTH_A_TASK = 50_000
+#: Minimum number of offsets for which another task pays off: a core reads as many while Spark starts a task.
+_MIN_TASK_OFFSETS = 50_000
 
 
 def tasks(
@@ -25,14 +25,15 @@ def tasks(
     layout: Layout | None = None,
     end: EndSignal | None = None,
 ) -> Iterator[FetchTask]:
-    """Yield what each Spark task fetches of some ranges.
+    """Yield the tasks of a batch.
 
     Args:
-        leaders: as far as they are known.
-        brokers: who may be asked for others.
-        layout: how rows are made; by default the columns of Spark's own source.
-        end: who is told where a decoder sees the end of the stream; what follows in the partition is not wanted then,
-            so one task has all of it.
+        leaders: the known leaders, with their node ids.
+        brokers: brokers that tasks may ask for other leaders.
+        cores: number of tasks to make if the ranges are large enough.
+        layout: layout of the rows; None for the columns of Spark's own source.
+        end: notified when a decoder returns the end of the stream. Records after it are not read, so each partition is
+            read by one task.
     """
     config = options.consumer
     for group in split_ranges(
@@ -40,9 +41,9 @@ def tasks(
         leaders,
         num_fetchers=config.num_consumer_fetchers,
         cores=cores,
-        at_least=options.min_partitions,
-        at_most=options.max_records_per_partition,
-        in_pieces=end is None,
+        min_tasks=options.min_partitions,
+        max_offsets=options.max_records_per_partition,
+        may_split=end is None,
     ):
         yield task(options, group, leaders, brokers, layout, end)
 
@@ -55,7 +56,7 @@ def task(
     layout: Layout | None = None,
     end: EndSignal | None = None,
 ) -> FetchTask:
-    """Return what the one Spark task is told that fetches all of some ranges."""
+    """Return the task that fetches all of the ranges; see ``tasks`` for the arguments."""
     config = options.consumer
     return FetchTask(
         ranges=ranges,
@@ -77,60 +78,61 @@ def split_ranges(
     *,
     num_fetchers: int,
     cores: int,
-    at_least: int | None = None,
-    at_most: int | None = None,
-    in_pieces: bool = True,
+    min_tasks: int | None = None,
+    max_offsets: int | None = None,
+    may_split: bool = True,
 ) -> list[Ranges]:
-    """Return the tasks of a batch: the ranges that are not empty, by (broker, fetcher id), and large ones in pieces.
+    """Return the ranges of each task: non-empty ranges grouped by (broker, fetcher id), large ones split.
 
     Args:
-        cores: so many tasks are made where the ranges are worth it.
-        at_least: so many tasks in any case, as far as there are offsets.
-        at_most: offsets of a piece.
-        in_pieces: whether a partition may be read by several tasks.
+        cores: number of tasks to make if the ranges are large enough.
+        min_tasks: minimum number of tasks, even if the ranges are small; None for ``cores``.
+        max_offsets: maximum number of offsets of a partition in one task.
+        may_split: whether several tasks may read a partition.
     """
     pieces = []
-    if at_most is not None and in_pieces:
-        whole = {}
+    if max_offsets is not None and may_split:
+        remaining = {}
         for partition, (start, until) in sorted(ranges.items()):
-            while until - start > at_most:
-                pieces.append({partition: (start, start + at_most)})
-                start += at_most
-            whole[partition] = (start, until)
-        ranges = whole
-    tasks = group_ranges(ranges, leaders, num_fetchers=num_fetchers, at_least=at_least or cores) + pieces
-    while in_pieces and tasks and len(tasks) < (at_least or cores):
-        largest = max(tasks, key=total)
-        if total(largest) < (2 if at_least else 2 * _WORTH_A_TASK):
+            while until - start > max_offsets:
+                pieces.append({partition: (start, start + max_offsets)})
+                start += max_offsets
+            remaining[partition] = (start, until)
+        ranges = remaining
+    wanted = min_tasks or cores
+    groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=wanted) + pieces
+    while may_split and groups and len(groups) < wanted:
+        largest = max(groups, key=total)
+        if total(largest) < (2 if min_tasks else 2 * _MIN_TASK_OFFSETS):
             break
-        [(partition, (start, until))] = largest.items()  # else it would have been grouped more finely
+        [(partition, (start, until))] = largest.items()  # with several partitions there would be more groups
         middle = (start + until) // 2
-        index = tasks.index(largest)
-        tasks[index : index + 1] = [{partition: (start, middle)}, {partition: (middle, until)}]
-    return tasks
+        index = groups.index(largest)
+        groups[index : index + 1] = [{partition: (start, middle)}, {partition: (middle, until)}]
+    return groups
 
 
 def group_ranges(
-    ranges: Ranges, leaders: Mapping[TopicPartition, tuple[int, Endpoint]], *, num_fetchers: int, at_least: int
+    ranges: Ranges, leaders: Mapping[TopicPartition, tuple[int, Endpoint]], *, num_fetchers: int, min_groups: int
 ) -> list[Ranges]:
-    """Return the ranges that are not empty, grouped by (broker, fetcher id).
+    """Return the non-empty ranges grouped by (broker, fetcher id).
 
-    Fetcher ids are made finer until there are ``at_least`` groups, or one for each partition; groups that the
-    hash does not take apart are halved.
+    The number of fetcher ids is raised until there are ``min_groups`` groups, or one per partition. Groups whose
+    partitions have the same hash are halved.
     """
     wanted = {partition: span for partition, span in sorted(ranges.items()) if span[0] < span[1]}
-    groups: dict[tuple[int, int], Ranges] = {}
+    by_fetcher: dict[tuple[int, int], Ranges] = {}
     for fetchers in range(num_fetchers, max(num_fetchers, len(wanted)) + 1):
-        groups = {}
+        by_fetcher = {}
         for partition, span in wanted.items():
             node = leaders[partition][0] if partition in leaders else -1
-            groups.setdefault((node, fetcher_id(partition, fetchers)), {})[partition] = span
-        if len(groups) >= min(at_least, len(wanted)):
+            by_fetcher.setdefault((node, fetcher_id(partition, fetchers)), {})[partition] = span
+        if len(by_fetcher) >= min(min_groups, len(wanted)):
             break
-    made = [groups[key] for key in sorted(groups)]
-    while len(made) < min(at_least, len(wanted)):
-        index = max(range(len(made)), key=lambda number: len(made[number]))
-        items = sorted(made[index].items())
+    groups = [by_fetcher[key] for key in sorted(by_fetcher)]
+    while len(groups) < min(min_groups, len(wanted)):
+        index = max(range(len(groups)), key=lambda number: len(groups[number]))
+        items = sorted(groups[index].items())
         middle = len(items) // 2
-        made[index : index + 1] = [dict(items[:middle]), dict(items[middle:])]
-    return made
+        groups[index : index + 1] = [dict(items[:middle]), dict(items[middle:])]
+    return groups
