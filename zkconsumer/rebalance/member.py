@@ -138,8 +138,8 @@ class GroupMember:
         return self._listener.rebalances
 
     @property
-    def looks(self) -> int:
-        """How often topics and partitions were looked at."""
+    def discoveries(self) -> int:
+        """How often topics and partitions were listed."""
         return self._listener.rebalances
 
     @property

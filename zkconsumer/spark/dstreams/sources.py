@@ -227,7 +227,7 @@ class GroupSource(Source):
         """Store the group's offsets of a batch whose jobs have succeeded, once all before it are done, too."""
         for end in self._ledger.complete(milliseconds):
             if end is not None:
-                self._planner().acknowledge(end)
+                self._planner().finish_batch(end)
 
     def _options(self) -> SourceOptions:
         options = SourceOptions.parse(
