@@ -40,7 +40,7 @@ class Admission:
         backlog: int | None = None,
         sizes: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, float]] = lambda _: {},
     ) -> dict[TopicPartition, int]:
-        """Return the number of offsets that the next batch reads of each partition; empty if there is no batch yet.
+        """Return the number of offsets that the next batch reads of each partition; empty to wait for more.
 
         Args:
             available: number of offsets that each partition may read.

@@ -1,4 +1,4 @@
-"""Consumer ids that tell which members of a group are queries of the same Spark application."""
+"""Consumer ids that identify the Spark application of a member."""
 
 from __future__ import annotations
 

@@ -160,15 +160,16 @@ class PartitionTracker:
     def still_pending(self, starts: Mapping[TopicPartition, StartPosition]) -> set[TopicPartition]:
         """Return the partitions of ``starts`` that were neither lost nor reassigned since ``pending_starts``."""
         with self._lock:
-            return self._still_pending(starts)
+            return {partition for partition, start in starts.items() if self._records[partition].start is start}
 
     def set_positions(
         self, starts: Mapping[TopicPartition, StartPosition], offsets: Mapping[TopicPartition, int]
     ) -> None:
         """Set the positions of partitions whose start positions were resolved."""
         with self._lock:
-            for partition in self._still_pending(starts):
-                self._records[partition].resolve(offsets[partition])
+            for partition, start in starts.items():
+                if self._records[partition].start is start:
+                    self._records[partition].resolve(offsets[partition])
 
     def reset_topics(self, topics: Collection[str]) -> None:
         """Start again at the log start offsets of re-created topics, and forget where earlier batches ended."""
@@ -246,6 +247,3 @@ class PartitionTracker:
         with self._lock:
             for record in self._records.values():
                 record.lose()
-
-    def _still_pending(self, starts: Mapping[TopicPartition, StartPosition]) -> set[TopicPartition]:
-        return {partition for partition, start in starts.items() if self._records[partition].start is start}

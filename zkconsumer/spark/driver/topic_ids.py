@@ -1,7 +1,7 @@
 """Detects topics that were deleted, and topics that were deleted and created again under the same name.
 
 In ZooKeeper a topic's znode has the id of the transaction that created it. Brokers since 2.8 assign an id to each
-topic. Offsets cannot tell the two topics apart: an offset of the deleted topic may exist in the log of the new one.
+topic. Offsets do not distinguish the two topics: an offset of the deleted topic may exist in the log of the new one.
 """
 
 from __future__ import annotations
