@@ -57,6 +57,7 @@ class Planner:
     def __init__(
         self, options: SourceOptions, seen: Mapping[str, Any] = INITIAL, *, application: int | None = None
     ) -> None:
+        self.release_timeout = options.handover_timeout
         self._options = options = dataclasses.replace(options, consumer=with_application(options.consumer, application))
         self._config = config = options.consumer
         self._application = application
@@ -80,7 +81,6 @@ class Planner:
         self._is_closing = False
         self._revoked_at = -1  # number of the last rebalance before partitions were revoked or lost
         self._failure: BaseException | None = None
-        self.release_timeout = options.handover_timeout
         self.observe(seen)
 
     def start(self) -> None:
