@@ -94,7 +94,7 @@ def test_a_topic_that_is_created_anew_is_recognised_by_its_id(
 
     wait_for(create, what="the topic is created anew")
     produce(admin, name, 0, numbers(1000, 1080))
-    with pytest.raises(Exception, match=rf"PARTITIONS_DELETED. topic '{name}' was deleted and created anew \(id-"):
+    with pytest.raises(Exception, match=rf"PARTITIONS_DELETED. topic '{name}' was deleted and re-created \(id-"):
         query(name, trigger={"availableNow": True}).finish()
     one = query(name, trigger={"availableNow": True}, failOnDataLoss=False)
     one.finish()

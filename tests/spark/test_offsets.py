@@ -211,7 +211,9 @@ def test_offsets_that_the_log_has_no_more_fail_the_query_with_the_place(
     one = query(name, trigger=NOW)
     with pytest.raises(Exception, match="KAFKA_DATA_LOSS.START_OFFSET_RESET") as failure:
         one.finish()
-    text = f"topic {name!r} partition 1: the offset to read next is 7, but its log begins at 50; the 43 offsets between"
+    text = (
+        f"topic {name!r} partition 1: the next offset to read is 7, but the log start offset is 50; 43 offsets are lost"
+    )
     assert text in str(failure.value)
     assert stored(zk, group, name) == {0: "0", 1: "7"}
 

@@ -15,7 +15,7 @@ from zkconsumer.config import property_names
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import assign_flink
-from zkconsumer.spark.driver.admission import Limits
+from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.source_options import _OWN, SourceOptions
 from zkconsumer.spark.options.starting_offsets import StartingOffsets
 

@@ -22,6 +22,7 @@ from zkconsumer.errors import ConsumerRebalanceFailedError
 from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.spark.driver.partition_state import PartitionState
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL, from_offset, to_offset
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -69,7 +70,7 @@ def test_a_partition_of_no_batch_is_released_at_once(alone: Planner) -> None:
 
 def test_a_release_waits_while_a_batch_has_the_partition(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
-    alone.begin(batch(p0=(0, 10)))
+    alone.start_batch(batch(p0=(0, 10)))
     assert alone.release({A}, False) is None
     assert alone.release({A}, False) is None
     assert alone.release({B}, False) == {}
@@ -77,73 +78,73 @@ def test_a_release_waits_while_a_batch_has_the_partition(alone: Planner) -> None
 
 def test_a_release_of_several_waits_for_the_slowest(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
-    alone.begin(batch(p0=(0, 10), p1=(5, 5)))
+    alone.start_batch(batch(p0=(0, 10), p1=(5, 5)))
     assert alone.release({A, B}, False) is None
 
 
 def test_the_last_call_gives_the_batch_up_and_counts_what_will_be_read_again(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
-    alone.begin(batch(p0=(0, 10), p1=(3, 8)))
+    alone.start_batch(batch(p0=(0, 10), p1=(3, 8)))
     assert alone.release({A}, False) is None
     assert alone.release({A}, True) == {}
-    assert alone.reread_records == 10
+    assert alone.latest()["rereadRecords"] == 10
     assert alone.release({B}, True) == {}
-    assert alone.reread_records == 15
+    assert alone.latest()["rereadRecords"] == 15
     assert alone.latest()["rereadRecords"] == 15
 
 
 def test_what_is_done_and_could_not_be_stored_is_handed_over_with_the_partition(alone: Planner) -> None:
     claimed(alone, p0=0)
-    alone.begin(batch(p0=(0, 10)))
-    alone.acknowledge(batch(p0=(0, 10)))
+    alone.start_batch(batch(p0=(0, 10)))
+    alone.finish_batch(batch(p0=(0, 10)))
     assert alone.release({A}, False) is None  # there may be another chance to store it
     assert alone.release({A}, True) == {A: 10}
-    assert alone.reread_records == 0
+    assert alone.latest()["rereadRecords"] == 0
 
 
 def test_a_batch_after_the_one_that_is_done_is_still_waited_for(alone: Planner) -> None:
     claimed(alone, p0=0)
-    alone.begin(batch(p0=(0, 10)))
-    alone.begin(batch(p0=(10, 25)))
-    alone.acknowledge(batch(p0=(0, 10)))
+    alone.start_batch(batch(p0=(0, 10)))
+    alone.start_batch(batch(p0=(10, 25)))
+    alone.finish_batch(batch(p0=(0, 10)))
     assert alone.release({A}, False) is None
     assert alone.release({A}, True) == {A: 10}
-    assert alone.reread_records == 15
+    assert alone.latest()["rereadRecords"] == 15
 
 
 def test_an_acknowledgement_of_what_is_not_owned_stores_nothing(alone: Planner) -> None:
     claimed(alone, p1=0)
-    alone.acknowledge(batch(p0=(0, 10)))
+    alone.finish_batch(batch(p0=(0, 10)))
     claimed(alone, p0=0)
     assert alone.release({A}, False) == {}
 
 
 def test_an_acknowledgement_never_lowers_the_groups_offset(alone: Planner) -> None:
     claimed(alone, p0=50)
-    alone.acknowledge(batch(p0=(0, 10)))
+    alone.finish_batch(batch(p0=(0, 10)))
     assert alone.release({A}, True) == {}
 
 
 def test_a_replayed_batch_is_waited_for_like_a_new_one(alone: Planner) -> None:
     # A restart: Spark's log is known before the partitions are claimed, and Spark asks for its tasks again.
-    alone.note(batch(p0=(0, 10)))
+    alone.observe(batch(p0=(0, 10)))
     claimed(alone, p0=0)
-    alone.begin(batch(p0=(0, 10)))
+    alone.start_batch(batch(p0=(0, 10)))
     assert alone.release({A}, False) is None
     assert alone.release({A}, True) == {}
-    assert alone.reread_records == 10
+    assert alone.latest()["rereadRecords"] == 10
 
 
 def test_a_batch_that_is_done_at_the_restart_holds_nothing_up(alone: Planner) -> None:
-    alone.note(batch(p0=(0, 10)))
+    alone.observe(batch(p0=(0, 10)))
     claimed(alone, p0=10)
-    alone.acknowledge(batch(p0=(0, 10)))
+    alone.finish_batch(batch(p0=(0, 10)))
     assert alone.release({A}, False) == {}
 
 
 def test_a_batch_that_outlives_the_session_is_waited_for_once_its_partition_is_claimed_again(alone: Planner) -> None:
     claimed(alone, p0=0)
-    alone.begin(batch(p0=(0, 10)))
+    alone.start_batch(batch(p0=(0, 10)))
     alone.lose()
     claimed(alone, p0=0)
     assert alone.release({A}, False) is None
@@ -151,10 +152,10 @@ def test_a_batch_that_outlives_the_session_is_waited_for_once_its_partition_is_c
 
 def test_nothing_is_held_of_partitions_that_were_lost(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
-    alone.begin(batch(p0=(0, 10)))
+    alone.start_batch(batch(p0=(0, 10)))
     alone.lose()
     assert alone.plan(INITIAL) is INITIAL
-    alone.acknowledge(batch(p0=(0, 10)))
+    alone.finish_batch(batch(p0=(0, 10)))
     claimed(alone, p1=0)
     assert alone.release({B}, False) == {}
 
@@ -162,17 +163,17 @@ def test_nothing_is_held_of_partitions_that_were_lost(alone: Planner) -> None:
 def test_a_member_that_stores_nothing_waits_for_its_batch_and_hands_nothing_over() -> None:
     alone = Planner(plan_options(commits=False))
     claimed(alone, p0=0, p1=0)
-    alone.begin(batch(p0=(0, 10), p1=(0, 5)))
+    alone.start_batch(batch(p0=(0, 10), p1=(0, 5)))
     assert alone.release({A}, False) is None
-    alone.acknowledge(batch(p0=(0, 10), p1=(0, 5)))
+    alone.finish_batch(batch(p0=(0, 10), p1=(0, 5)))
     assert alone.release({A}, False) == {}
     assert alone.release({B}, True) == {}
-    assert alone.reread_records == 0
+    assert alone.latest()["rereadRecords"] == 0
 
 
 def test_nothing_is_stored_by_the_clock(alone: Planner) -> None:
     claimed(alone, p0=0)
-    alone.acknowledge(batch(p0=(0, 10)))
+    alone.finish_batch(batch(p0=(0, 10)))
     assert alone.consumed() == {}
 
 
@@ -201,10 +202,10 @@ def test_a_release_never_hands_over_more_than_is_done(events: list[tuple[str, An
     owned, position, done, flying = True, 0, 0, False
     for event, detail in events:
         if event == "batch" and owned and not flying and detail:
-            planner.begin(batch(p0=(position, position + detail)))
+            planner.start_batch(batch(p0=(position, position + detail)))
             position, flying = position + detail, True
         elif event == "done" and flying:
-            planner.acknowledge(batch(p0=(done, position)))
+            planner.finish_batch(batch(p0=(done, position)))
             done, flying = position, False
         elif event == "acquire" and not owned:
             claimed(planner, p0=done)
@@ -285,7 +286,7 @@ def test_a_plan_goes_from_the_groups_offsets_to_the_ends_and_is_stored_when_it_i
     first = one.plan(INITIAL)
     assert from_offset(first) == {(name, 0): (0, 10), (name, 1): (0, 0)}
     assert stored(zk, group, name) == {0: "0", 1: "0"}
-    one.acknowledge(first)
+    one.finish_batch(first)
     assert stored(zk, group, name) == {0: "10", 1: "0"}
     assert one.plan(first) is first
     produce(admin, name, 0, numbers(10, 15))
@@ -293,8 +294,8 @@ def test_a_plan_goes_from_the_groups_offsets_to_the_ends_and_is_stored_when_it_i
     second = wait_for(lambda: (offset := one.plan(first)) is not first and offset)
     assert from_offset(second) == {(name, 0): (10, 15), (name, 1): (0, 5)}
     for _ in range(2):
-        one.acknowledge(first)
-        one.acknowledge(second)
+        one.finish_batch(first)
+        one.finish_batch(second)
     assert stored(zk, group, name) == {0: "15", 1: "5"}
 
 
@@ -313,19 +314,22 @@ def test_a_partition_that_another_member_wants_waits_for_its_batch_and_goes_on_f
     first = one.plan(INITIAL)
     other = consumer(consumer_id="b", rebalance_max_retries=1000)
     streams = in_thread(lambda: other.create_message_streams({name: 1})[name])
-    wait_for(lambda: one._tracker._leaving == {(name, 1)}, what="the member is asked for it")
+    wait_for(
+        lambda: one._tracker.states()[TopicPartition(name, 1)] is PartitionState.REVOKING,
+        what="the member is asked for it",
+    )
     for number in range(2):
         produce(admin, name, number, numbers(10, 20))
     # What is on its way to another member is not planned any more; the rest goes on.
     second = wait_for(lambda: list(from_offset(offset := one.plan(first))) == [(name, 0)] and offset)
     assert from_offset(second) == {(name, 0): (10, 20)}
     assert owned_by(zk, group, name, "a") == [0, 1]
-    one.acknowledge(first)
+    one.finish_batch(first)
     [stream] = streams.result()
     wait_until_equal(lambda: (owned_by(zk, group, name, "a"), owned_by(zk, group, name, "b")), ([0], [1]))
     assert stored(zk, group, name) == {0: "10", 1: "10"}
     assert next(stream).offset == 10
-    assert one.reread_records == 0
+    assert one.latest()["rereadRecords"] == 0
 
 
 @pytest.fixture
@@ -354,7 +358,7 @@ def test_a_planner_waits_at_its_start_for_longer_than_the_tries_of_a_jvm_member(
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(4)
     zk.delete(path)
-    assert starting.result()._tracker.owned() == {(name, 0)}
+    assert starting.result()._tracker.states().keys() == {(name, 0)}
 
 
 def test_a_planner_whose_partition_stays_with_another_member_gives_up_in_the_end(
@@ -383,7 +387,7 @@ def test_a_planner_waits_for_an_owner_that_another_strategy_would_have_made_one(
         starting.result(4)
     assert "assignment_strategy_mismatch" in caplog.text
     zk.delete(f"/consumers/{group}/owners/{name}/0")
-    assert starting.result()._tracker.owned() == {(name, 0)}
+    assert starting.result()._tracker.states().keys() == {(name, 0)}
 
 
 def test_a_batch_longer_than_the_handover_timeout_is_given_up_without_storing_it(
@@ -402,9 +406,9 @@ def test_a_batch_longer_than_the_handover_timeout_is_given_up_without_storing_it
     [stream] = consumer(consumer_id="b").create_message_streams({name: 1})[name]
     assert owned_by(zk, group, name, "b") == [1]
     assert stored(zk, group, name) == {0: "0", 1: "0"}
-    assert one.reread_records == 10
+    assert one.latest()["rereadRecords"] == 10
     assert next(stream).offset == 0
-    one.acknowledge(first)
+    one.finish_batch(first)
     assert stored(zk, group, name) == {0: "10", 1: "0"}
 
 
@@ -419,9 +423,9 @@ def test_a_replayed_batch_is_waited_for_when_another_member_joins(
         produce(admin, name, number, numbers(0, 10))
     replayed = to_offset({TopicPartition(name, number): (0, 10) for number in range(2)}, 1)
     one = planner(name, consumer_id="a", handover=1, seen=replayed)
-    one.begin(replayed)
+    one.start_batch(replayed)
     consumer(consumer_id="b").create_message_streams({name: 1})
-    assert one.reread_records == 10
+    assert one.latest()["rereadRecords"] == 10
 
 
 def test_a_member_that_stores_nothing_goes_on_from_its_checkpoint_when_it_is_started_again(
@@ -431,14 +435,14 @@ def test_a_member_that_stores_nothing_goes_on_from_its_checkpoint_when_it_is_sta
     produce(admin, name, 0, numbers(0, 10))
     one = planner(name, commits=False)
     first = one.plan(INITIAL)
-    one.acknowledge(first)
+    one.finish_batch(first)
     assert one.plan(first) is first
     assert owners(zk, group, name).keys() == {0, 1}
     one.close()
     assert stored(zk, group, name) == {}
     produce(admin, name, 0, numbers(10, 15))
     again = planner(name, commits=False, seen=first)
-    again.acknowledge(first)
+    again.finish_batch(first)
     second = again.plan(first)
     assert from_offset(second) == {(name, 0): (10, 15), (name, 1): (0, 0)}
     assert stored(zk, group, name) == {}
@@ -457,7 +461,7 @@ def test_a_session_that_expires_during_a_batch_costs_nothing(
     wait_for(lambda: one._member.rebalances > rebalances and len(one._member.assignment) == 2)
     assert one._member.session.session_id != session
     assert one.plan(first) is first  # what the batch has is not planned again
-    one.acknowledge(first)
+    one.finish_batch(first)
     assert stored(zk, group, name) == {0: "10", 1: "10"}
     produce(admin, name, 0, numbers(10, 20))
     second = wait_for(lambda: (offset := one.plan(first)) is not first and offset)
@@ -470,11 +474,11 @@ def test_a_bounded_plan_ends_where_the_logs_ended_at_its_first_look(
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 10))
     one = planner(name)
-    one.stop_at_present_end()
+    one.prepare_for_available_now()
     first = one.plan(INITIAL)
     produce(admin, name, 0, numbers(10, 20))
     assert from_offset(first) == {(name, 0): (0, 10)}
-    one.acknowledge(first)
+    one.finish_batch(first)
     assert one.plan(first) is first
 
 
@@ -484,9 +488,9 @@ def test_a_bounded_plan_goes_on_to_its_end_although_its_session_expires(
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 100))
     one = planner(name)
-    one.stop_at_present_end()
+    one.prepare_for_available_now()
     first = one.plan(INITIAL, 10)
-    one.acknowledge(first)
+    one.finish_batch(first)
     expire(one, zkconsumer_cluster)
     wait_for(lambda: not one._tracker.positions(()), what="the partition is given up")
     second = one.plan(first, 10)
@@ -500,7 +504,7 @@ def test_a_closed_planner_leaves_at_once_and_stores_what_is_done_alone(
     produce(admin, name, 0, numbers(0, 10))
     one = planner(name, handover=60)
     first = one.plan(INITIAL)
-    one.acknowledge(first)
+    one.finish_batch(first)
     produce(admin, name, 0, numbers(10, 20))
     wait_for(lambda: one.plan(first) is not first)
     in_thread(one.close).result(5)
@@ -513,7 +517,7 @@ def test_a_second_member_of_one_application_is_warned_about(
 ) -> None:
     def warned() -> list[str]:
         found = [record.getMessage() for record in caplog.records]
-        return [text for text in found if "another_query_of_this_application" in text]
+        return [text for text in found if "duplicate_query_detected" in text]
 
     name = topic(partitions=2)
     planner(name, application=7)
@@ -527,8 +531,8 @@ def test_a_second_member_of_one_application_is_warned_about(
 
 def test_how_far_a_query_is_behind_is_told_over_all_its_partitions(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
-    alone.note(batch(p0=(0, 10), p1=(0, 20)))
-    alone._ends = {A: 12, B: 24}
+    alone.observe(batch(p0=(0, 10), p1=(0, 20)))
+    alone._ends.latest = {A: 12, B: 24}
     told = alone.latest()
     behind = [told[f"{kind}OffsetsBehindLatest"] for kind in ("min", "max", "avg")]
     assert (told["lag"], behind) == (6, [2, 4, 3.0])

@@ -13,6 +13,7 @@ from zkconsumer import TopicPartition
 from zkconsumer.broker.channel import Endpoint
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.manager import fetcher_id
+from zkconsumer.spark.driver.splitting import group_ranges, split_ranges
 from zkconsumer.spark.offset import (
     FORMAT_VERSION,
     INITIAL,
@@ -20,11 +21,9 @@ from zkconsumer.spark.offset import (
     check_format,
     end_of_stream,
     from_offset,
-    group_ranges,
     known_by,
     next_sequence,
     reached_by,
-    split_ranges,
     to_offset,
     total,
 )
@@ -89,7 +88,7 @@ def test_each_range_is_in_one_task_and_there_are_enough_of_them(
 ) -> None:
     known = data.draw(st.sets(st.sampled_from(sorted(ranges)) if ranges else st.nothing()))
     leaders = others | {partition: data.draw(brokers) for partition in sorted(known)}
-    groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, at_least=at_least)
+    groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=at_least)
     assert sorted(partition for group in groups for partition in group) == sorted(ranges)
     assert all(ranges[partition] == span for group in groups for partition, span in group.items())
     assert all(groups)
@@ -110,7 +109,7 @@ def test_a_topic_on_one_broker_makes_as_many_tasks_as_there_are_cores_or_partiti
 ) -> None:
     ranges = {TopicPartition("orders", number): (0, 10) for number in range(count)}
     leaders = {partition: (0, Endpoint("localhost", 9092)) for partition in ranges}
-    groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, at_least=cores)
+    groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=cores)
     assert len(groups) >= min(count, cores)
     assert max(map(len, groups)) - min(map(len, groups)) <= 1  # neighbours have neighbouring hashes
 
@@ -119,16 +118,16 @@ def test_ranges_that_share_a_broker_and_a_fetcher_id_share_a_task() -> None:
     # "t".hashCode() is 116, so partition p has the hash 31 * 116 + p = 3596 + p: even for even partitions.
     ranges = {TopicPartition("t", number): (0, 10) for number in range(6)}
     leaders = {partition: (partition.partition % 3, Endpoint("localhost", 9092)) for partition in ranges}
-    groups = group_ranges(ranges, leaders, num_fetchers=2, at_least=1)
+    groups = group_ranges(ranges, leaders, num_fetchers=2, min_groups=1)
     assert [sorted(p.partition for p in group) for group in groups] == [[0], [3], [4], [1], [2], [5]]
-    groups = group_ranges(ranges, leaders, num_fetchers=1, at_least=1)
+    groups = group_ranges(ranges, leaders, num_fetchers=1, min_groups=1)
     assert [sorted(p.partition for p in group) for group in groups] == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_empty_ranges_make_no_task() -> None:
     ranges = {TopicPartition("t", 0): (5, 5), TopicPartition("t", 1): (5, 6), TopicPartition("t", 2): (7, 6)}
-    assert group_ranges(ranges, {}, num_fetchers=1, at_least=4) == [{TopicPartition("t", 1): (5, 6)}]
-    assert group_ranges({}, {}, num_fetchers=1, at_least=4) == []
+    assert group_ranges(ranges, {}, num_fetchers=1, min_groups=4) == [{TopicPartition("t", 1): (5, 6)}]
+    assert group_ranges({}, {}, num_fetchers=1, min_groups=4) == []
 
 
 def test_checks_of_the_union_see_gaps_and_overlaps() -> None:
@@ -157,7 +156,7 @@ def test_each_offset_is_in_one_task_however_they_are_divided(
     ranges: Ranges, cores: int, at_least: int | None, at_most: int | None
 ) -> None:
     ranges = {p: (start, min(until, start + 20_000)) for p, (start, until) in ranges.items()}
-    tasks = split_ranges(ranges, {}, num_fetchers=1, cores=cores, at_least=at_least, at_most=at_most)
+    tasks = split_ranges(ranges, {}, num_fetchers=1, cores=cores, min_tasks=at_least, max_offsets=at_most)
 
     pieces = sorted((p, span) for task in tasks for p, span in task.items())
     joined: dict[TopicPartition, tuple[int, int]] = {}

@@ -216,7 +216,9 @@ def test_a_topic_that_is_deleted_under_a_query_fails_it_with_what_to_do(
     one = query(f"{name},{other}")
     one.wait_for_records(20)
     admin.delete_topic(name)
-    with pytest.raises(Exception, match=f"PARTITIONS_DELETED. topic '{name}' was deleted.*subscribe to it no more"):
+    with pytest.raises(
+        Exception, match=f"PARTITIONS_DELETED. topic '{name}' was deleted.*remove the topic from the subscription"
+    ):
         one.finish()
     again = query(other, trigger=NOW)  # as the text says
     again.finish()
@@ -236,7 +238,7 @@ def test_a_batch_that_runs_again_has_nothing_of_another_topic_of_that_name(
     with pytest.raises(Exception, match="the sink is full"):
         query(f"{name},{other}", trigger=NOW, on_batch=refuse).finish()
     make_anew(zkconsumer_cluster, name, 80)
-    with pytest.raises(Exception, match=f"PARTITIONS_DELETED. topic '{name}' was deleted and created anew"):
+    with pytest.raises(Exception, match=f"PARTITIONS_DELETED. topic '{name}' was deleted and re-created"):
         query(f"{name},{other}", trigger=NOW).finish()
     one = query(f"{name},{other}", trigger=NOW, failOnDataLoss=False)
     one.finish()
@@ -264,45 +266,45 @@ def passing(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def ids_of(logs: Logs, *, gone: Sequence[str] = (), **known: str) -> topics.TopicIds:
-    return topics.TopicIds(cast(Any, object()), cast(Any, logs), known, gone, lambda: 1)
+def ids_of(logs: Logs, *, deleted: Sequence[str] = (), **known: str) -> topics.TopicIds:
+    return topics.TopicIds(cast(Any, object()), cast(Any, logs), known, deleted, lambda: 1)
 
 
 def test_a_topic_that_is_missing_for_a_moment_has_not_changed(passing: list[float]) -> None:
     logs = Logs(a="id-1")
     known = ids_of(logs, a="id-1")
-    assert known.look("a") == (set(), {}, set())
+    assert known.check("a") == (set(), {}, set())
     logs.ids = {}
     passing[0] += 6
-    assert known.look("a") == (set(), {}, set())
+    assert known.check("a") == (set(), {}, set())
     assert known.is_uncertain
     logs.ids = {"a": "id-1"}
     passing[0] += 6
-    assert known.look("a") == (set(), {}, set())
+    assert known.check("a") == (set(), {}, set())
     assert not known.is_uncertain
 
 
 def test_a_topic_that_is_gone_is_told_once_and_recognised_when_another_comes(passing: list[float]) -> None:
     logs = Logs()
     known = ids_of(logs, a="id-1")
-    assert known.look("a") == (set(), {}, set())
+    assert known.check("a") == (set(), {}, set())
     passing[0] += 6
-    assert known.look("a") == ({"a"}, {}, set())
-    assert known.gone == {"a"}
+    assert known.check("a") == ({"a"}, {}, set())
+    assert known.deleted == {"a"}
     passing[0] += 6
-    assert known.look("a") == (set(), {}, set())
+    assert known.check("a") == (set(), {}, set())
     logs.ids = {"a": "id-2"}
     passing[0] += 6
-    assert known.look("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})
-    assert (known.gone, known.known) == (set(), {"a": "id-2"})
+    assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})
+    assert (known.deleted, known.ids) == (set(), {"a": "id-2"})
 
 
 def test_ids_of_other_kinds_and_none_say_nothing(passing: list[float]) -> None:
     logs = Logs(a="")
     known = ids_of(logs, a="id-1", b="zk-7")
     logs.ids |= {"b": "id-9"}
-    assert known.look("ab") == (set(), {}, set())
-    assert known.known == {"a": "id-1", "b": "id-9"}
+    assert known.check("ab") == (set(), {}, set())
+    assert known.ids == {"a": "id-1", "b": "id-9"}
 
 
 def test_a_look_that_failed_is_made_again(passing: list[float]) -> None:
@@ -310,9 +312,9 @@ def test_a_look_that_failed_is_made_again(passing: list[float]) -> None:
     logs.fails = True
     known = ids_of(logs, a="id-1")
     with pytest.raises(BrokerUnavailableError):
-        known.look("a")
+        known.check("a")
     logs.fails = False
-    assert known.look("a") == (set(), {"a": ("id-1", "id-2")}, set())
+    assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, set())
 
 
 @pytest.mark.slow
@@ -546,9 +548,9 @@ def test_a_frame_that_is_joined_with_itself_has_each_record_on_both_sides_withou
 
 def test_a_topic_that_the_checkpoint_knows_as_gone_is_not_told_again(passing: list[float]) -> None:
     logs = Logs()
-    known = ids_of(logs, a="id-1", gone=["a"])
-    assert known.look("a") == (set(), {}, set())
-    assert (known.gone, known.is_uncertain) == ({"a"}, False)
+    known = ids_of(logs, a="id-1", deleted=["a"])
+    assert known.check("a") == (set(), {}, set())
+    assert (known.deleted, known.is_uncertain) == ({"a"}, False)
     logs.ids = {"a": "id-2"}
     passing[0] += 6
-    assert known.look("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})
+    assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})

@@ -162,7 +162,7 @@ class GroupMember:
         return self._attempts.completed
 
     @property
-    def metadata_refreshes(self) -> int:
+    def discoveries(self) -> int:
         """Number of times that topics and partitions were read."""
         return self._attempts.completed
 

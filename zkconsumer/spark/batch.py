@@ -22,7 +22,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.retry import retrying
-from zkconsumer.spark.data_loss import raise_or_log, range_is_gone, start_is_gone
+from zkconsumer.spark.data_loss import raise_or_log, range_deleted, start_offset_deleted
 from zkconsumer.spark.driver.splitting import tasks
 from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.offset import FetchTask, Ranges
@@ -101,9 +101,9 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
             )
         first, end = firsts[partition], ends[partition]
         if start < until and (start < first or until > end):
-            loss = start_is_gone(partition, start, first, "Or begin later.")
+            loss = start_offset_deleted(partition, start, first, "Or begin later.")
             if until > end:
-                loss = range_is_gone(partition, start, until, first, end)
+                loss = range_deleted(partition, start, until, first, end)
             raise_or_log(loss, options.fails_on_data_loss, get_logger("zkconsumer.spark"))
         ranges[partition] = (max(start, first), min(until, end))
     return ranges

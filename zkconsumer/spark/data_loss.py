@@ -1,6 +1,6 @@
-"""Records that are gone before they were read: what ``failOnDataLoss`` decides, and how it is told.
+"""Errors for records that were deleted before the query read them; ``failOnDataLoss`` decides whether they are raised.
 
-Source: Spark 4.2 KafkaExceptions; the names of the conditions are Spark's, what they tell is more.
+Source: Spark 4.2 KafkaExceptions. The error conditions have Spark's names; the messages contain more detail.
 """
 
 from __future__ import annotations
@@ -13,70 +13,86 @@ from zkconsumer.message import TopicPartition
 
 
 class DataLossError(OffsetOutOfRangeError):
-    """Some records are not there any more; the text begins with Spark's name of the condition."""
+    """Raised when records to be read have been deleted. The message starts with Spark's error condition."""
 
     def __init__(self, condition: str, text: str) -> None:
         super().__init__(
-            f"[KAFKA_DATA_LOSS.{condition}] {text} To go on without them, set the option failOnDataLoss=false."
+            f"[KAFKA_DATA_LOSS.{condition}] {text} To skip the missing records, set the option failOnDataLoss=false."
         )
 
 
 def raise_or_log(loss: DataLossError, fails: bool, log: Any) -> None:
-    """Log a loss, or raise it where ``fails``, that is ``failOnDataLoss``, says so."""
+    """Raise the error if ``fails`` (option ``failOnDataLoss``), else log a warning."""
     if fails:
         raise loss
     log.warning("records_lost", error=str(loss))
 
 
-def start_is_gone(partition: TopicPartition, wanted: int, first: int, remedy: str) -> DataLossError:
-    """The log begins behind the offset to read next."""
+def start_offset_deleted(partition: TopicPartition, position: int, log_start: int, remedy: str) -> DataLossError:
+    """Return the error for a position before the log start offset."""
     return DataLossError(
         "START_OFFSET_RESET",
-        f"topic {partition.topic!r} partition {partition.partition}: the offset to read next is {wanted}, but its log "
-        f"begins at {first}; the {first - wanted} offsets between are lost. {remedy}",
+        f"{_named(partition)}: the next offset to read is {position}, but the log start offset is {log_start}; "
+        f"{log_start - position} offsets are lost. {remedy}",
     )
 
 
-def end_went_back(partition: TopicPartition, wanted: int, end: int) -> DataLossError:
-    """The log ends before the offset to read next."""
+def end_offset_decreased(partition: TopicPartition, position: int, log_end: int) -> DataLossError:
+    """Return the error for a position after the log end offset."""
     return DataLossError(
         "PARTITION_OFFSET_CHANGED",
-        f"topic {partition.topic!r} partition {partition.partition}: the offset to read next is {wanted}, but its log "
-        f"ends at {end}; was the topic deleted and created anew, or a start beyond its end asked for?",
+        f"{_named(partition)}: the next offset to read is {position}, but the log end offset is {log_end}. The topic "
+        "may have been deleted and re-created, or the starting offset was set beyond the end of the log.",
     )
 
 
-def topics_are_gone(topics: Iterable[str]) -> DataLossError:
-    """Topics were deleted."""
-    named = ", ".join(repr(topic) for topic in sorted(topics))
+def topics_deleted(topics: Iterable[str]) -> DataLossError:
+    """Return the error for topics that were deleted."""
+    names = [repr(topic) for topic in sorted(topics)]
+    subject = f"topic {names[0]} was" if len(names) == 1 else f"topics {', '.join(names)} were"
     return DataLossError(
         "PARTITIONS_DELETED",
-        f"topic {named} was deleted; what was not read of it is lost. If that is meant, subscribe to it no more.",
+        f"{subject} deleted; unread records are lost. If the deletion was intended, remove the topic from the "
+        "subscription.",
     )
 
 
-def topic_is_another(topic: str, before: str, now: str) -> DataLossError:
-    """A topic was deleted and created anew."""
+def topic_recreated(topic: str, before: str, now: str) -> DataLossError:
+    """Return the error for a topic that was deleted and created again.
+
+    Args:
+        before: id of the deleted topic.
+        now: id of the new topic.
+    """
     return DataLossError(
         "PARTITIONS_DELETED",
-        f"topic {topic!r} was deleted and created anew ({before} before, {now} now); what was not read of the first is "
-        "lost, and the second would be read from its beginning.",
+        f"topic {topic!r} was deleted and re-created ({before} before, {now} now); unread records of the deleted topic "
+        "are lost, and the new topic would be read from its log start offset.",
     )
 
 
-def new_partition_has_lost(partition: TopicPartition, first: int) -> DataLossError:
-    """A partition was found so late that its first records had gone."""
+def new_partition_truncated(partition: TopicPartition, log_start: int) -> DataLossError:
+    """Return the error for a new partition whose first records were deleted before the query found it."""
     return DataLossError(
         "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
-        f"topic {partition.topic!r} partition {partition.partition} is new to the query, and its log begins at {first} "
-        "already; what was before has gone unread.",
+        f"{_named(partition)} is new, but its log start offset is already {log_start}; the records before it were not "
+        "read.",
     )
 
 
-def range_is_gone(partition: TopicPartition, start: int, until: int, first: int, end: int) -> DataLossError:
-    """A planned range is not in the log (any more) when it is read."""
+def range_deleted(partition: TopicPartition, start: int, until: int, log_start: int, log_end: int) -> DataLossError:
+    """Return the error for a planned range of which the log does not contain the next offset.
+
+    Args:
+        start: next offset to read.
+        until: end of the range, exclusive.
+    """
     return DataLossError(
         "COULD_NOT_READ_OFFSET_RANGE",
-        f"topic {partition.topic!r} partition {partition.partition}: offset {start} of the range to {until} is not in "
-        f"the log, which holds offsets from {first} to {end}.",
+        f"{_named(partition)}: offset {start} of the range up to {until} is not in the log, which contains the offsets "
+        f"from {log_start} to {log_end}.",
     )
+
+
+def _named(partition: TopicPartition) -> str:
+    return f"topic {partition.topic!r} partition {partition.partition}"

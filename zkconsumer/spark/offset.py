@@ -12,7 +12,6 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.end_of_stream import EndSignal
@@ -20,9 +19,6 @@ from zkconsumer.spark.executor.rows import Layout
 
 #: Partition to (from, until): the first offset of a batch and the one after its last.
 Ranges = dict[TopicPartition, tuple[int, int]]
-
-#: Offsets that are worth a task of their own: what a core reads while Spark starts one.
-_WORTH_A_TASK = 50_000
 
 #: Version of the JSON. Offsets without a version have version 1, which has no sequence number.
 FORMAT_VERSION = 2
@@ -170,71 +166,6 @@ class FetchTask(InputPartition):
     fails_on_data_loss: bool
     patience: float
     end: EndSignal | None = None
-
-
-def split_ranges(
-    ranges: Ranges,
-    leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
-    *,
-    num_fetchers: int,
-    cores: int,
-    at_least: int | None = None,
-    at_most: int | None = None,
-    in_pieces: bool = True,
-) -> list[Ranges]:
-    """Return the tasks of a batch: the ranges that are not empty, by (broker, fetcher id), and large ones in pieces.
-
-    Args:
-        cores: so many tasks are made where the ranges are worth it.
-        at_least: so many tasks in any case, as far as there are offsets.
-        at_most: offsets of a piece.
-        in_pieces: whether a partition may be read by several tasks.
-    """
-    pieces = []
-    if at_most is not None and in_pieces:
-        whole = {}
-        for partition, (start, until) in sorted(ranges.items()):
-            while until - start > at_most:
-                pieces.append({partition: (start, start + at_most)})
-                start += at_most
-            whole[partition] = (start, until)
-        ranges = whole
-    tasks = group_ranges(ranges, leaders, num_fetchers=num_fetchers, at_least=at_least or cores) + pieces
-    while in_pieces and tasks and len(tasks) < (at_least or cores):
-        largest = max(tasks, key=total)
-        if total(largest) < (2 if at_least else 2 * _WORTH_A_TASK):
-            break
-        [(partition, (start, until))] = largest.items()  # else it would have been grouped more finely
-        middle = (start + until) // 2
-        index = tasks.index(largest)
-        tasks[index : index + 1] = [{partition: (start, middle)}, {partition: (middle, until)}]
-    return tasks
-
-
-def group_ranges(
-    ranges: Ranges, leaders: Mapping[TopicPartition, tuple[int, Endpoint]], *, num_fetchers: int, at_least: int
-) -> list[Ranges]:
-    """Return the ranges that are not empty, grouped by (broker, fetcher id).
-
-    Fetcher ids are made finer until there are ``at_least`` groups, or one for each partition; groups that the
-    hash does not take apart are halved.
-    """
-    wanted = {partition: span for partition, span in sorted(ranges.items()) if span[0] < span[1]}
-    groups: dict[tuple[int, int], Ranges] = {}
-    for fetchers in range(num_fetchers, max(num_fetchers, len(wanted)) + 1):
-        groups = {}
-        for partition, span in wanted.items():
-            node = leaders[partition][0] if partition in leaders else -1
-            groups.setdefault((node, fetcher_id(partition, fetchers)), {})[partition] = span
-        if len(groups) >= min(at_least, len(wanted)):
-            break
-    made = [groups[key] for key in sorted(groups)]
-    while len(made) < min(at_least, len(wanted)):
-        index = max(range(len(made)), key=lambda number: len(made[number]))
-        items = sorted(made[index].items())
-        middle = len(items) // 2
-        made[index : index + 1] = [dict(items[:middle]), dict(items[middle:])]
-    return made
 
 
 def total(ranges: Mapping[TopicPartition, Sequence[int]]) -> int:

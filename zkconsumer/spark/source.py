@@ -1,7 +1,7 @@
 """The data source ``zkconsumer``: ``spark.readStream.format("zkconsumer")``.
 
-Spark builds the reader twice, in two processes, and pickles one of them to the executors; so building it
-does nothing. The process that plans batches joins the group at its first call.
+Spark creates the reader in two processes, and pickles one of them to the executors, so the constructor does no I/O. The
+process that plans batches joins the group at the first call.
 
 Source: Spark 4.3 pyspark.sql.streaming.datasource, python_streaming_source_runner.
 """
@@ -30,27 +30,27 @@ from zkconsumer.spark.options.source_options import SourceOptions
 
 
 class ZkConsumerDataSource(DataSource):
-    """Topics of Kafka, read as a member of a ZooKeeper-coordinated consumer group.
+    """Reads Kafka topics as a member of a ZooKeeper-coordinated consumer group.
 
-    The columns are those of Spark's own Kafka source. ``options.py`` lists the options.
+    The columns are those of Spark's own Kafka source. For the options see ``SourceOptions``.
     """
 
-    #: Cores of the session that registered the source; what tasks are made for where no option says more.
+    #: Cores of the session that registered the source: the default number of tasks per batch.
     cores = os.cpu_count() or 1
-    #: Where executors reach the driver, and the address that it listens at.
+    #: Host at which executors reach the driver, and the address that the driver listens at (None for the host's).
     driver: tuple[str, str | None] = ("127.0.0.1", None)
-    #: Whether the decoder may end the query; known once ``schema`` was asked for.
+    #: Whether the decoder may end the query; None until ``schema`` was called.
     _has_an_end: bool | None = None
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` is given."""
+        """Return the name for ``format(...)``."""
         return "zkconsumer"
 
     def schema(self) -> Any:
-        """Return the columns; checks the options, so that a mistake is seen at ``load()``.
+        """Return the columns. Checks the options, so that ``load()`` reports a mistake.
 
-        Nobody tells here whether it is for a stream or for a batch read, whose options differ a little.
+        Spark calls this for streams and for batch reads, whose options differ, and does not pass which one it is.
         """
         try:
             options = SourceOptions.parse(self.options)
@@ -59,7 +59,7 @@ class ZkConsumerDataSource(DataSource):
                 options = SourceOptions.parse(self.options, batch=True)
             except ConfigurationError as batch_error:
                 raise (batch_error if error.args[0].startswith("option 'ending") else error) from None
-        # Here are the files that a user gave to Spark; the process that plans does not have them.
+        # Found out here because the planning process cannot import the files that the user passed to Spark.
         self._has_an_end = options.has_an_end
         return options.schema
 
@@ -68,10 +68,10 @@ class ZkConsumerDataSource(DataSource):
         return ZkConsumerBatchReader(dict(self.options), self.cores, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        """Refuse: this is a consumer."""
+        """Raise an error: the source does not write."""
         del schema, overwrite
         raise ConfigurationError(
-            "format('zkconsumer') reads; to write to Kafka use format('kafka') with its jars, or a producer in "
+            "format('zkconsumer') does not support writing; use format('kafka') with its jars, or a producer in "
             "foreachBatch"
         )
 
@@ -79,18 +79,19 @@ class ZkConsumerDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> ZkConsumerStreamReader:
         """Return the reader of a streaming query."""
-        if self._has_an_end is None:  # the user has given a schema
+        if self._has_an_end is None:  # Spark does not call ``schema`` if the user has set one
             self._has_an_end = SourceOptions.parse(self.options).has_an_end
         end_at = self.driver if self._has_an_end else None
         return ZkConsumerStreamReader(dict(self.options), self.cores, schema, end_at)
 
 
 class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What Spark calls; see ``Planner`` for what happens.
+    """Passes Spark's calls to the ``Planner``, and the end of the stream from the tasks.
 
     Args:
-        schema: of the frame.
-        end_at: where tasks tell the end of the stream (see ``EndListener``), None where there is none.
+        cores: default number of tasks per batch.
+        schema: of the DataFrame.
+        end_at: host and bind address of the ``EndListener``, None if no decoder may end the query.
     """
 
     def __init__(
@@ -101,47 +102,47 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._schema = schema
         self._end_at = end_at
         self._planner: Planner | None = None
-        self._bounded = False
+        self._is_bounded = False
         self._end: EndListener | None = None
 
-    # ---- in the process that plans ----
+    # ---- in the planning process ----
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return a constant: where batch 0 begins is part of its end."""
+        """Return a constant. The offset of batch 0 contains its start offsets."""
         return INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """A batch takes what ``maxOffsetsPerTrigger`` says."""
+        """Return the value of ``maxOffsetsPerTrigger``."""
         return ReadMaxRows(SourceOptions.parse(self._raw_options).limits.most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Stop at what the next look at the logs finds."""
-        self._bounded = True
+        """End the query at the end offsets that the first plan finds."""
+        self._is_bounded = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Acknowledge the batch that ends at ``start``, and plan the next one."""
+        """Record that the batch that ends at ``start`` has finished, and plan the next one."""
         if start.get("ended"):
             self.stop()
             return start
-        planner = self._joined(start)
-        planner.acknowledge(start)
+        planner = self._started_planner(start)
+        planner.finish_batch(start)
         if self._end is not None and self._end.is_told:
             return end_of_stream(start)
         if isinstance(limit, ReadMaxRows):
             return planner.plan(start, limit.max_rows)
-        return planner.plan(start, is_last=True)  # of Trigger.Once, whatever the limits are
+        return planner.plan(start, is_last=True)  # Trigger.Once ignores the limits
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends of the logs, the lag and the state of the member, for progress reports."""
+        """Return the end offsets, the lag and the state of the member, for Spark's progress events."""
         return self._planner.latest() if self._planner is not None else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the tasks of a batch, from its end alone: the same for each replay."""
+        """Return the tasks of a batch. They depend on its end only, so that a replay reads the same ranges."""
         del start
         if end.get("ended"):
             return []
-        planner = self._joined(end)
-        ranges = planner.begin(end)
+        planner = self._started_planner(end)
+        ranges = planner.start_batch(end)
         return list(
             tasks(
                 self._options,
@@ -155,12 +156,12 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         )
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Acknowledge once more; ``latestOffset`` has done it long before."""
+        """Record again that a batch has finished; usually ``latestOffset`` has done so before."""
         if self._planner is not None:
-            self._planner.acknowledge(end)
+            self._planner.finish_batch(end)
 
     def stop(self) -> None:
-        """Leave the group: the ephemeral znodes go at once."""
+        """Leave the group, which deletes its ephemeral znodes at once."""
         if self._planner is not None:
             self._planner.close()
             self._planner = None
@@ -168,15 +169,19 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._end.close()
             self._end = None
 
-    def _joined(self, seen: Mapping[str, Any]) -> Planner:
-        """Return the planner, joined to the group at the first call."""
+    def _started_planner(self, seen: Mapping[str, Any]) -> Planner:
+        """Return the planner. The first call joins the group.
+
+        Args:
+            seen: an offset from Spark's offset log.
+        """
         if self._planner is None:
             self._options = SourceOptions.parse(self._raw_options)
             _log_to_stderr()
-            _stop_in_order_on_sigterm()
+            _exit_on_sigterm()
             planner = Planner(self._options, seen, application=os.getppid())
-            if self._bounded:
-                planner.stop_at_present_end()
+            if self._is_bounded:
+                planner.prepare_for_available_now()
             self._planner = planner
             if self._end_at is not None:
                 self._end = EndListener(*self._end_at)
@@ -192,21 +197,21 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return read(partition)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {}  # tasks carry all that is needed
+        return {}  # ``read`` needs only the task
 
 
-def _stop_in_order_on_sigterm() -> None:
-    """Let SIGTERM, by which Spark ends the process, unwind it, so that ``stop`` is called."""
+def _exit_on_sigterm() -> None:
+    """Have SIGTERM, with which Spark ends the process, raise SystemExit, so that ``stop`` is called."""
 
-    def leave(_number: int, _frame: object) -> None:
+    def exit_once(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.exit(0)
 
-    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGTERM, exit_once)
 
 
 def _log_to_stderr() -> None:
-    """Write what the member does to standard error, which is Spark's log: this process has no other owner."""
+    """Log to standard error, which Spark adds to its log: no application configures logging in this process."""
     logger = logging.getLogger("zkconsumer")
     if all(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
         handler = logging.StreamHandler()

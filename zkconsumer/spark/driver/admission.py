@@ -1,154 +1,104 @@
-"""How much a batch takes: limits on it, shared fairly among partitions, and waiting for a worthwhile batch.
+"""Decides how many offsets of each partition a batch reads: limits, fair shares, and waiting for a minimum.
 
-Source: Spark 4.2 KafkaMicroBatchStream for the options; shares differ on purpose. Spark gives each partition a share in
-proportion to what waits in it, so that a partition with little waits as long as the one with most. Here each may have
-the same, and what some do not need is for the others (max-min fairness).
+Source: Spark 4.2 KafkaMicroBatchStream for the options. The shares differ on purpose: Spark divides a batch in
+proportion to the unread offsets, so a partition with few of them waits as long as the one with the most. Here all
+partitions get equal shares, and what a partition does not need is divided among the others (max-min fairness).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.options.option_reader import OptionReader, duration, number
-
-#: Offsets of a batch where no option says more: a gigabyte of small records.
-DEFAULT_LIMIT = 10_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What the options say.
-
-    Attributes:
-        most: ``maxOffsetsPerTrigger``, default ``DEFAULT_LIMIT``.
-        least: ``minOffsetsPerTrigger``: with fewer a batch waits.
-        patience: seconds, ``maxTriggerDelay`` (15m): but no longer than this after the last one was planned.
-        most_bytes: ``maxBytesPerTrigger``: of keys and values, by the sizes of the records that come next.
-        bytes_per_second: ``maxBytesPerSecond``: the same over time.
-    """
-
-    most: int = DEFAULT_LIMIT
-    least: int = 0
-    patience: float = 900.0
-    most_bytes: int | None = None
-    bytes_per_second: int | None = None
-
-    @property
-    def counts_bytes(self) -> bool:
-        """Whether the sizes of records have to be known."""
-        return self.most_bytes is not None or self.bytes_per_second is not None
-
-    @classmethod
-    def parse(cls, take: OptionReader) -> Limits:
-        """Read the options.
-
-        Raises:
-            ConfigurationError: one of them cannot be read, or they contradict each other.
-        """
-        most = number(take, "maxOffsetsPerTrigger", None) or DEFAULT_LIMIT
-        least = number(take, "minOffsetsPerTrigger", None) or 0
-        if least > most:
-            raise ConfigurationError(
-                f"option minOffsetsPerTrigger = {least} is more than maxOffsetsPerTrigger = {most}"
-            )
-        return cls(
-            most,
-            least,
-            duration(take, "maxTriggerDelay", "15m") or 0.0,
-            number(take, "maxBytesPerTrigger", None),
-            number(take, "maxBytesPerSecond", None),
-        )
+from zkconsumer.spark.options.limits import Limits
 
 
 class Admission:
-    """Applies limits to one batch after the other.
+    """Applies the limits to one batch after the other. Used by Spark's thread.
 
     Args:
-        clock: seconds.
+        clock: returns seconds.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
         self.limits = limits
         self._clock = clock
-        self._planned_at = self._looked_at = clock()
+        self._planned_at = self._updated_at = clock()
+        #: Running average of bytes per offset.
         self._sizes: dict[TopicPartition, float] = {}
-        self._kept: dict[TopicPartition, float] = {}
-        self._credit = float(limits.bytes_per_second or 0)  # bytes that may be read now; negative while in debt
+        #: Bytes saved for the next batch, because they were too few for one record.
+        self._saved: dict[TopicPartition, float] = {}
+        #: Bytes that may be read now by ``maxBytesPerSecond``; negative after a batch that was larger than estimated.
+        self._credit = float(limits.bytes_per_second or 0)
 
     def admit(
         self,
-        waiting: Mapping[TopicPartition, int],
+        available: Mapping[TopicPartition, int],
         *,
-        most: int | None,
+        max_offsets: int | None,
         at_once: bool = False,
         backlog: int | None = None,
         sizes: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, float]] = lambda _: {},
     ) -> dict[TopicPartition, int]:
-        """Return how many offsets of each partition the next batch takes; nothing where it is to wait.
+        """Return the number of offsets that the next batch reads of each partition; empty to wait for more.
 
         Args:
-            waiting: the offsets that each partition has.
-            most: of all together; None for no limit, of bytes neither.
-            backlog: the offsets that there are besides those that have to wait for others; by default none.
-            at_once: do not wait for more, since none may come.
-            sizes: returns bytes per offset of what comes next in some partitions; asked where bytes are limited.
+            available: number of offsets that each partition may read.
+            max_offsets: maximum number of offsets of the batch; None for no limit, neither of bytes.
+            at_once: do not wait for a minimum number of offsets, because no more may be written.
+            backlog: number of unread offsets, including those that event-time alignment holds back.
+            sizes: returns bytes per offset of the next records of partitions; called only if bytes are limited.
         """
         now = self._clock()
-        self._earn(now)
-        total = sum(waiting.values())
+        self._credit += (now - self._updated_at) * (self.limits.bytes_per_second or 0)
+        self._updated_at = now
+        total = sum(available.values())
         if not total:
-            self._credit = min(self._credit, float(self.limits.bytes_per_second or 0))  # idle time is not saved up
+            self._credit = min(self._credit, float(self.limits.bytes_per_second or 0))  # idle time earns no credit
             return {}
-        enough = max(total, backlog or 0) >= self.limits.least
-        if not enough and not at_once and now - self._planned_at < self.limits.patience:
+        is_enough = max(total, backlog or 0) >= self.limits.least
+        if not is_enough and not at_once and now - self._planned_at < self.limits.patience:
             return {}
-        if self.limits.counts_bytes and most is not None:
+        if self.limits.counts_bytes and max_offsets is not None:
             if self.limits.bytes_per_second is not None and self._credit < 1:
                 return {}
-            self._learn(sizes({partition: count for partition, count in waiting.items() if count}))
-            waiting = self._within_bytes(waiting)
+            self._average(sizes({partition: count for partition, count in available.items() if count}))
+            available = self._within_bytes(available)
         self._planned_at = now
-        shares = dict(waiting) if most is None else fair_shares(waiting, most)
+        shares = dict(available) if max_offsets is None else fair_shares(available, max_offsets)
         self._credit -= sum(share * self._sizes.get(partition, 0.0) for partition, share in shares.items())
         return shares
 
-    def _earn(self, now: float) -> None:
-        self._credit += (now - self._looked_at) * (self.limits.bytes_per_second or 0)
-        self._looked_at = now
-
-    def _learn(self, sizes: Mapping[TopicPartition, float]) -> None:
+    def _average(self, sizes: Mapping[TopicPartition, float]) -> None:
         for partition, size in sizes.items():
-            self._sizes[partition] = (size + self._sizes.get(partition, size)) / 2  # the running average
+            self._sizes[partition] = (size + self._sizes.get(partition, size)) / 2
 
-    def _within_bytes(self, waiting: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the offsets that the limits on bytes allow, at least one."""
+    def _within_bytes(self, available: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the number of offsets that the limits of bytes allow, at least one."""
         limits = self.limits
         allowed = [float(limits.most_bytes)] if limits.most_bytes is not None else []
         if limits.bytes_per_second is not None:
             allowed.append(self._credit)
-        size_of = {partition: max(1.0, self._sizes.get(partition, 1.0)) for partition in waiting}
-        wanted = {partition: int(count * size_of[partition]) for partition, count in waiting.items()}
+        size_of = {partition: max(1.0, self._sizes.get(partition, 1.0)) for partition in available}
+        wanted = {partition: int(count * size_of[partition]) for partition, count in available.items()}
         shares = fair_shares(wanted, max(1, int(min(allowed))))
-        # What is too little for one record is kept for the next batch, so that large ones get their turn.
-        credits = {partition: share + self._kept.get(partition, 0.0) for partition, share in shares.items()}
-        found = {p: min(waiting[p], int(credit / size_of[p])) for p, credit in credits.items()}
-        self._kept = {partition: credits[partition] for partition, count in found.items() if not count}
-        found = {partition: count for partition, count in found.items() if count}
-        if not found:  # one record that is larger than the limit
-            smallest = min((p for p in waiting if waiting[p]), key=lambda p: (size_of[p], p))
-            found[smallest] = 1
-        return found
+        # A share that is too small for one record is saved for the next batch, so that large records are read in turn.
+        budgets = {partition: share + self._saved.get(partition, 0.0) for partition, share in shares.items()}
+        counts = {p: min(available[p], int(budget / size_of[p])) for p, budget in budgets.items()}
+        self._saved = {partition: budgets[partition] for partition, count in counts.items() if not count}
+        counts = {partition: count for partition, count in counts.items() if count}
+        if not counts:  # each record is larger than the limit
+            smallest = min((p for p in available if available[p]), key=lambda p: (size_of[p], p))
+            counts[smallest] = 1
+        return counts
 
 
-def fair_shares(waiting: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
-    """Return shares of ``most`` that are as equal as can be; none is larger than what waits."""
-    shares, left = {}, most
-    by_size = sorted((partition for partition, count in waiting.items() if count > 0), key=lambda p: (waiting[p], p))
+def fair_shares(available: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
+    """Return max-min fair shares of ``limit``; no share is larger than what is available."""
+    shares, rest = {}, limit
+    by_size = sorted((p for p, count in available.items() if count > 0), key=lambda p: (available[p], p))
     for index, partition in enumerate(by_size):
-        share = min(waiting[partition], left // (len(by_size) - index))
+        share = min(available[partition], rest // (len(by_size) - index))
         shares[partition] = share
-        left -= share
+        rest -= share
     return {partition: share for partition, share in shares.items() if share}

@@ -1,17 +1,20 @@
-"""Event-time alignment: no partition of a query runs further ahead in event time than ``maxAlignmentLag``.
+"""Event-time alignment: no partition of a query is read further ahead in event time than ``maxAlignmentLag``.
 
-Spark has one watermark for all, which follows the partition that is furthest; what a slower one still has is late then,
-and dropped. So here the faster ones wait for it: a batch takes of each partition what is no later than the horizon, the
-earliest time of a next record among the partitions that are active, and the lag on top. With ``withWatermark`` of at
-least the lag and the disorder inside a partition no row is dropped because another partition ran ahead.
+Spark has one watermark for all partitions, which follows the partition that is furthest ahead. The unread records of a
+slower partition are then late, and are dropped. With alignment the faster partitions wait: a batch reads each partition
+up to the horizon, which is the earliest time of a next record among the active partitions, plus the lag. If the delay
+of ``withWatermark`` is at least the lag plus the disorder inside a partition, no row is dropped because another
+partition is ahead.
 
-A partition that has nothing to read for longer than ``idleTimeout`` is idle: nobody waits for it until it has a record.
+A partition that has had nothing to read for longer than ``idleTimeout`` is idle. It does not hold back the others until
+it has a record again.
 
 Source: Flink 1.15 WatermarkOutputMultiplexer, WatermarksWithIdleness for minimum and idleness.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,87 +22,109 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 from zkconsumer.spark.driver.sampling import sample
+from zkconsumer.spark.executor.decoders import RecordDecoder, opened
+from zkconsumer.spark.options.source_options import SourceOptions
 
-#: Bytes of a partition that are looked at where its broker cannot tell where a time begins.
-_SCAN = 1 << 20
+#: Bytes of a partition that are scanned if its broker cannot look up the end of the horizon.
+_SCAN_BYTES = 1 << 20
+
+#: Return the event time of a record in milliseconds, None if it has none.
+EventTime = Callable[[MessageAndMetadata], int | None]
 
 
 class Horizon(NamedTuple):
-    """Up to which event time batches may go, in milliseconds, and whose next record decides it."""
+    """Latest event time that the next batch may read.
+
+    Attributes:
+        time: milliseconds since 1970, inclusive.
+        holder: the partition whose next record determines it.
+    """
 
     time: int
     holder: TopicPartition
 
 
 class EventTimes:
-    """Event times of partitions, and which of them are idle; decides, and asks nobody.
+    """Event times of the next records of partitions, and which partitions are idle. Does no I/O.
 
     Args:
         lag: milliseconds.
-        idle_after: seconds without anything to read.
-        clock: seconds.
+        idle_after: seconds without a record after which a partition is idle.
+        clock: returns seconds.
+
+    Attributes:
+        idle: the idle partitions at the last call of ``horizon``.
     """
 
     def __init__(self, lag: int, idle_after: float, clock: Callable[[], float]) -> None:
         self._lag, self._idle_after, self._clock = lag, idle_after, clock
-        self._reached: dict[TopicPartition, int] = {}  # the time of the last record that was next
+        #: Time of the next record; of an empty partition that of its last one.
+        self._times: dict[TopicPartition, int] = {}
         self._empty_since: dict[TopicPartition, float] = {}
         self.idle: set[TopicPartition] = set()
 
     def horizon(self, heads: Mapping[TopicPartition, int | None], *, closed: bool = False) -> Horizon | None:
-        """Return how far batches may go; None while an active partition has not told any time yet, or all are idle.
+        """Return the horizon; None if all partitions are idle, or an active one has had no record yet.
 
         Args:
-            heads: the time of the next record of each partition, None where it has none.
-            closed: nothing more comes, so that an empty partition is idle at once.
+            heads: time of the next record of each partition, None if it has none.
+            closed: no more records will be written, so an empty partition is idle at once.
         """
         now = self._clock()
-        self._reached = {partition: time for partition, time in self._reached.items() if partition in heads}
+        self._times = {partition: head for partition, head in self._times.items() if partition in heads}
         self._empty_since = {partition: since for partition, since in self._empty_since.items() if partition in heads}
         self.idle = set()
-        for partition, time in heads.items():
-            if time is not None:
+        for partition, head in heads.items():
+            if head is not None:
                 self._empty_since.pop(partition, None)
-                self._reached[partition] = time
+                self._times[partition] = head
                 continue
             since = self._empty_since.setdefault(partition, now)
             if closed or now - since > self._idle_after:
                 self.idle.add(partition)
         active = heads.keys() - self.idle
-        if not active or active - self._reached.keys():
+        if not active or active - self._times.keys():
             return None
-        holder = min(active, key=lambda partition: (self._reached[partition], partition))
-        return Horizon(self._reached[holder] + self._lag, holder)
+        holder = min(active, key=lambda partition: (self._times[partition], partition))
+        return Horizon(self._times[holder] + self._lag, holder)
 
 
 class Alignment:
-    """Bounds what the next batch takes of each partition; used by the thread that plans.
+    """Limits what the next batch reads of each partition. Used by Spark's thread.
 
     Args:
-        logs: where times and records are asked for.
-        event_time: of a record in milliseconds, by a user's decoder; None for the records' own timestamps, which the
-            brokers can look up.
+        logs: looks up offsets by time, and samples records.
+        event_time: by a user's decoder; None for the timestamps of the records, which brokers can look up.
     """
 
-    def __init__(
-        self,
-        times: EventTimes,
-        logs: LogOffsets,
-        event_time: Callable[[MessageAndMetadata], int | None] | None,
-    ) -> None:
+    def __init__(self, times: EventTimes, logs: LogOffsets, event_time: EventTime | None) -> None:
         self._times = times
         self._logs = logs
         self._event_time = event_time
-        self._heads: dict[TopicPartition, tuple[int, int]] = {}  # position and time of the record there
-        self._found: dict[TopicPartition, tuple[int, int]] = {}  # horizon, and the first offset behind it
+        #: Position, and time of the record there.
+        self._heads: dict[TopicPartition, tuple[int, int]] = {}
+        #: Time of a horizon, and the first offset after it; -1 if there was none.
+        self._horizon_offsets: dict[TopicPartition, tuple[int, int]] = {}
         self._held_by: TopicPartition | None = None
-        self._is_off = self._has_failed = False
+        self._is_disabled = self._has_failed = False
         self._log = get_logger("zkconsumer.spark")
 
+    @classmethod
+    def of(cls, options: SourceOptions, logs: LogOffsets) -> Alignment | None:
+        """Return the alignment of a query, None if ``maxAlignmentLag`` is not set."""
+        if options.alignment is None:
+            return None
+        event_time = None
+        if options.decoder is not None:
+            decoder = opened(*options.decoder)
+            if isinstance(decoder, RecordDecoder) and type(decoder).event_time is not RecordDecoder.event_time:
+                event_time = decoder.event_time
+        return cls(EventTimes(*options.alignment, time.monotonic), logs, event_time)
+
     def state(self) -> dict[str, Any]:
-        """Return what progress reports tell: who holds the others back, and whom nobody waits for."""
+        """Return what progress reports contain: which partition holds back the others, and which are idle."""
         return {
-            "eventTimeAlignment": "off" if self._is_off else "on",
+            "eventTimeAlignment": "off" if self._is_disabled else "on",
             "eventTimeHeldBackBy": str(self._held_by) if self._held_by is not None else None,
             "idlePartitions": sorted(str(partition) for partition in self._times.idle),
         }
@@ -107,55 +132,56 @@ class Alignment:
     def bound(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, closed: bool
     ) -> Mapping[TopicPartition, int]:
-        """Return up to which offset each partition may be read; its end where nothing holds it back.
+        """Return up to which offset each partition may be read; its end if it is not held back.
 
         Args:
-            closed: nothing is read behind the ends.
+            closed: nothing is read after the ends.
 
         Raises:
             RetriableError: a leader is missing or does not answer.
         """
-        for known in (self._heads, self._found):
-            for partition in known.keys() - positions.keys():
-                del known[partition]
-        waiting = {p: position for p, position in positions.items() if position < ends.get(p, position)}
-        if self._is_off or not (heads := self._next(waiting)).keys() >= waiting.keys():
+        for cache in (self._heads, self._horizon_offsets):
+            for partition in cache.keys() - positions.keys():
+                del cache[partition]
+        unread = {p: position for p, position in positions.items() if position < ends.get(p, position)}
+        if self._is_disabled or not (heads := self._head_times(unread)).keys() >= unread.keys():
             return ends
         horizon = self._times.horizon({p: heads.get(p) for p in positions}, closed=closed)
         if horizon is None:
             return dict(positions)
-        held = {partition: position for partition, position in waiting.items() if heads[partition] > horizon.time}
+        held = {partition: position for partition, position in unread.items() if heads[partition] > horizon.time}
         bounds = {**ends, **held}
-        self._cut(bounds, {p: position for p, position in waiting.items() if bounds[p] > position}, horizon)
-        self._tell(horizon, any(bounds[p] < ends[p] for p in waiting))
+        readable = {p: position for p, position in unread.items() if bounds[p] > position}
+        bounds.update(self._horizon_bounds(bounds, readable, horizon))
+        self._record_holder(horizon, any(bounds[p] < ends[p] for p in unread))
         return bounds
 
-    def _next(self, waiting: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the times of the next records; fewer where alignment is given up, since one has none."""
-        new = {p: position for p, position in waiting.items() if self._heads.get(p, (-1, 0))[0] != position}
+    def _head_times(self, unread: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the times of the next records. If a record has no time, disable alignment and return nothing."""
+        new = {p: position for p, position in unread.items() if self._heads.get(p, (-1, 0))[0] != position}
         for partition, sampled in sample(self._logs, new).items():
-            # Records without a time flow with those after them.
-            time = next((time for record in sampled.records if (time := self._time(record)) is not None), None)
-            if time is None:
-                self._is_off = True
+            # Records without a time are read together with those after them.
+            head = next((found for record in sampled.records if (found := self._time(record)) is not None), None)
+            if head is None:
+                self._is_disabled = True
                 self._log.warning(
-                    "alignment_off",
+                    "alignment_disabled",
                     topic=partition.topic,
                     partition=partition.partition,
                     offset=sampled.start,
-                    reason="records have no time; before Kafka 0.10 none have: give a decoder with event_time",
+                    remedy="records have no timestamp (before Kafka 0.10 none have one); set a decoder with event_time",
                 )
                 return {}
-            self._heads[partition] = (waiting[partition], time)
-        # What cannot be looked at, such as a damaged record, is left to the tasks.
-        behind = min((time for _, time in self._heads.values()), default=0)
-        return {p: self._heads[p][1] if self._heads.get(p, (-1, 0))[0] == at else behind for p, at in waiting.items()}
+            self._heads[partition] = (unread[partition], head)
+        # A partition that cannot be sampled, such as one with a damaged record, is left to the tasks.
+        earliest = min((head for _, head in self._heads.values()), default=0)
+        return {p: self._heads[p][1] if self._heads.get(p, (-1, 0))[0] == at else earliest for p, at in unread.items()}
 
     def _time(self, record: MessageAndMetadata) -> int | None:
         if self._event_time is not None:
             try:
                 return self._event_time(record)
-            except Exception as error:  # the task that decodes the record does what is to be done
+            except Exception as error:  # the task that decodes the record applies corrupt.record.policy
                 if not self._has_failed:
                     self._has_failed = True
                     topic, partition, offset = record[:3]
@@ -164,28 +190,36 @@ class Alignment:
                 return None
         return record.timestamp if record.timestamp_type >= 0 else None
 
-    def _cut(self, bounds: dict[TopicPartition, int], readable: Mapping[TopicPartition, int], horizon: Horizon) -> None:
-        """Lower the bounds to the first record behind the horizon."""
+    def _horizon_bounds(
+        self, bounds: Mapping[TopicPartition, int], readable: Mapping[TopicPartition, int], horizon: Horizon
+    ) -> dict[TopicPartition, int]:
+        """Return the bounds of partitions whose first record after the horizon is before their bound."""
+        found: dict[TopicPartition, int] = {}
         scanned = dict(readable)
         if self._event_time is None:
-            # Where no record was that late, one may have come since.
-            wanted = [
-                p for p in readable if (found := self._found.get(p)) is None or found[0] != horizon.time or found[1] < 0
-            ]
-            for partition, offset in self._logs.offsets(wanted, horizon.time + 1).items():
-                self._found[partition] = (horizon.time, offset)
-            # Of a log in disorder the first such record may be one that was read before.
-            behind = {p: self._found[p][1] for p in readable}
-            scanned = {p: position for p, position in readable.items() if 0 <= behind[p] <= position}
-            for partition, offset in behind.items():
-                if offset > readable[partition]:
-                    bounds[partition] = min(bounds[partition], offset)
-        for partition, sampled in sample(self._logs, scanned, _SCAN).items():
+            after = self._look_up(readable, horizon)
+            # In a log that is not ordered by time the first record after the horizon may have been read already.
+            scanned = {p: position for p, position in readable.items() if 0 <= after[p] <= position}
+            found = {p: min(bounds[p], offset) for p, offset in after.items() if offset > readable[p]}
+        for partition, sampled in sample(self._logs, scanned, _SCAN_BYTES).items():
             late = (record.offset for record in sampled.records if (self._time(record) or 0) > horizon.time)
-            bounds[partition] = min(bounds[partition], next(late, sampled.until))
+            found[partition] = min(bounds[partition], next(late, sampled.until))
+        return found
 
-    def _tell(self, horizon: Horizon, holds: bool) -> None:
-        holder = horizon.holder if holds else None
+    def _look_up(self, partitions: Mapping[TopicPartition, int], horizon: Horizon) -> dict[TopicPartition, int]:
+        """Return the first offset after the horizon in each partition, -1 if there is none."""
+        # A result of -1 is looked up again: such a record may have been written since.
+        wanted = [
+            partition
+            for partition in partitions
+            if (known := self._horizon_offsets.get(partition)) is None or known[0] != horizon.time or known[1] < 0
+        ]
+        for partition, offset in self._logs.offsets(wanted, horizon.time + 1).items():
+            self._horizon_offsets[partition] = (horizon.time, offset)
+        return {partition: self._horizon_offsets[partition][1] for partition in partitions}
+
+    def _record_holder(self, horizon: Horizon, is_holding: bool) -> None:
+        holder = horizon.holder if is_holding else None
         if holder is not None and holder != self._held_by:
             self._log.info(
                 "event_time_held_back",

@@ -1,293 +1,249 @@
-"""What a query knows of its partitions: which are owned, where each goes on, and what is planned, in flight and done.
+"""Partitions of a query: which are owned, where each resumes, and which batch has them.
 
-Two threads call it, Spark's, which plans, and the member's, which claims and hands over. Each method is one step
-under the lock, and asks nobody.
+Two threads call it: Spark's thread plans batches, the member's thread acquires and releases partitions. Each method is
+one atomic step under the lock, and none does I/O.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Set
 from typing import Any
 
-from zkconsumer.broker import protocol
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.handler import Claim
+from zkconsumer.spark.driver.partition_state import PartitionRecord, PartitionState
 from zkconsumer.spark.offset import Ranges, from_offset, known_by, reached_by, total
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
 
-#: The source of a beginning that is looked for because records are gone.
-_LOST = "records lost"
-
 
 class PartitionTracker:
-    """The partitions of one query.
+    """One ``PartitionRecord`` per partition that the query knows, owned or not.
 
-    A partition that is claimed waits until ``begun`` says where it begins; then batches are planned of it. One that
-    another member wants is planned no more, and is let go once its batch is done and stored.
+    An acquired partition needs a position before a batch can have it: the planner takes ``pending_starts``, looks the
+    offsets up without holding the lock, and passes them to ``set_positions``. A partition that another member waits for
+    gets no new batch, and is released once its last batch is finished and committed.
 
     Args:
-        commits: whether the group's offsets are stored.
+        commits: whether offsets of finished batches are committed.
     """
 
     def __init__(self, starts: StartingOffsets, *, commits: bool) -> None:
         self._starts = starts
         self._commits = commits
         self._lock = threading.Lock()
-        self._owned: dict[TopicPartition, int] = {}  # the group's offset, as far as it is known here
-        self._begins: dict[
-            TopicPartition, StartPosition
-        ] = {}  # claimed, and where to begin is not looked up and checked yet
-        self._positions: dict[TopicPartition, int] = {}  # where the next batch begins
-        self._leaving: set[TopicPartition] = set()
-        self._reached: dict[TopicPartition, int] = {}  # where this query's batches ended so far
-        self._met: set[TopicPartition] = set()  # claimed once since the start
-        self._fresh = True  # no checkpoint, and nothing was claimed yet
-        self._known: set[TopicPartition] = set()  # partitions that existed when it was looked last
-        self._in_flight: Ranges = {}  # planned, and not known to be done
-        self._done: dict[TopicPartition, int] = {}  # done, and not stored yet
+        self._records: defaultdict[TopicPartition, PartitionRecord] = defaultdict(PartitionRecord)
+        #: True until the first partition is known: the query has no checkpoint.
+        self._is_new = True
 
-    # ---- what there is ----
+    # ---- queries ----
 
-    def owned(self) -> set[TopicPartition]:
-        """Return the partitions that are owned."""
+    def states(self) -> dict[TopicPartition, PartitionState]:
+        """Return the state of each owned partition."""
         with self._lock:
-            return set(self._owned)
+            return {partition: record.state for partition, record in self._records.items() if record.is_owned}
 
-    def is_moving(self, gone: Collection[str]) -> bool:
-        """Whether another member waits for a partition, or one that was gained has not begun yet.
-
-        Args:
-            gone: topics that are not there.
-        """
+    def reached(self) -> dict[TopicPartition, int]:
+        """Return the end offset of the last batch that had each partition."""
         with self._lock:
-            return bool(self._leaving) or any(partition.topic not in gone for partition in self._begins)
-
-    def is_settled(self) -> bool:
-        """Whether all that is done is stored."""
-        with self._lock:
-            return not self._done
-
-    def has_gone_on(self) -> bool:
-        """Whether the query has had batches, in this run or before."""
-        with self._lock:
-            return bool(self._reached)
+            return {p: record.reached for p, record in self._records.items() if record.reached is not None}
 
     def topics(self) -> set[str]:
-        """Return the topics that the query has read of, or is about to."""
+        """Return the topics that batches have read, or will read once start positions are resolved."""
         with self._lock:
-            return {partition.topic for partition in self._reached.keys() | self._begins.keys()}
+            return {
+                partition.topic
+                for partition, record in self._records.items()
+                if record.reached is not None or record.start is not None
+            }
 
-    def positions(self, gone: Collection[str]) -> dict[TopicPartition, int]:
-        """Return where the next batch begins in each partition that it may have.
+    def positions(self, deleted: Collection[str]) -> dict[TopicPartition, int]:
+        """Return the start offset of the next batch in each partition that it may have.
 
         Args:
-            gone: topics that are not there.
+            deleted: topics to leave out.
         """
         with self._lock:
-            return {p: offset for p, offset in self._positions.items() if not self._is_out(p, gone)}
+            return {
+                partition: record.position
+                for partition, record in self._records.items()
+                if record.state is PartitionState.READY
+                and record.position is not None
+                and partition.topic not in deleted
+            }
 
-    def behind(self, ends: Mapping[TopicPartition, int]) -> list[int]:
-        """Return how many offsets before the ends of the logs the query's batches ended."""
+    # ---- batches ----
+
+    def observe(self, offset: Mapping[str, Any]) -> None:
+        """Record an offset from Spark's offset log; its batch may or may not have finished."""
         with self._lock:
-            return [max(0, end - self._reached.get(partition, end)) for partition, end in ends.items()]
-
-    # ---- the life of a batch ----
-
-    def note(self, offset: Mapping[str, Any]) -> None:
-        """Take note of an offset from Spark's log: its ranges are this query's, done or not."""
-        with self._lock:
-            known = known_by(offset)
-            self._known |= known
-            self._fresh = self._fresh and not known
+            for partition in known_by(offset):
+                self._records[partition].exists = True
+                self._is_new = False
             for partition, until in reached_by(offset).items():
-                self._reach(partition, until)
+                self._records[partition].advance(until)
 
     def plan(
-        self, ranges: Ranges, gone: Collection[str]
+        self, ranges: Ranges, deleted: Collection[str]
     ) -> tuple[Ranges, set[TopicPartition], dict[TopicPartition, int]]:
-        """Plan a batch.
+        """Plan a batch. Partitions that were revoked since ``positions`` was called are left out.
+
+        Args:
+            deleted: topics to leave out.
 
         Returns:
-            the ranges that it has, none where they would be empty, since what has been taken away meanwhile is not
-            ours to plan; all partitions that are known; and where earlier batches ended in other ones.
+            The ranges of the batch, empty if they have no offsets; all partitions that exist; and the end offsets of
+            earlier batches in partitions that this batch does not have.
         """
         with self._lock:
-            ranges = {p: span for p, span in ranges.items() if p in self._positions and not self._is_out(p, gone)}
+            ranges = {
+                partition: span
+                for partition, span in ranges.items()
+                if self._records[partition].state is PartitionState.READY and partition.topic not in deleted
+            }
             if not total(ranges):
                 return {}, set(), {}
             for partition, (start, until) in ranges.items():
-                self._reached[partition] = self._positions[partition] = until
-                if start < until:
-                    self._in_flight[partition] = (start, until)
-            before = {partition: reached for partition, reached in self._reached.items() if partition not in ranges}
-            return ranges, set(self._known), before
+                self._records[partition].plan(start, until)
+            existing, before = set(), {}
+            for partition, record in self._records.items():
+                if record.exists:
+                    existing.add(partition)
+                if record.reached is not None and partition not in ranges:
+                    before[partition] = record.reached
+            return ranges, existing, before
 
     def put_in_flight(self, ranges: Ranges) -> None:
-        """Record a batch that is about to run: a new one, or one that is replayed after a restart.
-
-        After a replayed batch, planning continues at its end. A partition whose group offset is outside the batch was
-        moved by another member or by a tool; there ``restart.from`` decides.
-        """
+        """Record a batch that is about to run; see ``PartitionRecord.put_in_flight``."""
         with self._lock:
             for partition, (start, until) in ranges.items():
-                begin = self._begins.get(partition)
-                if begin is not None and begin.source == "group" and start <= begin.offset <= until:
-                    self._begins[partition] = StartPosition("checkpoint", until)
-                self._met.add(partition)
-                if start < until and self._owned.get(partition, until) < until:
-                    self._in_flight[partition] = (start, until)
+                self._records[partition].put_in_flight(start, until)
 
-    def acknowledge(self, offset: Mapping[str, Any]) -> int:
-        """Take note of a batch that is done; returns of how many partitions there is something to store."""
+    def finish(self, offset: Mapping[str, Any]) -> int:
+        """Record a finished batch; returns the number of partitions with an offset to commit."""
         with self._lock:
             for partition, (start, until) in from_offset(offset).items():
-                if self._was_set_back(partition, start, until):
-                    continue
-                flying = self._in_flight.get(partition)
-                if flying is not None and flying[1] <= until:
-                    del self._in_flight[partition]
-                self._reach(partition, until)
-                if self._commits and partition in self._owned and until > self._owned[partition]:
-                    self._done[partition] = max(until, self._done.get(partition, -1))
-            return len(self._done)
+                record = self._records[partition]
+                record.finish(start, until, commits=self._commits, restart=self._starts.restart)
+            return sum(record.finished is not None for record in self._records.values())
 
-    def to_store(self) -> dict[TopicPartition, int]:
-        """Return the offsets to store for the group: of what is done, and owned still."""
+    def uncommitted(self) -> dict[TopicPartition, int]:
+        """Return the offsets to commit for the group: of finished batches, in partitions that are still owned."""
         with self._lock:
-            return {partition: until for partition, until in self._done.items() if partition in self._owned}
+            return {p: record.finished for p, record in self._records.items() if record.finished is not None}
 
-    def stored(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Take note of what is stored now; returns whether another member waits for a partition."""
+    def record_commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Record the committed offsets; returns whether another member waits for a partition."""
         with self._lock:
             for partition, offset in offsets.items():
-                if partition in self._owned:
-                    self._owned[partition] = max(offset, self._owned[partition])
-                if self._done.get(partition, -1) <= offset:
-                    self._done.pop(partition, None)
-            return bool(self._leaving)
+                self._records[partition].record_commit(offset)
+            return any(record.state is PartitionState.REVOKING for record in self._records.values())
 
-    # ---- where partitions begin ----
+    # ---- start positions ----
 
-    def begins(self, gone: Collection[str]) -> dict[TopicPartition, StartPosition]:
-        """Return the partitions for which it is to be found out."""
+    def pending_starts(self, deleted: Collection[str]) -> dict[TopicPartition, StartPosition]:
+        """Return the start positions to resolve.
+
+        Args:
+            deleted: topics to leave out.
+        """
         with self._lock:
-            return {p: begin for p, begin in self._begins.items() if not self._is_out(p, gone)}
+            return {
+                partition: record.start
+                for partition, record in self._records.items()
+                if record.state is PartitionState.CLAIMED
+                and record.start is not None
+                and partition.topic not in deleted
+            }
 
-    def still(self, begins: Mapping[TopicPartition, StartPosition]) -> set[TopicPartition]:
-        """Return those of them that have not been lost, or gained anew, since they were returned."""
+    def still_pending(self, starts: Mapping[TopicPartition, StartPosition]) -> set[TopicPartition]:
+        """Return the partitions of ``starts`` that were neither lost nor reassigned since ``pending_starts``."""
         with self._lock:
-            return self._still(begins)
+            return {partition for partition, start in starts.items() if self._records[partition].start is start}
 
-    def begun(self, begins: Mapping[TopicPartition, StartPosition], offsets: Mapping[TopicPartition, int]) -> None:
-        """Let partitions begin at the offsets that were found."""
+    def set_positions(
+        self, starts: Mapping[TopicPartition, StartPosition], offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """Set the positions of partitions whose start positions were resolved."""
         with self._lock:
-            for partition in self._still(begins):
-                del self._begins[partition]
-                self._positions[partition] = offsets[partition]
-                if begins[partition].source != "checkpoint":
-                    self._owned[partition] = offsets[partition]
+            for partition, start in starts.items():
+                if self._records[partition].start is start:
+                    self._records[partition].resolve(offsets[partition])
 
-    def begin_topics_anew(self, topics: Collection[str]) -> None:
-        """Begin where the logs begin, and forget what was read before: the topics are others now."""
+    def reset_topics(self, topics: Collection[str]) -> None:
+        """Start again at the log start offsets of re-created topics, and forget where earlier batches ended."""
         with self._lock:
-            self._known -= {partition for partition in self._known if partition.topic in topics}
-            for partition in [p for p in self._reached if p.topic in topics]:
-                del self._reached[partition]
-                self._met.discard(partition)
-            for partition in [p for p in self._owned if p.topic in topics]:
-                self._begin_anew(partition)
+            for partition, record in self._records.items():
+                if partition.topic in topics:
+                    record.forget_batches()
+                    if record.is_owned:
+                        record.reset()
 
-    def begin_partitions_anew(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begin where the logs of partitions begin: they end before the positions."""
+    def reset_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Start again at the log start offsets of partitions whose logs end before their positions."""
         with self._lock:
             for partition in partitions:
-                if partition in self._positions and partition not in self._leaving:
-                    self._begin_anew(partition)
-                    self._reached.pop(partition, None)
+                record = self._records[partition]
+                if record.state is PartitionState.READY:
+                    record.reset()
+                    record.reached = None
 
-    # ---- what the group says ----
+    # ---- assignment ----
 
-    def acquire(self, claims: Mapping[TopicPartition, Claim], known: Set[TopicPartition]) -> None:
+    def acquire(self, claims: Mapping[TopicPartition, Claim], existing: Set[TopicPartition]) -> None:
         """Own partitions from now on.
 
         Args:
-            known: partitions that exist beside them.
+            existing: other partitions that exist.
         """
         with self._lock:
             for partition, claim in claims.items():
-                reached = self._reached.get(partition)
-                if partition in self._met and reached is not None:  # another member may have had it since
-                    self._begins[partition] = StartPosition("checkpoint", max(reached, claim.offset))
+                record = self._records[partition]
+                if record.was_assigned and record.reached is not None:  # another member may have read it since
+                    start = StartPosition("checkpoint", max(record.reached, claim.offset))
                 else:
-                    self._begins[partition] = self._starts.begin(
+                    start = self._starts.begin(
                         partition,
                         claim.offset,
-                        reached=reached,
-                        fresh=self._fresh,
-                        new=partition not in self._known,
+                        reached=record.reached,
+                        fresh=self._is_new,
+                        new=not record.exists,
                     )
-                self._owned[partition] = claim.offset
-            self._met |= claims.keys()
-            self._known |= known | claims.keys()
-            self._fresh = False
+                record.assign(start, claim.offset)
+            for partition in existing:
+                self._records[partition].exists = True
+            self._is_new = False
 
     def release(
         self, partitions: Set[TopicPartition], *, final: bool
     ) -> tuple[dict[TopicPartition, int], Ranges] | None:
-        """Let partitions go, or None where that has to wait for what is in flight, or not stored.
+        """Release partitions.
 
         Args:
-            final: do not wait.
+            final: release them even if a batch is in flight or not committed.
 
         Returns:
-            the offsets to store, and what was in flight.
+            None if a batch is in flight or not committed; else the offsets to commit, and the ranges in flight.
         """
         with self._lock:
-            self._leaving |= partitions
-            if not final and any(p in self._in_flight or p in self._done for p in partitions):
+            records = {partition: self._records[partition] for partition in partitions}
+            for record in records.values():
+                record.revoke()
+            if not final and any(record.in_flight or record.finished is not None for record in records.values()):
                 return None
-            done = {partition: self._done.pop(partition) for partition in partitions & self._done.keys()}
-            given_up = {partition: self._in_flight.pop(partition) for partition in partitions & self._in_flight.keys()}
-            self._leaving -= partitions
-            for partition in partitions:
-                self._owned.pop(partition, None)
-                self._begins.pop(partition, None)
-                self._positions.pop(partition, None)
-            return done, given_up
+            offsets: dict[TopicPartition, int] = {}
+            in_flight: Ranges = {}
+            for partition, record in records.items():
+                finished, span = record.release()
+                if finished is not None:
+                    offsets[partition] = finished
+                if span is not None:
+                    in_flight[partition] = span
+            return offsets, in_flight
 
     def lose(self) -> None:
-        """Own nothing until it is claimed again."""
+        """Own nothing until partitions are acquired again."""
         with self._lock:
-            self._owned.clear()
-            self._begins.clear()
-            self._positions.clear()
-            self._leaving.clear()
-            # What is in flight stays so: should the partition come back meanwhile, its release waits for the batch.
-            self._done.clear()
-
-    # ---- within the lock ----
-
-    def _is_out(self, partition: TopicPartition, gone: Collection[str]) -> bool:
-        return partition in self._leaving or partition.topic in gone
-
-    def _reach(self, partition: TopicPartition, until: int) -> None:
-        self._reached[partition] = max(until, self._reached.get(partition, -1))
-
-    def _still(self, begins: Mapping[TopicPartition, StartPosition]) -> set[TopicPartition]:
-        return {partition for partition, begin in begins.items() if self._begins.get(partition) is begin}
-
-    def _begin_anew(self, partition: TopicPartition) -> None:
-        self._positions.pop(partition, None)
-        self._done.pop(partition, None)
-        self._begins[partition] = StartPosition(_LOST, timestamp=protocol.EARLIEST)
-
-    def _was_set_back(self, partition: TopicPartition, start: int, until: int) -> bool:
-        """Whether a partition went on before the end of a batch that is done, so that this must not be stored again."""
-        begin = self._begins.get(partition)
-        if begin is None:
-            flying = self._in_flight.get(partition)
-            if flying is not None:  # this very batch, one before it, or one behind it
-                return not ((start, until) == flying or until <= flying[0] or flying[1] <= start)
-            return self._positions.get(partition, until) < until
-        return begin.source == _LOST or (begin.source == "group" and self._starts.restart == "group")
+            for record in self._records.values():
+                record.lose()

@@ -1,4 +1,4 @@
-"""Looks at the records that come next, for what a plan has to know of them: their times and their sizes."""
+"""Samples the next records of partitions, for their times and sizes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import native, read_messages
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: Bytes of a partition that are looked at, and how often more of them where they have no record for a reader.
-SIZE, _TIMES = 64 << 10, 8
+#: Bytes of a sample.
+SAMPLE_BYTES = 64 << 10
 
-#: Bytes to ask for where one batch is larger than that.
-_LARGE = 16 << 20
+#: Maximum number of fetches for a sample, if the first ones return no records.
+_FETCHES = 8
+
+#: Bytes to fetch if one record batch is larger than a sample.
+_LARGE_BATCH_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The records from some offset on, as many as were looked at.
+    """Records of a partition from ``start`` on.
 
-    ``until`` is the offset behind them; between may be some that are not for readers, such as marks of transactions.
+    Attributes:
+        start: first offset of the sample.
+        until: offset after the sample. Some offsets in between may have no record, such as transaction markers.
+        records: the records, at least one.
     """
 
     start: int
@@ -31,45 +37,47 @@ class Sample:
 
     @property
     def bytes_per_offset(self) -> float:
-        """What an offset is worth in bytes of keys and values."""
+        """Bytes of keys and values per offset."""
         size = sum(len(record.key or b"") + len(record.value or b"") for record in self.records)
         return size / max(1, self.until - self.start)
 
 
-def sample(logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int = SIZE) -> dict[TopicPartition, Sample]:
-    """Return the next records of each partition; those that have none, or are damaged there, are left out.
+def sample(
+    logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int = SAMPLE_BYTES
+) -> dict[TopicPartition, Sample]:
+    """Return the next records of each partition. Partitions with no next record, or a damaged one, are absent.
 
     Args:
-        size: bytes to look at, of each.
+        size: bytes to fetch of each partition.
 
     Raises:
         RetriableError: a leader is missing or does not answer.
     """
     found: dict[TopicPartition, Sample] = {}
     wanted = dict(positions)
-    for _ in range(_TIMES):
+    for _ in range(_FETCHES):
         chunks = _chunks(logs, wanted, size) if wanted else {}
         wanted = {}
         for partition, chunk in chunks.items():
             try:
-                records = [record for some, _ in read_messages(chunk, max_rows=1024) for record in some]
+                records = [record for rows, _ in read_messages(chunk, max_rows=1024) for record in rows]
             except CorruptRecordError:
-                continue  # a task will tell
+                continue  # the task that reads the record reports it
             if records:
                 found[partition] = Sample(positions[partition], chunk.next_offset, records)
-            else:  # marks of transactions and the like
+            else:  # transaction markers or aborted records
                 wanted[partition] = chunk.next_offset
     return found
 
 
 def _chunks(logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int) -> dict[TopicPartition, Chunk]:
-    """Return what can be read at each position; a batch that is larger than ``size`` is asked for alone."""
+    """Fetch at each position; a record batch that is larger than ``size`` is fetched on its own."""
     chunks: dict[TopicPartition, Chunk] = {}
     answers = logs.fetch(positions, size)
     for partition, position in positions.items():
         data = answers.get(partition)
         if data is not None and native.next_offset(data.records)[0] < 0 and data.high_watermark > position:
-            data = logs.fetch({partition: position}, _LARGE)[partition]
+            data = logs.fetch({partition: position}, _LARGE_BATCH_BYTES)[partition]
         until = native.next_offset(data.records)[0] if data is not None else -1
         if data is not None and until > position:
             chunks[partition] = Chunk(partition, position, until, data.records, data.aborted)

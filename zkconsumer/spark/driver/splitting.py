@@ -1,15 +1,19 @@
-"""What the tasks of a batch are told."""
+"""Splits a batch into the tasks that Spark runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.end_of_stream import EndSignal
 from zkconsumer.spark.executor.rows import Layout
-from zkconsumer.spark.offset import FetchTask, Ranges, split_ranges
+from zkconsumer.spark.offset import FetchTask, Ranges, total
 from zkconsumer.spark.options.source_options import SourceOptions
+
+#: Minimum number of offsets for which another task pays off: a core reads as many while Spark starts a task.
+_MIN_TASK_OFFSETS = 50_000
 
 
 def tasks(
@@ -21,14 +25,15 @@ def tasks(
     layout: Layout | None = None,
     end: EndSignal | None = None,
 ) -> Iterator[FetchTask]:
-    """Yield what each Spark task fetches of some ranges.
+    """Yield the tasks of a batch.
 
     Args:
-        leaders: as far as they are known.
-        brokers: who may be asked for others.
-        layout: how rows are made; by default the columns of Spark's own source.
-        end: who is told where a decoder sees the end of the stream; what follows in the partition is not wanted then,
-            so one task has all of it.
+        leaders: the known leaders, with their node ids.
+        brokers: brokers that tasks may ask for other leaders.
+        cores: number of tasks to make if the ranges are large enough.
+        layout: layout of the rows; None for the columns of Spark's own source.
+        end: notified when a decoder returns the end of the stream. Records after it are not read, so each partition is
+            read by one task.
     """
     config = options.consumer
     for group in split_ranges(
@@ -36,9 +41,9 @@ def tasks(
         leaders,
         num_fetchers=config.num_consumer_fetchers,
         cores=cores,
-        at_least=options.min_partitions,
-        at_most=options.max_records_per_partition,
-        in_pieces=end is None,
+        min_tasks=options.min_partitions,
+        max_offsets=options.max_records_per_partition,
+        may_split=end is None,
     ):
         yield task(options, group, leaders, brokers, layout, end)
 
@@ -51,7 +56,7 @@ def task(
     layout: Layout | None = None,
     end: EndSignal | None = None,
 ) -> FetchTask:
-    """Return what the one Spark task is told that fetches all of some ranges."""
+    """Return the task that fetches all of the ranges; see ``tasks`` for the arguments."""
     config = options.consumer
     return FetchTask(
         ranges=ranges,
@@ -65,3 +70,69 @@ def task(
         patience=options.unavailable_timeout,
         end=end,
     )
+
+
+def split_ranges(
+    ranges: Ranges,
+    leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
+    *,
+    num_fetchers: int,
+    cores: int,
+    min_tasks: int | None = None,
+    max_offsets: int | None = None,
+    may_split: bool = True,
+) -> list[Ranges]:
+    """Return the ranges of each task: non-empty ranges grouped by (broker, fetcher id), large ones split.
+
+    Args:
+        cores: number of tasks to make if the ranges are large enough.
+        min_tasks: minimum number of tasks, even if the ranges are small; None for ``cores``.
+        max_offsets: maximum number of offsets of a partition in one task.
+        may_split: whether several tasks may read a partition.
+    """
+    pieces = []
+    if max_offsets is not None and may_split:
+        remaining = {}
+        for partition, (start, until) in sorted(ranges.items()):
+            while until - start > max_offsets:
+                pieces.append({partition: (start, start + max_offsets)})
+                start += max_offsets
+            remaining[partition] = (start, until)
+        ranges = remaining
+    wanted = min_tasks or cores
+    groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=wanted) + pieces
+    while may_split and groups and len(groups) < wanted:
+        largest = max(groups, key=total)
+        if total(largest) < (2 if min_tasks else 2 * _MIN_TASK_OFFSETS):
+            break
+        [(partition, (start, until))] = largest.items()  # with several partitions there would be more groups
+        middle = (start + until) // 2
+        index = groups.index(largest)
+        groups[index : index + 1] = [{partition: (start, middle)}, {partition: (middle, until)}]
+    return groups
+
+
+def group_ranges(
+    ranges: Ranges, leaders: Mapping[TopicPartition, tuple[int, Endpoint]], *, num_fetchers: int, min_groups: int
+) -> list[Ranges]:
+    """Return the non-empty ranges grouped by (broker, fetcher id).
+
+    The number of fetcher ids is raised until there are ``min_groups`` groups, or one per partition. Groups whose
+    partitions have the same hash are halved.
+    """
+    wanted = {partition: span for partition, span in sorted(ranges.items()) if span[0] < span[1]}
+    by_fetcher: dict[tuple[int, int], Ranges] = {}
+    for fetchers in range(num_fetchers, max(num_fetchers, len(wanted)) + 1):
+        by_fetcher = {}
+        for partition, span in wanted.items():
+            node = leaders[partition][0] if partition in leaders else -1
+            by_fetcher.setdefault((node, fetcher_id(partition, fetchers)), {})[partition] = span
+        if len(by_fetcher) >= min(min_groups, len(wanted)):
+            break
+    groups = [by_fetcher[key] for key in sorted(by_fetcher)]
+    while len(groups) < min(min_groups, len(wanted)):
+        index = max(range(len(groups)), key=lambda number: len(groups[number]))
+        items = sorted(groups[index].items())
+        middle = len(items) // 2
+        groups[index : index + 1] = [dict(items[:middle]), dict(items[middle:])]
+    return groups

@@ -1,7 +1,7 @@
-"""StandaloneReader: all partitions of a subscription, for a query that joins no group (``membership=none``).
+"""StandaloneReader: owns all partitions of a subscription, without joining a group (``membership=none``).
 
-It has the calls of ``GroupMember``, so that a query is planned alike: partitions that appear are acquired, those that
-vanish are released, and the group's offsets are read and stored where that is asked for; nobody else is told of it.
+It has the methods of ``GroupMember``, so that batches are planned in the same way: new partitions are acquired, deleted
+ones are released, and the group's offsets are read and committed if the options say so.
 """
 
 from __future__ import annotations
@@ -24,19 +24,27 @@ from zkconsumer.rebalance.handler import Claim, PartitionHandler
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
-#: What the thread id of a partition would be.
-_NOBODY = "nobody"
+#: Stands for the thread id of a partition.
+_NO_THREAD = "nobody"
 
 _STOP = object()
 
 
 class StandaloneReader:
-    """Has all partitions; one thread looks for them and stores offsets.
+    """Owns all partitions of a subscription. One thread lists the partitions and commits offsets.
+
+    That thread writes all public attributes, and replaces ``assignment`` as a whole; any thread may read them.
 
     Args:
-        handler: its methods are called in that thread.
-        offsets: whether the group's offsets are read, and stored.
-        patience: seconds that brokers may be out of reach at the start.
+        handler: called in that thread.
+        has_offsets: whether the group's offsets are read and committed.
+        unavailable_timeout: maximum seconds to wait at the start for ZooKeeper or the brokers.
+
+    Attributes:
+        assignment: all partitions.
+        rebalances: how often the partitions have changed.
+        discoveries: how often the partitions were listed.
+        unbalanced_since: time (``time.monotonic``) since which partitions cannot be listed; None if they can.
     """
 
     def __init__(
@@ -45,48 +53,48 @@ class StandaloneReader:
         subscription: Subscription,
         handler: PartitionHandler,
         *,
-        offsets: bool,
-        patience: float,
+        has_offsets: bool,
+        unavailable_timeout: float,
     ) -> None:
         self.consumer_id = f"{config.group_id}_nobody"
         self.assignment: dict[TopicPartition, str] = {}
         self.rebalances = 0
-        self.metadata_refreshes = 0  #: how often partitions were looked for
+        self.discoveries = 0
         self.unbalanced_since: float | None = None
         self._config = config
         self._subscription = subscription
         self._handler = handler
-        self._patience = patience
+        self._unavailable_timeout = unavailable_timeout
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._session: ZooKeeperSession | None = None
         self._offsets: ZooKeeperOffsets | None = None
-        if offsets or not config.bootstrap_servers:
+        if has_offsets or not config.bootstrap_servers:
             self._session = ZooKeeperSession.of(config, self._events)
-            if offsets:
+            if has_offsets:
                 self._offsets = ZooKeeperOffsets(self._session, config.group_id)
         self.cluster = cluster_of(config, self._session, config.socket_timeout_ms / 1000)
         self._first: Future[None] = Future()
-        self._give_up_at = 0.0
+        self._deadline = 0.0
         self._log = get_logger("zkconsumer.spark", group=config.group_id)
         self._thread = threading.Thread(target=self._run, name=f"zkconsumer-{config.group_id}-discovery", daemon=True)
 
     @property
     def group_assignment(self) -> Mapping[TopicPartition, str]:
-        """All partitions that there are."""
+        """All partitions, as for a group with one member."""
         return self.assignment
 
     def start(self, connect_within: float = 0.0) -> None:
-        """Connect, and look for partitions.
+        """Connect, and list the partitions.
 
         Args:
             connect_within: see ``ZooKeeperSession.start``.
 
         Raises:
-            ZkConsumerError: ZooKeeper or the brokers could not be asked.
+            ZkConsumerError: ZooKeeper or the brokers do not answer.
         """
         if self._session is not None:
             self._session.start(connect_within)
-        self._give_up_at = time.monotonic() + self._patience
+        self._deadline = time.monotonic() + self._unavailable_timeout
         self._thread.start()
         try:
             self._first.result()
@@ -95,7 +103,7 @@ class StandaloneReader:
             raise
 
     def close(self) -> None:
-        """End the thread and close the connections."""
+        """Stop the thread and close the connections."""
         self.cluster.close()  # first, since the thread may be waiting for an answer
         self._events.put(_STOP)
         if self._thread.is_alive():
@@ -104,7 +112,7 @@ class StandaloneReader:
             self._session.close()
 
     def wake(self) -> None:
-        """Nobody waits for a release."""
+        """Do nothing: no other member waits for a partition."""
 
     def commit(
         self,
@@ -113,57 +121,50 @@ class StandaloneReader:
         may_go_back: bool = False,
         timeout: float | None = None,
     ) -> dict[TopicPartition, int]:
-        """Store offsets of the group, and return what is stored now; see ``GroupMember.commit``."""
+        """Commit offsets of the group and return the committed offsets; see ``GroupMember.commit``."""
 
         def work() -> dict[TopicPartition, int]:
             wanted = dict(offsets() if callable(offsets) else offsets)
             return self._offsets.commit(wanted, may_go_back=may_go_back) if self._offsets is not None else wanted
 
-        patience = self._config.connection_timeout if timeout is None else timeout
+        timeout = self._config.connection_timeout if timeout is None else timeout
         result: Future[dict[TopicPartition, int]] = Future()
         self._events.put((work, result))
         try:
-            return result.result(patience)
+            return result.result(timeout)
         except FutureTimeoutError as error:
             result.cancel()
-            raise ZooKeeperUnavailableError(f"offsets were not stored within {patience:g} s") from error
+            raise ZooKeeperUnavailableError(f"offsets were not committed within {timeout:g} s") from error
 
     def _run(self) -> None:
-        look_at: float | None = 0.0
+        next_discovery: float | None = 0.0
         item: Any = None
         while item is not _STOP:
             if isinstance(item, tuple):
-                self._work(*item)
+                _execute(*item)
             elif item is not None:
-                look_at = 0.0  # an event of the session
+                next_discovery = 0.0  # an event of the ZooKeeper session
             now = time.monotonic()
-            if look_at is not None and now >= look_at:
-                look_at = self._look_again()
+            if next_discovery is not None and now >= next_discovery:
+                next_discovery = self._discover()
             try:
-                item = self._events.get(timeout=None if look_at is None else max(0.0, look_at - now))
+                item = self._events.get(timeout=None if next_discovery is None else max(0.0, next_discovery - now))
             except queue.Empty:
                 item = None
         while not self._events.empty():
             item = self._events.get()
             if isinstance(item, tuple) and item[1].set_running_or_notify_cancel():
-                item[1].set_exception(ClosedError("the query is stopped; nothing is stored any more"))
+                item[1].set_exception(ClosedError("the query has been stopped; offsets can no longer be committed"))
         if not self._first.done():
-            self._first.set_exception(ClosedError("the query was stopped while it started"))
+            self._first.set_exception(ClosedError("the query was stopped before it had listed the partitions"))
 
-    def _work(self, work: Callable[[], Any], result: Future[Any]) -> None:
-        if result.set_running_or_notify_cancel():
-            try:
-                result.set_result(work())
-            except BaseException as error:
-                result.set_exception(error)
-
-    def _look_again(self) -> float | None:
-        """Look for partitions; returns when to do so next, None for at the next event."""
+    def _discover(self) -> float | None:
+        """List the partitions; returns when to list them again, None for at the next event."""
         try:
-            self._look()
+            self._update_assignment()
         except BaseException as error:
-            retriable = isinstance(error, RetriableError) and time.monotonic() < self._give_up_at
-            if not self._first.done() and not retriable:
+            is_retriable = isinstance(error, RetriableError) and time.monotonic() < self._deadline
+            if not self._first.done() and not is_retriable:
                 self._first.set_exception(error)
                 return None
             if not isinstance(error, ZkConsumerError):
@@ -179,14 +180,22 @@ class StandaloneReader:
         interval = self.cluster.poll_interval
         return None if interval is None else time.monotonic() + interval
 
-    def _look(self) -> None:
+    def _update_assignment(self) -> None:
         found = self._subscription.partitions(self.cluster, self._config.exclude_internal_topics)
-        if gone := self.assignment.keys() - set(found):
-            self._handler.release(gone, True)
+        if deleted := self.assignment.keys() - set(found):
+            self._handler.release(deleted, True)
         new = [partition for partition in found if partition not in self.assignment]
-        stored = self._offsets.fetch(new) if self._offsets is not None and new else {}
-        self.assignment = dict.fromkeys(found, _NOBODY)
+        committed = self._offsets.fetch(new) if self._offsets is not None and new else {}
+        self.assignment = dict.fromkeys(found, _NO_THREAD)
         if new:
-            self._handler.acquire({partition: Claim(_NOBODY, stored.get(partition, -1)) for partition in new})
-        self.metadata_refreshes += 1
-        self.rebalances += bool(new or gone)
+            self._handler.acquire({partition: Claim(_NO_THREAD, committed.get(partition, -1)) for partition in new})
+        self.discoveries += 1
+        self.rebalances += bool(new or deleted)
+
+
+def _execute(work: Callable[[], Any], result: Future[Any]) -> None:
+    if result.set_running_or_notify_cancel():
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)

@@ -156,7 +156,7 @@ class GroupSource(Source):
         """Mark batches as completed, and commit the group's offsets of those that have become committable."""
         for end in self._ledger.complete(times_ms):
             if end is not None:
-                self._planner().acknowledge(end)
+                self._planner().finish_batch(end)
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
         """Return the tasks of a batch."""

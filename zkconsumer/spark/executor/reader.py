@@ -17,7 +17,7 @@ from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.data_loss import DataLossError, end_went_back, raise_or_log, range_is_gone, topics_are_gone
+from zkconsumer.spark.data_loss import DataLossError, end_offset_decreased, raise_or_log, range_deleted, topics_deleted
 from zkconsumer.spark.offset import FetchTask
 
 #: Seconds without records after which it is asked whether there are any, and those after which that is certain.
@@ -66,7 +66,7 @@ def _failed(
     if not isinstance(error, OffsetOutOfRangeError):
         stream.fail(error)
     elif task.fails_on_data_loss:
-        stream.fail(range_is_gone(partition, info.fetch_offset, until, error.first, error.end))
+        stream.fail(range_deleted(partition, info.fetch_offset, until, error.first, error.end))
     else:
         get_logger("zkconsumer.spark").warning("records_lost", error=str(error), until=until)
         goes_on = min(error.first, until) if info.fetch_offset < error.first else until
@@ -135,9 +135,9 @@ def _losses(task: FetchTask, missing: Mapping[TopicPartition, int]) -> dict[Topi
     )
     try:
         exist = logs.topic_ids(sorted({partition.topic for partition in missing}))
-        found = {p: topics_are_gone([p.topic]) for p in missing if p.topic not in exist}
+        found = {p: topics_deleted([p.topic]) for p in missing if p.topic not in exist}
         ends = logs.offsets([p for p in missing if p not in found], protocol.LATEST)
-        return found | {p: end_went_back(p, missing[p], end) for p, end in ends.items() if end < missing[p]}
+        return found | {p: end_offset_decreased(p, missing[p], end) for p, end in ends.items() if end < missing[p]}
     except ZkConsumerError:
         return {}  # it is not known
     finally:

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructField, StructType
 
 from zkconsumer.config import ConsumerConfig, property_names
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.spark.driver.admission import Limits
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout
+from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.option_reader import OptionReader, duration, number
 from zkconsumer.spark.options.starting_offsets import StartingOffsets
 from zkconsumer.spark.options.subscription import Subscription

@@ -1,0 +1,344 @@
+"""The partition tracker: its table of transitions, and what holds after any sequence of calls. No server."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from zkconsumer import TopicPartition
+from zkconsumer.rebalance.listener import Claim
+from zkconsumer.spark.driver import partition_state
+from zkconsumer.spark.driver.partition_state import TRANSITIONS, PartitionEvent, PartitionRecord, PartitionState
+from zkconsumer.spark.driver.partition_tracker import PartitionTracker
+from zkconsumer.spark.offset import Ranges, to_offset
+from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
+
+pytestmark = pytest.mark.timeout(60)
+
+A = TopicPartition("t", 0)
+PARTITIONS = [TopicPartition(topic, number) for topic in "tu" for number in range(2)]
+some = st.sets(st.sampled_from(PARTITIONS))
+
+
+# ---- the table ---------------------------------------------------------------------------------------------
+
+
+def documented() -> dict[PartitionEvent, dict[PartitionState, PartitionState]]:
+    """Return the table in the docstring of the module."""
+    lines = [line for line in (partition_state.__doc__ or "").splitlines() if re.fullmatch(r"(\S+ {2,})+\S+", line)]
+    header, *rows = [line.split() for line in lines if not line.startswith("=")]
+    assert header[0] == "event"
+    states = [PartitionState(name) for name in header[1:]]
+    return {
+        PartitionEvent(event): {
+            state: PartitionState(cell) for state, cell in zip(states, cells, strict=True) if cell != "-"
+        }
+        for event, *cells in rows
+    }
+
+
+def test_documented_transitions_are_those_of_the_code() -> None:
+    assert documented() == TRANSITIONS
+    assert TRANSITIONS.keys() == set(PartitionEvent)
+
+
+START = StartPosition("group", 5)
+
+#: What a record does at each event.
+CALLS = {
+    PartitionEvent.ASSIGN: lambda record: record.assign(START, 5),
+    PartitionEvent.RESOLVE: lambda record: record.resolve(5),
+    PartitionEvent.RESET: lambda record: record.reset(),
+    PartitionEvent.REVOKE: lambda record: record.revoke(),
+    PartitionEvent.RELEASE: lambda record: record.release(),
+    PartitionEvent.LOSE: lambda record: record.lose(),
+}
+
+
+@pytest.mark.parametrize("state", PartitionState)
+@pytest.mark.parametrize("event", PartitionEvent)
+def test_record_follows_the_table_of_transitions(event: PartitionEvent, state: PartitionState) -> None:
+    record = PartitionRecord(state=state, start=START)
+    following = TRANSITIONS[event].get(state)
+    if following is None:
+        with pytest.raises(RuntimeError, match=f"{event.value} of a partition that is {state.value}"):
+            CALLS[event](record)
+        following = state
+    else:
+        CALLS[event](record)
+    assert record.state is following
+
+
+# ---- single steps ------------------------------------------------------------------------------------------
+
+
+def tracker(*, commits: bool = True, **changes: Any) -> PartitionTracker:
+    return PartitionTracker(StartingOffsets("group", {}, **changes), commits=commits)
+
+
+def acquire(one: PartitionTracker, offset: int, *, position: int | None = None) -> None:
+    """Acquire partition A with a committed offset, and set its position."""
+    one.acquire({A: Claim("x-0", offset)}, set())
+    if position is not None:
+        one.set_positions(one.pending_starts(()), {A: position})
+
+
+def offset_of(start: int, until: int) -> dict[str, Any]:
+    return to_offset({A: (start, until)}, 1)
+
+
+def test_replay_that_covers_the_committed_offset_resumes_at_its_end() -> None:
+    one = tracker(restart="group")
+    one.observe(offset_of(0, 10))
+    acquire(one, 4)
+    assert one.pending_starts(()) == {A: StartPosition("group", 4)}
+    one.put_in_flight({A: (0, 10)})
+    assert one.pending_starts(()) == {A: StartPosition("checkpoint", 10)}
+
+
+def test_replay_outside_the_committed_offset_leaves_the_start_alone() -> None:
+    one = tracker(restart="group")
+    one.observe(offset_of(0, 10))
+    acquire(one, 14)
+    one.put_in_flight({A: (0, 10)})
+    assert one.pending_starts(()) == {A: StartPosition("group", 14)}
+
+
+def test_replay_leaves_the_start_of_another_source_alone() -> None:
+    one = tracker()
+    one.observe(offset_of(0, 10))
+    acquire(one, 20, position=20)
+    one.reset_partitions([A])
+    [reset] = one.pending_starts(()).values()
+    one.put_in_flight({A: (-1, 10)})
+    assert one.pending_starts(()) == {A: reset}
+
+
+def test_replay_of_a_partition_that_is_not_owned_is_not_waited_for() -> None:
+    one = tracker()
+    one.put_in_flight({A: (0, 10)})
+    acquire(one, 0)
+    assert one.release({A}, final=False) == ({}, {})
+
+
+def test_batch_stays_in_flight_when_the_session_is_lost() -> None:
+    one = tracker()
+    acquire(one, 0)
+    one.put_in_flight({A: (0, 10)})
+    one.lose()
+    acquire(one, 0)
+    assert one.release({A}, final=False) is None
+    assert one.states() == {A: PartitionState.REVOKING}
+    assert one.release({A}, final=True) == ({}, {A: (0, 10)})
+
+
+def test_release_waits_until_a_finished_batch_is_committed() -> None:
+    one = tracker()
+    acquire(one, 0, position=0)
+    ranges, _, _ = one.plan({A: (0, 10)}, ())
+    one.finish(to_offset(ranges, 1))
+    assert one.release({A}, final=False) is None
+    assert one.record_commit(one.uncommitted()), "another member waits for it"
+    assert one.release({A}, final=False) == ({}, {})
+
+
+def test_revoked_partition_is_left_out_of_a_plan() -> None:
+    one = tracker()
+    acquire(one, 0, position=0)
+    wanted = {A: (0, 10)}
+    one.plan(wanted, ())
+    one.release({A}, final=False)
+    assert one.plan({A: (10, 20)}, ()) == ({}, set(), {})
+    assert one.reached() == {A: 10}
+
+
+def test_reset_discards_the_offset_that_is_not_committed() -> None:
+    one = tracker()
+    acquire(one, 0, position=0)
+    one.plan({A: (0, 10)}, ())
+    one.finish(offset_of(0, 10))
+    one.reset_topics([A.topic])
+    assert one.uncommitted() == {}
+    one.finish(offset_of(0, 10))  # Spark reports the same batch once more
+    assert one.uncommitted() == {}
+
+
+def test_reset_of_a_partition_forgets_where_batches_ended() -> None:
+    one = tracker()
+    acquire(one, 20, position=20)
+    one.plan({A: (20, 30)}, ())
+    one.reset_partitions([A])
+    assert one.reached() == {}
+    assert one.positions(()) == {}
+
+
+def test_set_back_group_is_not_committed_past_its_offset() -> None:
+    one = tracker(restart="group")
+    one.observe(offset_of(0, 10))
+    acquire(one, 4)
+    assert one.finish(offset_of(0, 10)) == 0
+    assert one.reached() == {A: 10}
+
+
+def test_committed_offset_never_moves_back() -> None:
+    one = tracker()
+    acquire(one, 20, position=20)
+    one.record_commit({A: 5})
+    assert one.finish(offset_of(0, 20)) == 0
+
+
+def test_partition_that_comes_back_resumes_after_the_other_member() -> None:
+    one = tracker(restart="checkpoint")
+    acquire(one, 0, position=0)
+    one.plan({A: (0, 10)}, ())
+    one.lose()
+    acquire(one, 15)
+    assert one.pending_starts(()) == {A: StartPosition("checkpoint", 15)}
+
+
+def test_recreated_topic_counts_as_never_assigned() -> None:
+    one = tracker(restart="checkpoint")
+    acquire(one, 0, position=0)
+    one.plan({A: (0, 10)}, ())
+    one.lose()
+    one.reset_topics([A.topic])
+    one.observe(offset_of(0, 3))
+    acquire(one, 15)
+    assert one.pending_starts(()) == {A: StartPosition("checkpoint", 3)}
+
+
+def test_reassigned_start_position_is_not_resolved_by_an_old_answer() -> None:
+    one = tracker()
+    acquire(one, 3)
+    starts = one.pending_starts(())
+    one.lose()
+    acquire(one, 7)
+    assert one.still_pending(starts) == set()
+    one.set_positions(starts, {A: 3})
+    assert one.positions(()) == {}
+
+
+# ---- any sequence of calls -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Model:
+    """What a caller may expect of one partition that it has acquired."""
+
+    in_flight: tuple[int, int] | None = None
+
+
+class Calls(RuleBasedStateMachine):
+    """Calls a tracker as Spark and the member do: batches finish in order, and offsets are committed as returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tracker = tracker()
+        self.owned: dict[TopicPartition, Model] = {}
+        self.revoking: set[TopicPartition] = set()
+        self.lost_in_flight: dict[TopicPartition, tuple[int, int]] = {}
+        self.planned: list[Ranges] = []
+        self.committed: dict[TopicPartition, int] = {}
+        self.acquire(set(PARTITIONS))
+
+    @rule(partitions=some)
+    def acquire(self, partitions: set[TopicPartition]) -> None:
+        new = partitions - self.owned.keys()
+        self.tracker.acquire({p: Claim("x-0", self.committed.get(p, -1)) for p in new}, set())
+        self.owned |= {p: Model(self.lost_in_flight.pop(p, None)) for p in new}
+        assert new <= self.tracker.pending_starts(()).keys()
+        starts = self.tracker.pending_starts(())
+        self.tracker.set_positions(starts, {p: max(0, start.offset) for p, start in starts.items()})
+        assert self.tracker.pending_starts(()) == {}
+
+    @rule(count=st.integers(1, 9), partitions=some)
+    def plan(self, count: int, partitions: set[TopicPartition]) -> None:
+        positions, reached = self.tracker.positions(()), self.tracker.reached()
+        wanted = {p: (position, position + count * (p in partitions)) for p, position in positions.items()}
+        stale = dict.fromkeys(partitions - positions.keys(), (0, count))
+        ranges, existing, before = self.tracker.plan({**wanted, **stale}, ())
+        if not partitions & positions.keys():
+            assert ranges == {}
+            return
+        assert ranges == wanted
+        assert existing >= ranges.keys()
+        assert before == {p: end for p, end in reached.items() if p not in ranges}
+        assert self.tracker.positions(()) == {p: until for p, (_, until) in ranges.items()}
+        self.planned.append(ranges)
+        for p, span in ranges.items():
+            if span[0] < span[1]:
+                self.owned[p].in_flight = span
+
+    @precondition(lambda self: self.planned)
+    @rule()
+    def finish(self) -> None:
+        ranges = self.planned.pop(0)
+        self.tracker.finish(to_offset(ranges, 1))
+        for p, (_, until) in ranges.items():
+            if p in self.owned:
+                model = self.owned[p]
+                if model.in_flight is not None and model.in_flight[1] <= until:
+                    model.in_flight = None
+            elif p in self.lost_in_flight and self.lost_in_flight[p][1] <= until:
+                del self.lost_in_flight[p]
+
+    @rule()
+    def commit(self) -> None:
+        offsets = self.tracker.uncommitted()
+        assert all(offset > self.committed.get(p, -1) for p, offset in offsets.items())
+        assert self.tracker.record_commit(offsets) == bool(self.revoking)
+        self.committed |= offsets
+        assert self.tracker.uncommitted() == {}
+
+    @rule(partition=st.sampled_from(PARTITIONS), final=st.booleans())
+    def release(self, partition: TopicPartition, final: bool) -> None:
+        if partition not in self.owned:
+            return
+        uncommitted = {p: offset for p, offset in self.tracker.uncommitted().items() if p == partition}
+        in_flight = self.owned[partition].in_flight
+        released = self.tracker.release({partition}, final=final)
+        if not final and (uncommitted or in_flight):
+            assert released is None
+            self.revoking.add(partition)
+            return
+        assert released == (uncommitted, {partition: in_flight} if in_flight else {})
+        self.committed |= uncommitted  # the member commits what is returned
+        del self.owned[partition]
+        self.revoking.discard(partition)
+
+    @rule()
+    def lose(self) -> None:
+        self.tracker.lose()
+        self.lost_in_flight |= {p: model.in_flight for p, model in self.owned.items() if model.in_flight}
+        self.owned, self.revoking = {}, set()
+
+    @invariant()
+    def owned_partitions_are_ready_or_revoking(self) -> None:
+        ready, revoking = PartitionState.READY, PartitionState.REVOKING
+        assert self.tracker.states() == {p: revoking if p in self.revoking else ready for p in self.owned}
+        assert self.tracker.positions(()).keys() == self.owned.keys() - self.revoking
+
+    @invariant()
+    def only_finished_batches_are_committed(self) -> None:
+        ends = self.tracker.reached()
+        for partition, offset in self.tracker.uncommitted().items():
+            assert partition in self.owned
+            assert offset <= ends[partition]
+            span = self.owned[partition].in_flight
+            assert span is None or offset <= span[0]
+
+    @invariant()
+    def positions_follow_the_last_batch(self) -> None:
+        ends = self.tracker.reached()
+        for partition, position in self.tracker.positions(()).items():
+            assert position >= ends.get(partition, 0)
+
+
+TestCalls = Calls.TestCase
+TestCalls.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

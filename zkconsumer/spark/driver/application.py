@@ -1,0 +1,31 @@
+"""Consumer ids that identify the Spark application of a member."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import socket
+from collections.abc import Iterable
+
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.zookeeper.registry import new_consumer_id
+
+
+def with_application(config: ConsumerConfig, application: int | None) -> ConsumerConfig:
+    """Return the settings with a new consumer id that ends in ``-spark<application>``.
+
+    Args:
+        application: number that the queries of one application share, and other applications on this host do not; None
+            if it is not known, which leaves the consumer id alone.
+    """
+    if application is None:
+        return config
+    generated = new_consumer_id(config.group_id).removeprefix(f"{config.group_id}_")
+    return dataclasses.replace(config, consumer_id=f"{generated}-spark{application}")
+
+
+def siblings(group_id: str, application: int, thread_ids: Iterable[str]) -> set[str]:
+    """Return the consumer ids, among those of thread ids, of queries of an application on this host."""
+    host = re.escape(socket.gethostname())
+    pattern = re.compile(rf"{re.escape(group_id)}_{host}-\d+-[0-9a-f]+-spark{application}")
+    return {consumer_id for thread in thread_ids if pattern.fullmatch(consumer_id := thread.rpartition("-")[0])}

@@ -1,0 +1,91 @@
+"""End offsets of the logs, as far as the next batches may read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from zkconsumer.broker import protocol
+from zkconsumer.broker.log_offsets import LogOffsets
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.data_loss import end_offset_decreased
+from zkconsumer.spark.driver.partition_tracker import PartitionTracker
+from zkconsumer.spark.options.source_options import SourceOptions
+
+#: Seconds for which end offsets are reused while there is nothing to read. Spark asks about ninety times a second.
+IDLE_INTERVAL = 0.05
+
+
+class EndOffsets:
+    """Looks up end offsets, and keeps the target of a query that ends (Trigger.AvailableNow). Used by Spark's thread.
+
+    Attributes:
+        latest: end offsets as last looked up.
+        target: end offsets at which a bounded query ends; None until they have been looked up.
+        is_bounded: the query ends at the end offsets of its first look-up.
+        is_idle: the last plan found nothing to read.
+    """
+
+    def __init__(self, options: SourceOptions, logs: LogOffsets, tracker: PartitionTracker, log: Any) -> None:
+        self.latest: dict[TopicPartition, int] = {}
+        self.target: dict[TopicPartition, int] | None = None
+        self.is_bounded = False
+        self.is_idle = False
+        self._options = options
+        self._logs = logs
+        self._tracker = tracker
+        self._log = log
+        self._looked_up_at = 0.0
+        self._behind_since: float | None = None
+
+    def bound(self) -> None:
+        """End the query at the end offsets that the next look-up returns."""
+        self.is_bounded, self.target = True, None
+
+    def forget_target(self) -> None:
+        """Look the target of a bounded query up again: the log that it refers to was replaced."""
+        self.target = None
+
+    def look_up(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return up to which offset batches may read, at least for the partitions of ``positions``.
+
+        Raises:
+            RetriableError: a leader is missing or does not answer.
+        """
+        if self.target is not None:
+            return self.target
+        now = time.monotonic()
+        is_recent = self.is_idle and positions.keys() <= self.latest.keys() and now < self._looked_up_at + IDLE_INTERVAL
+        if not is_recent:
+            self.latest = self._logs.offsets(positions, protocol.LATEST)
+            self._looked_up_at = now
+        if self.is_bounded:
+            self.target = dict(self.latest)
+        return self.latest
+
+    def are_behind(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether a log ends before the position in it. After a leader change that may be so for a moment.
+
+        After ``unavailable.timeout.ms`` the partitions start again at their log start offsets.
+
+        Raises:
+            DataLossError: the timeout has expired, and ``failOnDataLoss`` is set.
+        """
+        behind = sorted(p for p, position in positions.items() if ends.get(p, position) < position)
+        if not behind:
+            self._behind_since = None
+            return False
+        now = time.monotonic()
+        if self._behind_since is None:
+            self._behind_since = now
+        partition = behind[0]
+        loss = end_offset_decreased(partition, positions[partition], ends[partition])
+        if now - self._behind_since > self._options.unavailable_timeout:
+            if self._options.fails_on_data_loss:
+                raise loss
+            self._tracker.reset_partitions(behind)
+            self._behind_since = None
+        if self._behind_since == now:
+            self._log.warning("end_offset_decreased", error=str(loss))
+        return True

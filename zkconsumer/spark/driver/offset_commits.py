@@ -1,0 +1,59 @@
+"""Commits the group's offsets of finished batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zkconsumer.errors import ZkConsumerError
+from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.spark.driver.partition_tracker import PartitionTracker
+from zkconsumer.spark.driver.progress import Progress
+from zkconsumer.spark.driver.standalone_reader import StandaloneReader
+
+
+class OffsetCommits:
+    """Commits what the tracker has as finished and not committed. Used by Spark's thread.
+
+    Args:
+        timeout_s: maximum seconds for one commit; a rebalance may have to end first.
+    """
+
+    def __init__(
+        self,
+        member: GroupMember | StandaloneReader,
+        tracker: PartitionTracker,
+        progress: Progress,
+        log: Any,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self._member = member
+        self._tracker = tracker
+        self._progress = progress
+        self._log = log
+        self._timeout_s = timeout_s
+        self._has_failed = False
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether offsets are not committed, or may not be because the group has not finished rebalancing."""
+        return bool(self._tracker.uncommitted()) or self._member.unbalanced_since is not None
+
+    def commit(self, offset: Mapping[str, Any]) -> None:
+        """Record that the batch of ``offset`` has finished, and try once to commit. Never raises."""
+        partitions = self._tracker.finish(offset)
+        if not partitions:
+            return
+        try:
+            committed = self._member.commit(self._tracker.uncommitted, timeout=self._timeout_s)
+        except ZkConsumerError as error:
+            self._progress.record_failed_commit()
+            if not self._has_failed:  # logged once: Spark calls about ninety times a second
+                self._has_failed = True
+                self._log.warning("offset_commit_failed", error=str(error), partitions=partitions)
+            return
+        self._has_failed = False
+        self._progress.record_commit()
+        if self._tracker.record_commit(committed):
+            self._member.wake()

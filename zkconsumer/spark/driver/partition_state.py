@@ -1,0 +1,218 @@
+"""State of one partition of a query: its ownership, its next position and the batch that has it.
+
+The ownership is a state machine:
+
+==========  ==========  ==========  ==========  ==========
+event       unassigned  claimed     ready       revoking
+==========  ==========  ==========  ==========  ==========
+assign      claimed     claimed     claimed     revoking
+resolve     -           ready       -           revoking
+reset       -           claimed     claimed     revoking
+revoke      unassigned  revoking    revoking    revoking
+release     unassigned  unassigned  unassigned  unassigned
+lose        unassigned  unassigned  unassigned  unassigned
+==========  ==========  ==========  ==========  ==========
+
+A dash marks an event that cannot happen in that state. The table in code is ``TRANSITIONS``.
+
+Three things are not part of the state, because they outlive the ownership. A batch stays in flight when the ZooKeeper
+session is lost, so a partition that is claimed again may still be in that batch. The end of the last batch, and whether
+the partition existed and was assigned before, decide where a partition resumes when it is assigned again.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from zkconsumer.broker import protocol
+from zkconsumer.spark.options.starting_offsets import StartPosition
+
+#: Source of a start position after records of the partition were lost.
+RECORDS_LOST = "records lost"
+
+
+class PartitionState(enum.Enum):
+    """Ownership of a partition by this query."""
+
+    #: Not owned.
+    UNASSIGNED = "unassigned"
+    #: Owned; its start position has not been resolved, so no batch can have it yet.
+    CLAIMED = "claimed"
+    #: Owned, with a position; the next batch may have it.
+    READY = "ready"
+    #: Owned, but another member waits for it; no new batch has it. Released once its batch is finished and committed.
+    REVOKING = "revoking"
+
+
+class PartitionEvent(enum.Enum):
+    """What changes the ownership of a partition."""
+
+    #: The group assigned the partition to this query.
+    ASSIGN = "assign"
+    #: The offset of its start position was found.
+    RESOLVE = "resolve"
+    #: Its records were lost; it starts again at its log start offset.
+    RESET = "reset"
+    #: The group assigned it to another member, which waits for it.
+    REVOKE = "revoke"
+    #: This query released it.
+    RELEASE = "release"
+    #: The ZooKeeper session that held it ended.
+    LOSE = "lose"
+
+
+_U, _C = PartitionState.UNASSIGNED, PartitionState.CLAIMED
+_R, _V = PartitionState.READY, PartitionState.REVOKING
+
+#: By event: the states in which it can happen, each with the state that follows.
+TRANSITIONS: dict[PartitionEvent, dict[PartitionState, PartitionState]] = {
+    PartitionEvent.ASSIGN: {_U: _C, _C: _C, _R: _C, _V: _V},
+    PartitionEvent.RESOLVE: {_C: _R, _V: _V},
+    PartitionEvent.RESET: {_C: _C, _R: _C, _V: _V},
+    PartitionEvent.REVOKE: {_U: _U, _C: _V, _R: _V, _V: _V},
+    PartitionEvent.RELEASE: {_U: _U, _C: _U, _R: _U, _V: _U},
+    PartitionEvent.LOSE: {_U: _U, _C: _U, _R: _U, _V: _U},
+}
+
+
+@dataclass(slots=True)
+class PartitionRecord:
+    """What a query knows of one partition. Guarded by the lock of the ``PartitionTracker``.
+
+    Attributes:
+        state: ownership; see the module's table.
+        committed: committed offset of the group as last known, -1 for none; valid while owned.
+        start: start position that is not resolved yet; set in CLAIMED, and possibly in REVOKING.
+        position: start offset of the next batch; set in READY, and possibly in REVOKING.
+        finished: end offset of finished batches that is not committed yet; None unless owned.
+        in_flight: range [start, end) of a batch that is not known to have finished.
+        reached: end offset of the last batch of this query that had the partition.
+        exists: whether it existed when partitions were last listed.
+        was_assigned: whether it was assigned, or in a batch, since the query started.
+    """
+
+    state: PartitionState = PartitionState.UNASSIGNED
+    committed: int = -1
+    start: StartPosition | None = None
+    position: int | None = None
+    finished: int | None = None
+    in_flight: tuple[int, int] | None = None
+    reached: int | None = None
+    exists: bool = False
+    was_assigned: bool = False
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether this query owns the partition."""
+        return self.state is not PartitionState.UNASSIGNED
+
+    # ---- ownership ----
+
+    def assign(self, start: StartPosition, committed: int) -> None:
+        """Own the partition; its position is set by ``resolve``."""
+        self._apply(PartitionEvent.ASSIGN)
+        self.start, self.position, self.committed = start, None, committed
+        self.exists = self.was_assigned = True
+
+    def resolve(self, offset: int) -> None:
+        """Start at an offset. Unless the checkpoint had it, it counts as the committed offset."""
+        self._apply(PartitionEvent.RESOLVE)
+        assert self.start is not None
+        if self.start.source != "checkpoint":
+            self.committed = offset
+        self.start, self.position = None, offset
+
+    def reset(self) -> None:
+        """Start again at the log start offset."""
+        self._apply(PartitionEvent.RESET)
+        self.start, self.position = StartPosition(RECORDS_LOST, timestamp=protocol.EARLIEST), None
+        self.finished = None
+
+    def revoke(self) -> None:
+        """Stop planning batches of the partition: another member waits for it."""
+        self._apply(PartitionEvent.REVOKE)
+
+    def release(self) -> tuple[int | None, tuple[int, int] | None]:
+        """Stop owning the partition; returns ``finished`` and ``in_flight`` as they were."""
+        self._apply(PartitionEvent.RELEASE)
+        finished, in_flight = self.finished, self.in_flight
+        self._forget_position()
+        self.in_flight = None
+        return finished, in_flight
+
+    def lose(self) -> None:
+        """Stop owning the partition. Its batch stays in flight: a release after the next claim waits for it."""
+        self._apply(PartitionEvent.LOSE)
+        self._forget_position()
+
+    def _apply(self, event: PartitionEvent) -> None:
+        following = TRANSITIONS[event].get(self.state)
+        if following is None:
+            raise RuntimeError(f"{event.value} of a partition that is {self.state.value}")
+        self.state = following
+
+    def _forget_position(self) -> None:
+        self.start = self.position = self.finished = None
+
+    # ---- batches ----
+
+    def advance(self, until: int) -> None:
+        """Record that a batch of this query ends at ``until``."""
+        self.reached = until if self.reached is None else max(until, self.reached)
+
+    def plan(self, start: int, until: int) -> None:
+        """Record the range that a new batch has; the next one starts at its end."""
+        self.reached = self.position = until
+        if start < until:
+            self.in_flight = (start, until)
+
+    def put_in_flight(self, start: int, until: int) -> None:
+        """Record the range of a batch that is about to run: a new batch, or one that is replayed after a restart.
+
+        After a replayed batch the next one starts at its end. Where the committed offset is outside the batch, another
+        member or a tool has moved it, and ``restart.from`` decides.
+        """
+        pending = self.start
+        if pending is not None and pending.source == "group" and start <= pending.offset <= until:
+            self.start = StartPosition("checkpoint", until)
+        self.was_assigned = True
+        if start < until and self.is_owned and self.committed < until:
+            self.in_flight = (start, until)
+
+    def finish(self, start: int, until: int, *, commits: bool, restart: str) -> None:
+        """Record that a batch with the range has finished.
+
+        Args:
+            commits: whether offsets of finished batches are committed.
+            restart: value of the option ``restart.from``.
+        """
+        if self._was_set_back(start, until, restart):
+            return
+        if self.in_flight is not None and self.in_flight[1] <= until:
+            self.in_flight = None
+        self.advance(until)
+        if commits and self.is_owned and until > self.committed:
+            self.finished = until if self.finished is None else max(until, self.finished)
+
+    def record_commit(self, offset: int) -> None:
+        """Record the committed offset of the group."""
+        if self.is_owned:
+            self.committed = max(offset, self.committed)
+        if self.finished is not None and self.finished <= offset:
+            self.finished = None
+
+    def forget_batches(self) -> None:
+        """Forget where batches ended: the topic was re-created."""
+        self.exists = False
+        if self.reached is not None:
+            self.reached, self.was_assigned = None, False
+
+    def _was_set_back(self, start: int, until: int, restart: str) -> bool:
+        """Whether the position was reset to before the end of a finished batch, whose offset must not be committed."""
+        if self.start is not None:
+            return self.start.source == RECORDS_LOST or (self.start.source == "group" and restart == "group")
+        if self.in_flight is not None:  # not set back: this batch, one before it, or one after it
+            first, end = self.in_flight
+            return not ((start, until) == self.in_flight or until <= first or end <= start)
+        return self.position is not None and self.position < until

@@ -1,0 +1,92 @@
+"""Progress of a query: what the planner counts, and the report that Spark adds to its progress events."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from zkconsumer.broker.log_offsets import LogOffsets
+from zkconsumer.errors import RetriableError
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.driver.sampling import sample
+from zkconsumer.spark.offset import to_offset
+
+#: Seconds between two samples of record sizes.
+_SAMPLE_INTERVAL = 10.0
+
+#: Maximum number of partitions in a sample.
+_SAMPLED_PARTITIONS = 4
+
+
+class Progress:
+    """Counts commits and samples record sizes. Spark's thread writes all fields but ``reread_records``.
+
+    Attributes:
+        reread_records: offsets of batches in flight whose partitions were released; written by the member's thread.
+    """
+
+    def __init__(self, logs: LogOffsets) -> None:
+        self.reread_records = 0
+        self._logs = logs
+        self._commits = self._commits_failed = 0
+        self._committed_at: float | None = None
+        self._sampled_at = -_SAMPLE_INTERVAL
+        self._bytes_per_record = 0.0
+
+    def record_commit(self) -> None:
+        """Count a successful commit."""
+        self._commits += 1
+        self._committed_at = time.monotonic()
+
+    def record_failed_commit(self) -> None:
+        """Count a failed commit."""
+        self._commits_failed += 1
+
+    def sample_sizes(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Sample the sizes of the next records, unless the last sample is recent."""
+        now = time.monotonic()
+        if positions and now > self._sampled_at + _SAMPLE_INTERVAL:
+            self._sampled_at = now
+            with contextlib.suppress(RetriableError):  # the size is only reported
+                samples = sample(self._logs, dict(list(positions.items())[:_SAMPLED_PARTITIONS])).values()
+                offsets = sum(one.until - one.start for one in samples)
+                size = sum(one.bytes_per_offset * (one.until - one.start) for one in samples)
+                self._bytes_per_record = size / max(1, offsets)
+
+    def report(
+        self,
+        ends: Mapping[TopicPartition, int],
+        reached: Mapping[TopicPartition, int],
+        *,
+        consumer_id: str,
+        owned: int,
+        rebalances: int,
+    ) -> dict[str, Any]:
+        """Return the report for Spark's progress events.
+
+        Args:
+            ends: log end offsets as last seen.
+            reached: end offset of the last batch of each partition.
+            owned: number of owned partitions.
+            rebalances: number of rebalances of the member.
+        """
+        lags = [max(0, end - reached.get(partition, end)) for partition, end in ends.items()] or [0]
+        by_topic = to_offset({partition: (end, end) for partition, end in ends.items()}, rebalances)["ranges"]
+        age = None if self._committed_at is None else round(time.monotonic() - self._committed_at, 3)
+        return {
+            "latest": {topic: {number: end for number, (_, end) in ps.items()} for topic, ps in by_topic.items()},
+            "lag": sum(lags),
+            "maxOffsetsBehindLatest": max(lags),
+            "minOffsetsBehindLatest": min(lags),
+            "avgOffsetsBehindLatest": sum(lags) / len(lags),
+            "consumer": consumer_id,
+            "owned": owned,
+            "bytesPerRecord": round(self._bytes_per_record, 1),
+            "rebalances": rebalances,
+            "rereadRecords": self.reread_records,
+            "commits": self._commits,
+            "commitsFailed": self._commits_failed,
+            "commitAgeSeconds": age,
+        }

@@ -1,0 +1,46 @@
+"""Checks that a checkpoint belongs to the query, and adjusts the subscription to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.log import get_logger
+from zkconsumer.spark.offset import check_format, known_by
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.options.subscription import Subscription
+
+
+def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> Subscription:
+    """Return the subscription of a query that resumes from an offset of its checkpoint.
+
+    With ``restore.filter=false`` topics of the checkpoint are added to the subscription.
+
+    Raises:
+        ConfigurationError: the checkpoint was written by another group, by a query for other topics, or by another
+            data source.
+    """
+    check_format(offset)
+    subscription, group = options.subscription, offset.get("group")
+    if group not in (None, options.consumer.group_id):
+        raise ConfigurationError(
+            f"the checkpoint belongs to group {group!r}, but group.id is {options.consumer.group_id!r}; set group.id "
+            f"to {group!r}, or start with a new checkpointLocation"
+        )
+    topics = {partition.topic for partition in known_by(offset)}
+    exclude_internal = options.consumer.exclude_internal_topics
+    unsubscribed = sorted(topic for topic in topics if not subscription.wants(topic, exclude_internal))
+    if not unsubscribed:
+        return subscription
+    if options.keeps_restored:
+        if not subscription.topics:
+            raise ConfigurationError("option restore.filter=false requires the option subscribe")
+        return Subscription(topics=(*subscription.topics, *unsubscribed))
+    if len(unsubscribed) == len(topics):
+        raise ConfigurationError(
+            f"the query subscribes to none of the topics in its checkpoint ({', '.join(unsubscribed)}); subscribe to "
+            "one of them, set restore.filter=false, or start with a new checkpointLocation"
+        )
+    get_logger("zkconsumer.spark", group=options.consumer.group_id).warning("topics_skipped", topics=unsubscribed)
+    return subscription

@@ -1,0 +1,151 @@
+"""Start positions of acquired partitions, and the checks for records that were deleted before the query read them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Set
+from typing import Any
+
+from zkconsumer.broker import protocol
+from zkconsumer.broker.log_offsets import LogOffsets
+from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
+from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.retry import retrying
+from zkconsumer.spark.data_loss import (
+    DataLossError,
+    new_partition_truncated,
+    raise_or_log,
+    start_offset_deleted,
+    topic_recreated,
+    topics_deleted,
+)
+from zkconsumer.spark.driver.end_offsets import IDLE_INTERVAL, EndOffsets
+from zkconsumer.spark.driver.partition_tracker import PartitionTracker
+from zkconsumer.spark.driver.standalone_reader import StandaloneReader
+from zkconsumer.spark.driver.topic_ids import TopicIds
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.options.starting_offsets import NEW, StartPosition, resolve
+from zkconsumer.spark.options.subscription import Subscription
+from zkconsumer.zookeeper.registry import GroupPaths
+
+
+class StartingPositions:
+    """Resolves start positions, and restarts topics that were re-created. Used by Spark's thread."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        subscription: Subscription,
+        member: GroupMember | StandaloneReader,
+        logs: LogOffsets,
+        topic_ids: TopicIds,
+        tracker: PartitionTracker,
+        ends: EndOffsets,
+        log: Any,
+    ) -> None:
+        self._options = options
+        self._config = options.consumer
+        self._subscription = subscription
+        self._member = member
+        self._logs = logs
+        self._topic_ids = topic_ids
+        self._tracker = tracker
+        self._ends = ends
+        self._log = log
+
+    # ---- topics ----
+
+    def check_topics(self) -> None:
+        """Detect deleted and re-created topics. The latter are read again from their log start offsets.
+
+        Raises:
+            DataLossError: a topic was deleted or re-created, and ``failOnDataLoss`` is set.
+            RetriableError: ZooKeeper or the brokers do not answer.
+        """
+        exclude_internal = self._config.exclude_internal_topics
+        topics = [t for t in self._tracker.topics() if self._subscription.wants(t, exclude_internal)]
+        changes = self._topic_ids.check(topics)
+        if changes.deleted:
+            self._report(topics_deleted(changes.deleted))
+        for topic, ids in sorted(changes.recreated.items()):
+            if topic not in changes.reported:
+                self._report(topic_recreated(topic, *ids))
+        if changes.recreated:
+            self._ends.forget_target()
+            self._tracker.reset_topics(changes.recreated)
+
+    def replaced_topics(self, ids: Mapping[str, str]) -> set[str]:
+        """Return the topics that were deleted, or re-created since they had these ids.
+
+        Blocks until the topics have been checked, for up to ``unavailable.timeout.ms`` if ZooKeeper or the brokers do
+        not answer.
+
+        Raises:
+            DataLossError: see ``check_topics``.
+        """
+        if ids and not self._topic_ids.is_checked:  # a batch is replayed after a restart
+            check = retrying(self._options.unavailable_timeout)
+            check(self.check_topics)
+            while self._topic_ids.is_uncertain:
+                time.sleep(IDLE_INTERVAL)
+                check(self.check_topics)
+        return self._topic_ids.replaced(ids)
+
+    # ---- start positions ----
+
+    def resolve(self) -> None:
+        """Look up the offsets of pending start positions, and check that the logs contain them.
+
+        A start position that neither the checkpoint nor the group had is committed at once. If the partition moves to
+        another member before its first batch has finished, that member must not apply its own ``auto.offset.reset``,
+        which may skip the records of this batch.
+
+        Raises:
+            DataLossError: a log starts after a start position, and ``failOnDataLoss`` is set. It is raised before the
+                range is in Spark's offset log, which would replay it at each restart.
+            ZkConsumerError: an offset could not be looked up or committed.
+        """
+        starts = self._tracker.pending_starts(self._topic_ids.deleted)
+        if not starts:
+            return
+        wanted = resolve(starts, self._logs, RESET_TIMESTAMPS[self._config.auto_offset_reset])
+        log_starts = self._logs.offsets(starts, protocol.EARLIEST)
+        offsets = {p: self._available(p, offset, log_starts[p]) for p, offset in wanted.items()}
+        for partition, start in starts.items():
+            if start.source == NEW and offsets[partition] > 0:
+                self._report(new_partition_truncated(partition, offsets[partition]))
+        if self._options.commits:
+            unknown = {p for p, start in starts.items() if start.source not in ("checkpoint", "group")}
+            self._commit(starts, offsets, unknown | {p for p, offset in offsets.items() if offset != wanted[p]})
+        self._tracker.set_positions(starts, offsets)
+        self._log.info(
+            "start_positions_resolved",
+            offsets={str(p): f"{offset} ({starts[p].source})" for p, offset in sorted(offsets.items())},
+        )
+
+    def _commit(
+        self,
+        starts: Mapping[TopicPartition, StartPosition],
+        offsets: Mapping[TopicPartition, int],
+        partitions: Set[TopicPartition],
+    ) -> None:
+        """Commit the offsets of partitions, except those that have been revoked since ``starts`` was taken."""
+        if partitions:
+            self._member.commit(
+                lambda: {p: offsets[p] for p in partitions & self._tracker.still_pending(starts)},
+                may_go_back=True,
+                timeout=self._config.connection_timeout,
+            )
+
+    def _available(self, partition: TopicPartition, offset: int, log_start: int) -> int:
+        """Return the offset, or the log start offset if that is higher and records may be skipped."""
+        if offset >= log_start:
+            return offset
+        path = GroupPaths(self._config.group_id).offset(partition)
+        remedy = f"To start at the log start offset, set {path} in ZooKeeper to {log_start} and restart the query."
+        self._report(start_offset_deleted(partition, offset, log_start, remedy))
+        return log_start
+
+    def _report(self, loss: DataLossError) -> None:
+        raise_or_log(loss, self._options.fails_on_data_loss, self._log)
