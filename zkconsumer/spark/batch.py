@@ -23,8 +23,9 @@ from zkconsumer.offsets.base import ZooKeeperOffsets
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import raise_or_log, range_deleted, start_offset_deleted
 from zkconsumer.spark.driver.splitting import tasks
+from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.offset import FetchTask, Ranges
+from zkconsumer.spark.offset import Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, resolve
 from zkconsumer.zookeeper.session import ZooKeeperSession

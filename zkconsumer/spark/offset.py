@@ -1,4 +1,4 @@
-"""The offsets of a query: for each partition of a batch, from where to where; and the tasks of a batch.
+"""The offset of a batch: the range of each of its partitions, as JSON for Spark's log.
 
 The text of an offset is compared by Spark, so it is always written alike: topics and partitions sorted.
 """
@@ -6,16 +6,10 @@ The text of an offset is compared by Spark, so it is always written alike: topic
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.datasource import InputPartition
-
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.fetcher.thread import FetchSettings
-from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.spark.executor.end_of_stream import EndSignal
-from zkconsumer.spark.executor.rows import Layout
+from zkconsumer.message import TopicPartition
 
 #: Partition to (from, until): the first offset of a batch and the one after its last.
 Ranges = dict[TopicPartition, tuple[int, int]]
@@ -146,26 +140,6 @@ def reached_by(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
         for partition, reached in partitions.items()
     }
     return {**earlier, **{partition: until for partition, (_, until) in from_offset(offset).items()}}
-
-
-@dataclass(frozen=True)
-class FetchTask(InputPartition):
-    """What one Spark task fetches: ranges that share a leader and a fetcher id.
-
-    ``leaders`` are the leaders when the batch was planned; ``brokers`` may be asked for others. ``end`` is told where a
-    decoder sees the end of the stream.
-    """
-
-    ranges: Ranges
-    leaders: dict[TopicPartition, tuple[int, Endpoint]]
-    brokers: tuple[Endpoint, ...]
-    settings: FetchSettings
-    chunks: int
-    layout: Layout
-    check_crcs: bool
-    fails_on_data_loss: bool
-    patience: float
-    end: EndSignal | None = None
 
 
 def total(ranges: Mapping[TopicPartition, Sequence[int]]) -> int:

@@ -24,8 +24,9 @@ from zkconsumer.spark.batch import ZkConsumerBatchReader
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import tasks
 from zkconsumer.spark.executor.end_of_stream import EndListener
+from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.offset import INITIAL, FetchTask, end_of_stream
+from zkconsumer.spark.offset import INITIAL, end_of_stream
 from zkconsumer.spark.options.source_options import SourceOptions
 
 

@@ -8,8 +8,9 @@ from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.fetcher.thread import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.end_of_stream import EndSignal
+from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.rows import Layout
-from zkconsumer.spark.offset import FetchTask, Ranges, total
+from zkconsumer.spark.offset import Ranges, total
 from zkconsumer.spark.options.source_options import SourceOptions
 
 #: Minimum number of offsets for which another task pays off: a core reads as many while Spark starts a task.

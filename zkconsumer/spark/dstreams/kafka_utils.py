@@ -37,7 +37,7 @@ from zkconsumer.spark.dstreams.sources import (
     fetch,
     follow,
 )
-from zkconsumer.spark.offset import FetchTask
+from zkconsumer.spark.executor.fetch_task import FetchTask
 
 __all__ = ["Broker", "KafkaMessageAndMetadata", "KafkaUtils", "OffsetRange", "TopicAndPartition", "utf8_decoder"]
 

@@ -32,8 +32,9 @@ from zkconsumer.spark.driver.admission import fair_shares
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import task
 from zkconsumer.spark.driver.splitting import tasks as tasks_of
+from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.offset import INITIAL, FetchTask, Ranges, from_offset, total
+from zkconsumer.spark.offset import INITIAL, Ranges, from_offset, total
 from zkconsumer.spark.options.source_options import SourceOptions
 
 #: Batches that a ledger remembers although they are done: windows may ask for them again after a recovery.

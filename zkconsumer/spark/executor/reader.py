@@ -18,7 +18,7 @@ from zkconsumer.fetcher.thread import PartitionTopicInfo
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import DataLossError, end_offset_decreased, raise_or_log, range_deleted, topics_deleted
-from zkconsumer.spark.offset import FetchTask
+from zkconsumer.spark.executor.fetch_task import FetchTask
 
 #: Seconds without records after which it is asked whether there are any, and those after which that is certain.
 _SILENCE, _CERTAIN = 5.0, 30.0
