@@ -23,7 +23,7 @@ ROOT = Path(zkconsumer.__file__).parent
 #: ``__main__.py`` are front doors, which import what they show.
 ORDER = [
     ["version"],
-    ["config", "errors", "log", "javahash", "metrics", "message", "buffers", "retry"],
+    ["settings", "config", "errors", "log", "javahash", "metrics", "message", "buffers", "retry"],
     ["zookeeper"],
     ["registry"],
     ["broker"],

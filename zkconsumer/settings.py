@@ -1,0 +1,46 @@
+"""Rows of the tables that document properties and options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_COLUMNS = ("Name", "Type", "Default", "Valid values", "Meaning")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Documentation of one property or option.
+
+    All attributes but ``name`` are reStructuredText. An empty attribute is rendered as an empty cell.
+
+    Attributes:
+        name: as the user writes it.
+        type: ``boolean``, ``integer``, ``list``, ``password`` or ``string``; units belong in ``meaning``.
+        default: the value that applies if the setting is absent, or ``required``.
+        valid: the accepted values.
+        meaning: one sentence in the imperative, or a noun phrase.
+        counterpart: the property or option of Kafka or Spark that it corresponds to, or ``none``.
+    """
+
+    name: str
+    type: str
+    default: str
+    valid: str
+    meaning: str
+    counterpart: str = "none"
+
+
+def to_rst(rows: Iterable[Setting], *, counterpart: str = "Counterpart in Kafka") -> str:
+    """Render a table in reStructuredText.
+
+    Args:
+        rows: in the order of the table.
+        counterpart: heading of the last column.
+    """
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    cells = [(*_COLUMNS, counterpart)]
+    cells += [(f"``{row.name}``", row.type, row.default, row.valid, row.meaning, row.counterpart) for row in rows]
+    for row in cells:
+        lines += [f"   {'*' if index == 0 else ' '} - {cell}".rstrip() for index, cell in enumerate(row)]
+    return "\n".join(lines) + "\n"
