@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.driver.admission import Admission, fair_shares
 from zkconsumer.spark.options.limits import Limits
+from zkconsumer.spark.options.option_reader import OptionReader
 
 P = [TopicPartition("t", number) for number in range(5)]
 
@@ -70,7 +71,7 @@ def test_without_a_limit_all_is_taken() -> None:
 )
 def test_durations_are_written_as_spark_writes_them(text: str, seconds: float) -> None:
     given = {"maxTriggerDelay": text}
-    assert Limits.parse(lambda name: given.get(name)).patience == seconds
+    assert Limits.parse(OptionReader(given)).patience == seconds
 
 
 def of_size(**sizes: float) -> dict[str, object]:

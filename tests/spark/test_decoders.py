@@ -186,9 +186,9 @@ def test_a_query_that_has_ended_ends_again_when_it_is_started_again(
         ({"decoder": "lines:Nothing"}, "has no attribute 'Nothing'"),
         ({"decoder": "os:getcwd"}, "it is not a class made from zkconsumer.spark.RecordDecoder"),
         ({"decoder": "lines:NoSchema"}, "has no attribute 'schema'"),
-        ({"decoder": "lines:Words", "columns": "value"}, "options decoder and columns are given"),
-        ({"decoder.separator": ","}, "option decoder.separator is given, but no option decoder"),
-        ({"corrupt.record.policy": "fail"}, "'quarantine' or 'raise' or 'skip' is expected"),
+        ({"decoder": "lines:Words", "columns": "value"}, "options decoder and columns are mutually exclusive"),
+        ({"decoder.separator": ","}, "option decoder.separator requires the option decoder"),
+        ({"corrupt.record.policy": "fail"}, "'raise', 'skip' or 'quarantine', got 'fail'"),
     ],
 )
 def test_a_wrong_decoder_is_refused_at_load(

@@ -86,10 +86,13 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
     reset = RESET[options.consumer.auto_offset_reset]
 
     def offsets(where: StartingOffsets) -> dict[TopicPartition, int]:
-        wanted = {p: where.begin(p, offset, reached=None, fresh=True, new=False) for p, offset in group.items()}
+        wanted = {
+            p: where.start_position(p, offset, checkpoint_offset=None, is_first_assignment=True, is_new=False)
+            for p, offset in group.items()
+        }
         return resolve(wanted, logs, reset)
 
-    starts, untils = offsets(options.starts), offsets(options.ends)
+    starts, untils = offsets(options.starting_offsets), offsets(options.ending_offsets)
     firsts, ends = logs.offsets(group, protocol.EARLIEST), logs.offsets(group, protocol.LATEST)
     ranges: Ranges = {}
     for partition in sorted(group):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.spark.options.option_reader import OptionReader, duration, number
+from zkconsumer.spark.options.option_reader import OptionReader
 
-#: Offsets of a batch where no option says more: a gigabyte of small records.
+#: Default of ``maxOffsetsPerTrigger``: a gigabyte of small records.
 DEFAULT_LIMIT = 10_000_000
 
 
@@ -38,22 +38,22 @@ class Limits:
         return self.most_bytes is not None or self.bytes_per_second is not None
 
     @classmethod
-    def parse(cls, take: OptionReader) -> Limits:
+    def parse(cls, reader: OptionReader) -> Limits:
         """Read the options.
 
         Raises:
-            ConfigurationError: one of them cannot be read, or they contradict each other.
+            ConfigurationError: a value is not valid, or the minimum exceeds the maximum.
         """
-        most = number(take, "maxOffsetsPerTrigger", None) or DEFAULT_LIMIT
-        least = number(take, "minOffsetsPerTrigger", None) or 0
+        most = reader.integer("maxOffsetsPerTrigger")
+        least = reader.optional_integer("minOffsetsPerTrigger") or 0
         if least > most:
             raise ConfigurationError(
-                f"option minOffsetsPerTrigger = {least} is more than maxOffsetsPerTrigger = {most}"
+                f"option minOffsetsPerTrigger must be at most maxOffsetsPerTrigger ({most}), got '{least}'"
             )
         return cls(
             most,
             least,
-            duration(take, "maxTriggerDelay", "15m") or 0.0,
-            number(take, "maxBytesPerTrigger", None),
-            number(take, "maxBytesPerSecond", None),
+            reader.duration("maxTriggerDelay"),
+            reader.optional_integer("maxBytesPerTrigger"),
+            reader.optional_integer("maxBytesPerSecond"),
         )
