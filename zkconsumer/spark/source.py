@@ -127,7 +127,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return start
         planner = self._started_planner(start)
         planner.finish_batch(start)
-        if self._end is not None and self._end.is_told:
+        if self._end is not None and self._end.is_received:
             return end_of_stream(start)
         if isinstance(limit, ReadMaxRows):
             return planner.plan(start, limit.max_rows)

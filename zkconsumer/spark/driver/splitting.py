@@ -64,12 +64,12 @@ def task(
         leaders={partition: leaders[partition] for partition in ranges if partition in leaders},
         brokers=tuple(brokers),
         settings=FetchSettings.of(config),
-        chunks=config.queued_max_message_chunks,
+        max_chunks=config.queued_max_message_chunks,
         layout=layout or options.layout(),
         check_crcs=config.check_crcs,
         fails_on_data_loss=options.fails_on_data_loss,
-        patience=options.unavailable_timeout,
-        end=end,
+        unavailable_timeout=options.unavailable_timeout,
+        end_signal=end,
     )
 
 

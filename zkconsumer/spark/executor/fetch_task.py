@@ -1,4 +1,4 @@
-"""What one Spark task fetches; pickled to the executor that runs it."""
+"""The input partition of one Spark task."""
 
 from __future__ import annotations
 
@@ -15,19 +15,28 @@ from zkconsumer.spark.offset import Ranges
 
 @dataclass(frozen=True)
 class FetchTask(InputPartition):
-    """What one Spark task fetches: ranges that share a leader and a fetcher id.
+    """What one Spark task fetches; pickled to the executor that runs it.
 
-    ``leaders`` are the leaders when the batch was planned; ``brokers`` may be asked for others. ``end`` is told where a
-    decoder sees the end of the stream.
+    Attributes:
+        ranges: partitions that had the same leader when the batch was planned.
+        leaders: id and endpoint of the leader by partition, as known when the batch was planned.
+        brokers: endpoints for metadata requests, when a leader has changed or is unknown.
+        settings: of the fetch requests.
+        max_chunks: maximum number of fetched chunks per partition that wait to be decoded.
+        layout: how rows are made.
+        check_crcs: verify the checksums of record batches.
+        fails_on_data_loss: raise for records that were deleted, rather than skip them.
+        unavailable_timeout: maximum seconds without a fetched chunk.
+        end_signal: where to report the end of the stream; None if the decoder cannot end the query.
     """
 
     ranges: Ranges
     leaders: dict[TopicPartition, tuple[int, Endpoint]]
     brokers: tuple[Endpoint, ...]
     settings: FetchSettings
-    chunks: int
+    max_chunks: int
     layout: Layout
     check_crcs: bool
     fails_on_data_loss: bool
-    patience: float
-    end: EndSignal | None = None
+    unavailable_timeout: float
+    end_signal: EndSignal | None = None

@@ -134,7 +134,7 @@ class SourceOptions:
         """The columns as Spark DDL, or as a ``StructType`` if the decoder has one."""
         schema: Any = ", ".join(f"{name} {COLUMNS[name]}" for name in self.columns)
         if self.decoder is not None:
-            schema = decoders.find(self.decoder[0]).schema
+            schema = decoders.load(self.decoder[0]).schema
         if self.corrupt_record_policy != "quarantine":
             return schema
         if isinstance(schema, str):
@@ -155,7 +155,7 @@ class SourceOptions:
     @property
     def has_an_end(self) -> bool:
         """Whether the decoder can end the query."""
-        return self.decoder is not None and decoders.has_an_end(decoders.find(self.decoder[0]))
+        return self.decoder is not None and decoders.can_end_stream(decoders.load(self.decoder[0]))
 
 
 def _without_kafka_prefix(options: Mapping[str, str]) -> dict[str, str]:
