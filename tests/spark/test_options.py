@@ -167,7 +167,7 @@ def test_a_malformed_value_is_refused_with_the_option_and_the_value(name: str, v
 
 
 def test_the_largest_number_of_java_is_a_limit_and_one_more_is_none() -> None:
-    assert parse(maxOffsetsPerTrigger="9223372036854775807").limits.most == 9223372036854775807
+    assert parse(maxOffsetsPerTrigger="9223372036854775807").limits.max_offsets == 9223372036854775807
     with pytest.raises(ConfigurationError, match="got '9223372036854775808'"):
         parse(maxOffsetsPerTrigger="9223372036854775808")
 

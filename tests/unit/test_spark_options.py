@@ -8,6 +8,7 @@ import pytest
 
 from zkconsumer.config import property_names
 from zkconsumer.spark.options import table
+from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.option_reader import OptionReader
 from zkconsumer.spark.options.source_options import COLUMNS
 from zkconsumer.spark.options.starting_offsets import StartingOffsets
@@ -56,3 +57,7 @@ def test_first_options_are_those_of_which_one_is_required() -> None:
 
 def test_documented_columns_are_those_of_the_source() -> None:
     assert [name.strip(" `") for name in table.BY_NAME["columns"].valid.split(",")] == list(COLUMNS)
+
+
+def test_default_limits_are_the_documented_ones() -> None:
+    assert Limits.parse(OptionReader({})) == Limits()

@@ -114,7 +114,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the value of ``maxOffsetsPerTrigger``."""
-        return ReadMaxRows(SourceOptions.parse(self._raw_options).limits.most)
+        return ReadMaxRows(SourceOptions.parse(self._raw_options).limits.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """End the query at the end offsets that the first plan finds."""
