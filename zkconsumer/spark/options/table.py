@@ -11,7 +11,6 @@ _JAVA_EXPRESSION = "Java regular expression"
 _TIME = "milliseconds since 1970, not in the future"
 _TIMES_JSON = '``{"a":{"0":1700000000000},"b":1700000000000}``'
 _OFFSETS_JSON = '``{"a":{"0":23,"1":-1},"b":"earliest"}``'
-_BATCH_ONLY = "For batch reads only: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,51 +57,49 @@ def _flag(name: str, default: str, meaning: str, counterpart: str) -> SourceOpti
     )
 
 
-def _positions(prefix: str, verb: str, scope: str, default: str, default_note: str) -> Iterator[SourceOption]:
-    """Yield the options for the first or the last offsets that a query reads.
+def _offsets(name: str, where: str, default: str, default_note: str, counterpart: str) -> SourceOption:
+    """Return ``startingOffsets`` or ``endingOffsets``.
 
     Args:
-        prefix: ``starting`` or ``ending``.
-        verb: what the query does there.
-        scope: text before each meaning.
-        default: of ``startingOffsets`` or ``endingOffsets``.
+        where: first words of the meaning.
     """
-
-    def meaning(sentence: str) -> str:
-        return f"{scope}{sentence}" if scope else sentence[0].upper() + sentence[1:]
-
-    offsets, by_time, timestamp = f"{prefix}Offsets", f"{prefix}OffsetsByTimestamp", f"{prefix}Timestamp"
-    where = "where a query without a checkpoint starts reading" if prefix == "starting" else "where reading ends"
-    yield SourceOption(
-        name=offsets,
+    return SourceOption(
+        name=name,
         type="string",
         default=default,
         default_note=default_note,
         valid=f"``group``, ``earliest``, ``latest``, or JSON such as {_OFFSETS_JSON}",
-        meaning=meaning(
-            f"{where}: at the group's offsets, at the first or the last offsets, or at the offsets by partition in the "
-            "JSON, where -1 means latest and -2 earliest. The JSON may contain topics by Java regular expression; the "
-            "default applies to partitions that it does not contain."
-        ),
-        counterpart=f"Spark ``{offsets}``" + (" (default ``latest`` for streams)" if prefix == "starting" else ""),
+        meaning=f"{where}: at the group's offsets, at the first or the last offsets, or at the offsets by partition in "
+        "the JSON, where -1 means latest and -2 earliest. The JSON may contain topics by Java regular expression; the "
+        "default applies to partitions that it does not contain.",
+        counterpart=counterpart,
     )
+
+
+def _times(prefix: str, verb: str, strategy: str, strategy_counterpart: str) -> Iterator[SourceOption]:
+    """Yield the options that select offsets by time.
+
+    Args:
+        prefix: ``starting`` or ``ending``.
+        verb: first words of the meaning.
+        strategy: first words of the meaning of the last option.
+        strategy_counterpart: of the last option.
+    """
+    offsets, by_time, timestamp = f"{prefix}Offsets", f"{prefix}OffsetsByTimestamp", f"{prefix}Timestamp"
     yield SourceOption(
         name=timestamp,
         type="integer",
         valid=_TIME,
-        meaning=meaning(
-            f"{verb} at the first record at or after this time. Takes precedence over ``{by_time}`` and ``{offsets}``."
-        ),
+        meaning=f"{verb} at the first record at or after this time. Takes precedence over ``{by_time}`` and "
+        f"``{offsets}``.",
         counterpart=f"Spark ``{timestamp}``",
     )
     yield SourceOption(
         name=by_time,
         type="JSON",
         valid=f"such as {_TIMES_JSON}, {_TIME}",
-        meaning=meaning(
-            f"{verb} at the first record at or after a time by topic or partition. Takes precedence over "
-            f"``{offsets}``; partitions that it does not contain use the default of ``{offsets}``."
-        ),
+        meaning=f"{verb} at the first record at or after a time by topic or partition. Takes precedence over "
+        f"``{offsets}``; partitions that it does not contain use the default of ``{offsets}``.",
         counterpart=f"Spark ``{by_time}``",
     )
     yield SourceOption(
@@ -110,11 +107,9 @@ def _positions(prefix: str, verb: str, scope: str, default: str, default_note: s
         type="string",
         default="latest",
         choices=("latest", "error"),
-        meaning=meaning(
-            f"what to do in a partition without a record at or after the time: {verb} at its end offset (``latest``), "
-            "or fail (``error``)."
-        ),
-        counterpart=f"Spark ``{by_time}Strategy`` (default ``error``)" if prefix == "starting" else "none",
+        meaning=f"{strategy} if a partition has no record at or after the time: use its end offset (``latest``), or "
+        "fail (``error``).",
+        counterpart=strategy_counterpart,
     )
 
 
@@ -174,8 +169,22 @@ OPTIONS = (
         "query's share of the partitions.",
         counterpart="Kafka 1.1 ``topicCountMap``",
     ),
-    *_positions("starting", "start", "", "group", "``group``; ``earliest`` for batch reads"),
-    *_positions("ending", "end", _BATCH_ONLY, "latest", ""),
+    _offsets(
+        "startingOffsets",
+        "Where a query without a checkpoint starts reading",
+        default="group",
+        default_note="``group``; ``earliest`` for batch reads",
+        counterpart="Spark ``startingOffsets`` (default ``latest`` for streams)",
+    ),
+    *_times("starting", "Start", "What to do", "Spark ``startingOffsetsByTimestampStrategy`` (default ``error``)"),
+    _offsets(
+        "endingOffsets",
+        "For batch reads only: where reading ends",
+        default="latest",
+        default_note="",
+        counterpart="Spark ``endingOffsets``",
+    ),
+    *_times("ending", "For batch reads only: end", "For batch reads only: what to do", "none"),
     SourceOption(
         name="restart.from",
         type="string",
