@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.driver.admission import Admission, fair_shares
 from zkconsumer.spark.options.limits import Limits
+from zkconsumer.spark.options.option_reader import OptionReader
 
 P = [TopicPartition("t", number) for number in range(5)]
 
@@ -45,7 +46,7 @@ class Clock:
 
 def test_a_batch_with_too_little_waits_until_the_delay_is_over() -> None:
     clock = Clock()
-    admission = Admission(Limits(most=100, least=10, patience=60), clock)
+    admission = Admission(Limits(max_offsets=100, min_offsets=10, max_delay=60), clock)
     assert admission.admit({P[0]: 9}, max_offsets=100) == {}
     clock.now += 59
     assert admission.admit({P[0]: 9}, max_offsets=100) == {}
@@ -56,7 +57,7 @@ def test_a_batch_with_too_little_waits_until_the_delay_is_over() -> None:
 
 
 def test_a_query_that_ends_by_itself_does_not_wait_for_more() -> None:
-    admission = Admission(Limits(most=100, least=10), Clock())
+    admission = Admission(Limits(max_offsets=100, min_offsets=10), Clock())
     assert admission.admit({P[0]: 3}, max_offsets=100, at_once=True) == {P[0]: 3}
     assert admission.admit({P[0]: 0}, max_offsets=100, at_once=True) == {}
 
@@ -70,7 +71,7 @@ def test_without_a_limit_all_is_taken() -> None:
 )
 def test_durations_are_written_as_spark_writes_them(text: str, seconds: float) -> None:
     given = {"maxTriggerDelay": text}
-    assert Limits.parse(lambda name: given.get(name)).patience == seconds
+    assert Limits.parse(OptionReader(given)).max_delay == seconds
 
 
 def of_size(**sizes: float) -> dict[str, object]:
@@ -79,30 +80,30 @@ def of_size(**sizes: float) -> dict[str, object]:
 
 
 def test_bytes_are_shared_fairly_among_records_of_any_size() -> None:
-    admission = Admission(Limits(most_bytes=10_000), Clock())
+    admission = Admission(Limits(max_bytes=10_000), Clock())
     shares = admission.admit({P[0]: 1000, P[1]: 1000, P[2]: 3}, max_offsets=10**6, **of_size(p0=10, p1=1000, p2=100))
     assert shares == {P[0]: 485, P[1]: 4, P[2]: 3}, "300 bytes, and half of the rest for each of the others"
 
 
 def test_a_record_that_is_larger_than_the_limit_is_read_alone() -> None:
-    admission = Admission(Limits(most_bytes=100), Clock())
+    admission = Admission(Limits(max_bytes=100), Clock())
     assert admission.admit({P[0]: 5, P[1]: 5}, max_offsets=10**6, **of_size(p0=10_000, p1=5000)) == {P[1]: 1}
 
 
 def test_large_records_get_their_turn_beside_small_ones() -> None:
-    admission = Admission(Limits(most_bytes=1000), Clock())
+    admission = Admission(Limits(max_bytes=1000), Clock())
     taken = [admission.admit({P[0]: 10**6, P[1]: 10}, max_offsets=10**6, **of_size(p0=1, p1=1500)) for _ in range(6)]
     assert [shares.get(P[1], 0) for shares in taken] == [0, 0, 1, 0, 0, 1]
 
 
 def test_a_batch_does_not_wait_for_what_has_to_wait_for_others() -> None:
-    admission = Admission(Limits(least=100), Clock())
+    admission = Admission(Limits(min_offsets=100), Clock())
     assert admission.admit({P[0]: 9}, max_offsets=1000) == {}
     assert admission.admit({P[0]: 9}, max_offsets=1000, backlog=500) == {P[0]: 9}
 
 
 def test_sizes_are_a_running_average() -> None:
-    admission = Admission(Limits(most_bytes=1000), Clock())
+    admission = Admission(Limits(max_bytes=1000), Clock())
     assert admission.admit({P[0]: 99}, max_offsets=10**6, **of_size(p0=100)) == {P[0]: 10}
     assert admission.admit({P[0]: 99}, max_offsets=10**6, **of_size(p0=300)) == {P[0]: 5}
 

@@ -129,8 +129,8 @@ def test_what_is_no_checkpoint_or_no_offsets_is_refused(migrate: Migrate, folder
     (broken / "commits" / "3").touch()
     (broken / "offsets" / "3").write_text('v1\n{}\n{"logOffset": 7}')
     for source, to, text in (
-        (f"checkpoint:{folder}", "json:-", "is no checkpoint with a batch that is done"),
-        (f"checkpoint:{broken}", "json:-", "has no source of Kafka"),
+        (f"checkpoint:{folder}", "json:-", "is not a checkpoint with a finished batch"),
+        (f"checkpoint:{broken}", "json:-", "contains no offsets of a Kafka source"),
         (f"json:{folder / 'odd'}", "zookeeper", 'must contain offsets such as {"topic":{"0":23}}'),
         (f"json:{folder / 'none'}", "zookeeper", "No such file"),
         ("zookeeper", "zookeeper", "--from and --to must differ"),

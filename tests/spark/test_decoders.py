@@ -96,7 +96,7 @@ def test_what_cannot_be_decoded_is_left_out_or_told_in_a_column(
         (4, None, b"large #"),
     ]
     assert "an exclamation mark" in found[0]["error"]
-    assert "do not fit its schema" in found[1]["error"]
+    assert "do not match its schema" in found[1]["error"]
     assert {each["topic"] for each in found} == {name}
 
 
@@ -181,14 +181,14 @@ def test_a_query_that_has_ended_ends_again_when_it_is_started_again(
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"decoder": "lines.Words"}, "a colon is expected between module and class"),
+        ({"decoder": "lines.Words"}, "option decoder must be 'package.module:Name'"),
         ({"decoder": "nowhere:Words"}, "No module named 'nowhere'"),
         ({"decoder": "lines:Nothing"}, "has no attribute 'Nothing'"),
-        ({"decoder": "os:getcwd"}, "it is not a class made from zkconsumer.spark.RecordDecoder"),
-        ({"decoder": "lines:NoSchema"}, "has no attribute 'schema'"),
-        ({"decoder": "lines:Words", "columns": "value"}, "options decoder and columns are given"),
-        ({"decoder.separator": ","}, "option decoder.separator is given, but no option decoder"),
-        ({"corrupt.record.policy": "fail"}, "'quarantine' or 'raise' or 'skip' is expected"),
+        ({"decoder": "os:getcwd"}, "getcwd must be a subclass of zkconsumer.spark.RecordDecoder"),
+        ({"decoder": "lines:NoSchema"}, "must have an attribute 'schema'"),
+        ({"decoder": "lines:Words", "columns": "value"}, "options decoder and columns are mutually exclusive"),
+        ({"decoder.separator": ","}, "option decoder.separator requires the option decoder"),
+        ({"corrupt.record.policy": "fail"}, "'raise', 'skip' or 'quarantine', got 'fail'"),
     ],
 )
 def test_a_wrong_decoder_is_refused_at_load(

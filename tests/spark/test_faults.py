@@ -248,9 +248,9 @@ def test_a_task_whose_broker_stays_away_fails_the_query_with_the_place(
     one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1, unavailable_timeout_ms=3000)
     one.wait_for(lambda: a_task_reads_from(victim), 60)
     victim.kill()
-    with pytest.raises(Exception, match=r"no records came for 3 s \(option unavailable.timeout.ms\)") as failure:
+    with pytest.raises(Exception, match=r"no records arrived for 3 s \(option unavailable.timeout.ms\)") as failure:
         one.finish()
-    assert f"topic {name!r} partition 0 has to be read up to offset 1500" in str(failure.value)
+    assert f"topic {name!r} partition 0 must be read up to offset 1500" in str(failure.value)
 
 
 def test_brokers_that_stay_away_fail_an_idle_query_with_the_option_that_says_when(

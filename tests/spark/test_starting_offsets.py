@@ -9,6 +9,7 @@ import pytest
 
 from zkconsumer.broker.protocol import EARLIEST, LATEST
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.options.option_reader import OptionReader
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
 
 A0, A1, A2, B0 = (TopicPartition(*pair) for pair in (("a", 0), ("a", 1), ("a", 2), ("b", 0)))
@@ -18,11 +19,11 @@ RESET = StartPosition("auto.offset.reset")
 
 def starts(**options: str) -> StartingOffsets:
     given = {name.replace("_", "."): value for name, value in options.items()}
-    return StartingOffsets.parse(lambda name: given.pop(name, None))
+    return StartingOffsets.parse(OptionReader(given))
 
 
 def first(decided: StartingOffsets, partition: TopicPartition, group: int = -1) -> StartPosition:
-    return decided.begin(partition, group, reached=None, fresh=True, new=False)
+    return decided.start_position(partition, group, checkpoint_offset=None, is_first_assignment=True, is_new=False)
 
 
 # Numbers of Flink's testStartFromGroupOffsets and the like: commits 23, none and 43.
@@ -63,7 +64,7 @@ def test_words_within_json_are_taken_in_any_case() -> None:
     decided = starts(startingOffsets='{"a":"eArLiEst","b":"GROUP"}')
     assert first(decided, A0, 5) == StartPosition("earliest", timestamp=EARLIEST)
     assert first(decided, B0, 5) == StartPosition("group", 5)
-    ending = StartingOffsets.parse({"endingOffsets": '{"a":"Latest"}'}.get, prefix="ending", default="latest")
+    ending = StartingOffsets.parse(OptionReader({"endingOffsets": '{"a":"Latest"}'}), prefix="ending", default="latest")
     assert ending.named == {"a": "latest"}
 
 
@@ -88,7 +89,7 @@ def test_what_is_gained_later_goes_on_where_the_group_is_and_what_is_new_begins_
     decided = starts(startingOffsets=mode)
 
     def later(group: int, new: bool) -> StartPosition:
-        return decided.begin(A0, group, reached=None, fresh=False, new=new)
+        return decided.start_position(A0, group, checkpoint_offset=None, is_first_assignment=False, is_new=new)
 
     assert later(23, False) == later(23, True) == StartPosition("group", 23)
     assert later(-1, True) == StartPosition("new partition", timestamp=EARLIEST)
@@ -110,7 +111,8 @@ def test_after_a_restart_the_option_says_who_wins(
     restart: str, group: int, reached: int, expected: tuple[str, int]
 ) -> None:
     decided = starts(restart_from=restart, startingOffsets="latest")
-    assert decided.begin(A0, group, reached=reached, fresh=False, new=False) == StartPosition(*expected)
+    position = decided.start_position(A0, group, checkpoint_offset=reached, is_first_assignment=False, is_new=False)
+    assert position == StartPosition(*expected)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``spark.read.format("zkconsumer")``: all records between two offsets of each partition, read once.
+"""Batch reads, ``spark.read.format("zkconsumer")``: the records between two offsets of each partition.
 
 Source: Spark 4.2 KafkaRelation, KafkaBatch.
 """
@@ -24,15 +24,16 @@ from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import raise_or_log, range_deleted, start_offset_deleted
 from zkconsumer.spark.driver.splitting import tasks
+from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.offset import FetchTask, Ranges
+from zkconsumer.spark.offset import Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, resolve
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
 class ZkConsumerBatchReader(DataSourceReader):
-    """Plans one batch, in a process of Spark's; nothing of the group but its offsets is looked at."""
+    """Plans one batch, in a Python process of Spark's driver. It reads the group's offsets and joins no group."""
 
     def __init__(self, options: Mapping[str, str], cores: int, schema: StructType) -> None:
         self._options = dict(options)
@@ -43,11 +44,11 @@ class ZkConsumerBatchReader(DataSourceReader):
         """Return the tasks.
 
         Raises:
-            ConfigurationError: the end of a partition is before its start.
-            DataLossError: a log begins behind the start that was asked for.
+            ConfigurationError: the ending offset of a partition is lower than its starting offset.
+            DataLossError: a log does not contain the starting or the ending offset of its partition.
         """
         options = SourceOptions.parse(self._options, batch=True)
-        config, again = options.consumer, retrying(options.unavailable_timeout)
+        config, retry = options.consumer, retrying(options.unavailable_timeout)
         with contextlib.ExitStack() as closing:
             session = None
             if options.has_zookeeper:
@@ -58,9 +59,9 @@ class ZkConsumerBatchReader(DataSourceReader):
             closing.callback(cluster.close)
             logs = LogOffsets.of(cluster.brokers, config)
             closing.callback(logs.close)
-            partitions = again(options.subscription.partitions, cluster, config.exclude_internal_topics)
+            partitions = retry(options.subscription.partitions, cluster, config.exclude_internal_topics)
             group = ZooKeeperOffsets(session, config.group_id).fetch(partitions) if session is not None else {}
-            ranges = again(_ranges, options, {p: group.get(p, -1) for p in partitions}, logs)
+            ranges = retry(_ranges, options, {p: group.get(p, -1) for p in partitions}, logs)
             return list(
                 tasks(
                     options,
@@ -74,22 +75,32 @@ class ZkConsumerBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield Arrow record batches."""
-        return read(partition) if isinstance(partition, FetchTask) else iter(())  # Spark's own, where there is none
+        # Without tasks, Spark passes a partition of its own.
+        return read(partition) if isinstance(partition, FetchTask) else iter(())
 
 
 def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: LogOffsets) -> Ranges:
-    """Return from where to where each partition is read.
+    """Return the range of each partition.
 
     Args:
-        group: the group's offset of each, -1 for none.
+        group: committed offsets of the group, -1 for none.
+
+    Raises:
+        ConfigurationError: the ending offset of a partition is lower than its starting offset.
+        DataLossError: a log does not contain a range, and ``failOnDataLoss`` is true.
     """
     reset = RESET_TIMESTAMPS[options.consumer.auto_offset_reset]
 
-    def offsets(where: StartingOffsets) -> dict[TopicPartition, int]:
-        wanted = {p: where.begin(p, offset, reached=None, fresh=True, new=False) for p, offset in group.items()}
-        return resolve(wanted, logs, reset)
+    def offsets(by_options: StartingOffsets) -> dict[TopicPartition, int]:
+        positions = {
+            partition: by_options.start_position(
+                partition, offset, checkpoint_offset=None, is_first_assignment=True, is_new=False
+            )
+            for partition, offset in group.items()
+        }
+        return resolve(positions, logs, reset)
 
-    starts, untils = offsets(options.starts), offsets(options.ends)
+    starts, untils = offsets(options.starting_offsets), offsets(options.ending_offsets)
     firsts, ends = logs.offsets(group, protocol.EARLIEST), logs.offsets(group, protocol.LATEST)
     ranges: Ranges = {}
     for partition in sorted(group):
@@ -97,11 +108,11 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
         if until < start:
             raise ConfigurationError(
                 f"[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] topic {partition.topic!r} partition "
-                f"{partition.partition}: it would be read from offset {start} to {until}"
+                f"{partition.partition}: starting offset {start} is greater than ending offset {until}"
             )
         first, end = firsts[partition], ends[partition]
         if start < until and (start < first or until > end):
-            loss = start_offset_deleted(partition, start, first, "Or begin later.")
+            loss = start_offset_deleted(partition, start, first, "Set a higher starting offset.")
             if until > end:
                 loss = range_deleted(partition, start, until, first, end)
             raise_or_log(loss, options.fails_on_data_loss, get_logger("zkconsumer.spark"))

@@ -1,6 +1,6 @@
-"""Offsets in the checkpoint of a Spark query: of this source, or of Spark's own.
+"""Reads and creates checkpoints of Spark queries, of this source or of Spark's own Kafka source.
 
-A checkpoint has a file in ``offsets`` for each batch that was planned, and one in ``commits`` for each that is done.
+A checkpoint contains a file in ``offsets`` for each planned batch, and one in ``commits`` for each finished batch.
 
 Source: Spark 4.2 OffsetSeqLog, CommitLog, StreamMetadata; KafkaSourceOffset.
 """
@@ -15,24 +15,24 @@ from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.offset import reached_by, to_offset
+from zkconsumer.spark.offset import BatchOffset, reached_by
 
-#: Whose checkpoints there are.
+#: Sources whose checkpoints are supported.
 KINDS = ("zkconsumer", "kafka")
 
 
 def read(folder: Path) -> dict[TopicPartition, int]:
-    """Return the next offset of each partition after the last batch that is done, of all sources of Kafka in it.
+    """Return the next offset to read of each partition after the last finished batch, of all Kafka sources.
 
-    Where two sources know a partition, it is the lower one.
+    If two sources of the query read a partition, the lower offset is returned.
 
     Raises:
-        ConfigurationError: it is no checkpoint, or not one of such a query.
+        ConfigurationError: the folder is not a checkpoint, has no finished batch, or has no Kafka source.
     """
     batch = max(_numbers(folder / "commits"), default=None)
     if batch is None:
         raise ConfigurationError(
-            f"{folder} is no checkpoint with a batch that is done: there is no file in its commits"
+            f"{folder} is not a checkpoint with a finished batch: its folder 'commits' contains no batch"
         )
     file = folder / "offsets" / str(batch)
     try:
@@ -40,53 +40,54 @@ def read(folder: Path) -> dict[TopicPartition, int]:
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{file} cannot be read: {error}") from error
     if version != "v1":
-        raise ConfigurationError(f"{file} is of version {version!r}; v1 is known")
+        raise ConfigurationError(f"{file} must have version 'v1', got {version!r}")
     found: dict[TopicPartition, int] = {}
     known = 0
     for text in sources:
         try:
             offsets = _offsets(json.loads(text))
         except (ValueError, AttributeError, TypeError, KeyError):
-            continue  # of another kind, or without an offset yet
+            continue  # another kind of source, or one without an offset
         known += 1
         for partition, offset in offsets.items():
             found[partition] = min(offset, found.get(partition, offset))
     if not known:
-        raise ConfigurationError(f"{file} has no source of Kafka: {'; '.join(sources)[:200]}")
+        raise ConfigurationError(f"{file} contains no offsets of a Kafka source: {'; '.join(sources)[:200]}")
     return found
 
 
 def create(folder: Path, offsets: Mapping[TopicPartition, int], *, kind: str, group: str) -> None:
-    """Make a checkpoint whose query goes on at these offsets.
+    """Create a checkpoint from which a query resumes at these offsets.
 
     Args:
-        kind: one of ``KINDS``: whose query.
-        group: of a query of this source.
+        kind: one of ``KINDS``, the source of the query.
+        group: consumer group of the query; used by this source only.
 
     Raises:
-        ConfigurationError: there is something at that place.
+        ConfigurationError: the folder is not empty.
     """
     if folder.exists() and any(folder.iterdir()):
-        raise ConfigurationError(f"{folder} is not empty; a new checkpoint is made in a new folder")
+        raise ConfigurationError(f"{folder} is not empty; choose a new folder for the checkpoint")
     if kind == "zkconsumer":
-        offset = to_offset({p: (until, until) for p, until in offsets.items()}, 0, offsets, group)
+        ranges = {partition: (offset, offset) for partition, offset in offsets.items()}
+        content = BatchOffset(ranges=ranges, generation=0, known=frozenset(offsets), group=group).to_json()
     else:
-        offset = as_json(offsets)
+        content = as_json(offsets)
     metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
-    # Batch 0 is planned, and empty; that Spark does it makes the state of a query that has some.
+    # Batch 0 is planned but not finished: Spark runs it, which also initializes the state store of stateful queries.
     files = {
         "metadata": json.dumps({"id": str(uuid.uuid4())}),
-        "offsets/0": "\n".join(["v1", json.dumps(metadata), json.dumps(offset)]),
+        "offsets/0": "\n".join(["v1", json.dumps(metadata), json.dumps(content)]),
     }
-    if kind == "kafka":  # where batch 0 begins; of the first byte Spark 2.1 needed something
-        files["sources/0/0"] = "\0v1\n" + json.dumps(offset)
+    if kind == "kafka":  # the start offsets of batch 0; Spark 2.1 requires the first byte to be 0
+        files["sources/0/0"] = "\0v1\n" + json.dumps(content)
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
 
 
 def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return offsets as ``startingOffsets`` takes them, of this source and of Spark's own."""
+    """Return offsets in the JSON form of ``startingOffsets``, of this source and of Spark's own."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -94,10 +95,10 @@ def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def from_json(content: Any) -> dict[TopicPartition, int]:
-    """Read what ``as_json`` returns.
+    """Return the offsets of the JSON form that ``as_json`` returns.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the content has another form.
     """
     found = {
         TopicPartition(t, int(number)): offset for t, numbers in content.items() for number, offset in numbers.items()

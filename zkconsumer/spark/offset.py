@@ -1,21 +1,17 @@
-"""The offsets of a query: for each partition of a batch, from where to where; and the tasks of a batch.
+"""The offset of a batch in Spark's log, as JSON.
 
-The text of an offset is compared by Spark, so it is always written alike: topics and partitions sorted.
+Spark compares the text of two offsets to detect new data, so equal offsets must have equal text: topics and partitions
+are sorted, and the order of the keys is fixed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql.datasource import InputPartition
-
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.fetcher.settings import FetchSettings
-from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.spark.executor.end_of_stream import EndSignal
-from zkconsumer.spark.executor.rows import Layout
+from zkconsumer.message import TopicPartition
 
 #: Partition to (from, until): the first offset of a batch and the one after its last.
 Ranges = dict[TopicPartition, tuple[int, int]]
@@ -26,6 +22,83 @@ FORMAT_VERSION = 2
 #: Start of every query. Spark asks for it again if batch 0 has not finished, so it must be constant; each later
 #: offset carries the ranges of its whole batch.
 INITIAL: dict[str, Any] = {"version": FORMAT_VERSION, "sequence": 0, "generation": 0, "ranges": {}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOffset:
+    """The ranges of a batch, and what planning needs after a restart.
+
+    Attributes:
+        ranges: offsets of the batch by partition.
+        generation: number of rebalances of the member when the batch was planned.
+        group: consumer group of the query; None in the offset before the first batch.
+        known: partitions that existed when the batch was planned, whichever member owned them.
+        topic_ids: id by topic, to detect re-created topics.
+        deleted_topics: topics that did not exist when the batch was planned.
+        earlier_ends: end offsets of earlier batches, for partitions that this batch does not contain.
+        sequence: number of batches planned so far. Two batches may have the same ranges if a topic is re-created or a
+            group's offset is reset; without this number Spark would take the second offset for "no new data".
+        is_ended: a decoder has returned the end of the stream; the query plans no batch after this one.
+    """
+
+    ranges: Ranges
+    generation: int
+    group: str | None = None
+    known: frozenset[TopicPartition] = frozenset()
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    deleted_topics: frozenset[str] = frozenset()
+    earlier_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    sequence: int = 0
+    is_ended: bool = False
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> BatchOffset:
+        """Read what ``to_json`` returned, in this release or in an earlier one."""
+        return cls(
+            ranges=from_offset(content),
+            generation=content["generation"],
+            group=content.get("group"),
+            known=frozenset(_known(content)),
+            topic_ids=content.get("ids", {}),
+            deleted_topics=frozenset(content.get("gone", ())),
+            earlier_ends=_earlier_ends(content),
+            sequence=int(content.get("sequence", 0)),
+            is_ended=bool(content.get("ended")),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the offset for Spark's log. Empty values are absent, except the ranges."""
+        content: dict[str, Any] = {"ended": True} if self.is_ended else {}
+        content.update(version=FORMAT_VERSION, sequence=self.sequence, generation=self.generation)
+        if self.group is not None:
+            content["group"] = self.group
+        if self.known:
+            content["known"] = _numbers_by_topic(self.known)
+        if self.topic_ids:
+            content["ids"] = dict(sorted(self.topic_ids.items()))
+        if self.deleted_topics:
+            content["gone"] = sorted(self.deleted_topics)
+        if self.earlier_ends:
+            content["before"] = _nested(self.earlier_ends)
+        content["ranges"] = _nested({partition: list(span) for partition, span in self.ranges.items()})
+        return content
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """The offset after the last planned one, for each partition of this batch or an earlier one."""
+        return {**self.earlier_ends, **{partition: until for partition, (_, until) in self.ranges.items()}}
+
+    def end_of_stream(self) -> BatchOffset:
+        """Return the offset of the empty batch that ends the query. It follows the batch of this offset."""
+        return BatchOffset(
+            ranges={partition: (until, until) for partition, until in self.ends.items()},
+            generation=self.generation,
+            group=self.group,
+            known=self.known.union(self.ranges),
+            topic_ids=self.topic_ids,
+            sequence=self.sequence + 1,
+            is_ended=True,
+        )
 
 
 def check_format(offset: Mapping[str, Any]) -> None:
@@ -58,52 +131,25 @@ def to_offset(
     before: Mapping[TopicPartition, int] | None = None,
     sequence: int = 0,
 ) -> dict[str, Any]:
-    """Return the ranges of a batch as an offset for Spark's log.
-
-    Args:
-        known: the partitions that existed when it was planned, whoever owns them.
-        group: whose batch it is.
-        ids: of topics, to tell those that are created anew.
-        gone: those of the topics that do not exist any more.
-        before: where earlier batches ended in partitions that this one does not have.
-        sequence: number of batches planned so far. It makes the offset differ from its predecessor even if the batch
-            has the same ranges again; Spark takes an equal offset for "no new data".
-    """
-    topics: dict[str, dict[str, list[int]]] = {}
-    for (topic, partition), (start, until) in sorted(ranges.items()):
-        topics.setdefault(topic, {})[str(partition)] = [start, until]
-    earlier: dict[str, dict[str, int]] = {}
-    for (topic, partition), reached in sorted((before or {}).items()):
-        earlier.setdefault(topic, {})[str(partition)] = reached
-    offset: dict[str, Any] = {"version": FORMAT_VERSION, "sequence": sequence, "generation": generation}
-    if group is not None:
-        offset["group"] = group
-    if numbers := _by_topic(known):
-        offset["known"] = numbers
-    if ids:
-        offset["ids"] = dict(sorted(ids.items()))
-    if names := sorted(gone):
-        offset["gone"] = names
-    if earlier:
-        offset["before"] = earlier
-    return {**offset, "ranges": topics}
+    """Return the JSON of a ``BatchOffset``, whose attributes explain the arguments."""
+    return BatchOffset(
+        ranges=ranges,
+        generation=generation,
+        group=group,
+        known=frozenset(known),
+        topic_ids=ids or {},
+        deleted_topics=frozenset(gone),
+        earlier_ends=before or {},
+        sequence=sequence,
+    ).to_json()
 
 
 def end_of_stream(offset: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the offset behind which a query has nothing more to read: a decoder has seen the end in the batch before.
+    """Return the offset of the empty batch that ends the query, after the batch of ``offset``.
 
-    An empty batch goes up to it, which tells those who listen; and it stays the query's last.
+    Listeners see it as the query's last offset, and a restarted query plans nothing after it.
     """
-    here = {partition: (until, until) for partition, until in reached_by(offset).items()}
-    ended = to_offset(
-        here,
-        offset["generation"],
-        known_by(offset),
-        offset.get("group"),
-        offset.get("ids"),
-        sequence=next_sequence(offset),
-    )
-    return {"ended": True, **ended}
+    return BatchOffset.from_json(offset).end_of_stream().to_json()
 
 
 def next_sequence(offset: Mapping[str, Any]) -> int:
@@ -111,26 +157,13 @@ def next_sequence(offset: Mapping[str, Any]) -> int:
     return int(offset.get("sequence", 0)) + 1
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, int | list[int]]:
-    """Return the numbers by topic; how many there are, where none is missing."""
-    topics: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        topics.setdefault(topic, []).append(number)
-    return {topic: len(n) if n == list(range(len(n))) else n for topic, n in topics.items()}
-
-
 def known_by(offset: Mapping[str, Any]) -> set[TopicPartition]:
-    """Return the partitions that existed when an offset was planned."""
-    known = {
-        TopicPartition(topic, number)
-        for topic, numbers in offset.get("known", {}).items()
-        for number in (range(numbers) if isinstance(numbers, int) else numbers)
-    }
-    return known.union(from_offset(offset))
+    """Return the partitions that existed when the batch of an offset was planned."""
+    return _known(offset).union(from_offset(offset))
 
 
 def from_offset(offset: Mapping[str, Any]) -> Ranges:
-    """Return the ranges that an offset carries."""
+    """Return the ranges of an offset."""
     return {
         TopicPartition(topic, int(partition)): (int(start), int(until))
         for topic, partitions in offset["ranges"].items()
@@ -139,33 +172,40 @@ def from_offset(offset: Mapping[str, Any]) -> Ranges:
 
 
 def reached_by(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Return where a query had come to, with the batch of this offset and those before it."""
-    earlier = {
-        TopicPartition(topic, int(partition)): int(reached)
-        for topic, partitions in offset.get("before", {}).items()
-        for partition, reached in partitions.items()
+    """Return the offset after the last planned one, by partition, up to the batch of an offset."""
+    return {**_earlier_ends(offset), **{partition: until for partition, (_, until) in from_offset(offset).items()}}
+
+
+def _known(content: Mapping[str, Any]) -> set[TopicPartition]:
+    return {
+        TopicPartition(topic, number)
+        for topic, numbers in content.get("known", {}).items()
+        for number in (range(numbers) if isinstance(numbers, int) else numbers)
     }
-    return {**earlier, **{partition: until for partition, (_, until) in from_offset(offset).items()}}
 
 
-@dataclass(frozen=True)
-class FetchTask(InputPartition):
-    """What one Spark task fetches: ranges that share a leader and a fetcher id.
+def _earlier_ends(content: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): int(end)
+        for topic, partitions in content.get("before", {}).items()
+        for partition, end in partitions.items()
+    }
 
-    ``leaders`` are the leaders when the batch was planned; ``brokers`` may be asked for others. ``end`` is told where a
-    decoder sees the end of the stream.
-    """
 
-    ranges: Ranges
-    leaders: dict[TopicPartition, tuple[int, Endpoint]]
-    brokers: tuple[Endpoint, ...]
-    settings: FetchSettings
-    chunks: int
-    layout: Layout
-    check_crcs: bool
-    fails_on_data_loss: bool
-    patience: float
-    end: EndSignal | None = None
+def _nested(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
+    """Return values by topic and partition, topics by name and partitions by number."""
+    topics: dict[str, dict[str, Any]] = {}
+    for (topic, partition), value in sorted(values.items()):
+        topics.setdefault(topic, {})[str(partition)] = value
+    return topics
+
+
+def _numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, int | list[int]]:
+    """Return partition numbers by topic, or their count for topics where no number is missing."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        topics.setdefault(topic, []).append(number)
+    return {topic: len(n) if n == list(range(len(n))) else n for topic, n in topics.items()}
 
 
 def total(ranges: Mapping[TopicPartition, Sequence[int]]) -> int:

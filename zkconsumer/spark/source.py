@@ -24,8 +24,9 @@ from zkconsumer.spark.batch import ZkConsumerBatchReader
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import tasks
 from zkconsumer.spark.executor.end_of_stream import EndListener
+from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.offset import INITIAL, FetchTask, end_of_stream
+from zkconsumer.spark.offset import INITIAL, end_of_stream
 from zkconsumer.spark.options.source_options import SourceOptions
 
 
@@ -113,7 +114,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the value of ``maxOffsetsPerTrigger``."""
-        return ReadMaxRows(SourceOptions.parse(self._raw_options).limits.most)
+        return ReadMaxRows(SourceOptions.parse(self._raw_options).limits.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """End the query at the end offsets that the first plan finds."""
@@ -126,7 +127,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return start
         planner = self._started_planner(start)
         planner.finish_batch(start)
-        if self._end is not None and self._end.is_told:
+        if self._end is not None and self._end.is_received:
             return end_of_stream(start)
         if isinstance(limit, ReadMaxRows):
             return planner.plan(start, limit.max_rows)

@@ -56,8 +56,8 @@ class Admission:
         if not total:
             self._credit = min(self._credit, float(self.limits.bytes_per_second or 0))  # idle time earns no credit
             return {}
-        is_enough = max(total, backlog or 0) >= self.limits.least
-        if not is_enough and not at_once and now - self._planned_at < self.limits.patience:
+        is_enough = max(total, backlog or 0) >= self.limits.min_offsets
+        if not is_enough and not at_once and now - self._planned_at < self.limits.max_delay:
             return {}
         if self.limits.counts_bytes and max_offsets is not None:
             if self.limits.bytes_per_second is not None and self._credit < 1:
@@ -76,7 +76,7 @@ class Admission:
     def _within_bytes(self, available: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the number of offsets that the limits of bytes allow, at least one."""
         limits = self.limits
-        allowed = [float(limits.most_bytes)] if limits.most_bytes is not None else []
+        allowed = [float(limits.max_bytes)] if limits.max_bytes is not None else []
         if limits.bytes_per_second is not None:
             allowed.append(self._credit)
         size_of = {partition: max(1.0, self._sizes.get(partition, 1.0)) for partition in available}

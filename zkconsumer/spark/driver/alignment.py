@@ -22,7 +22,7 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 from zkconsumer.spark.driver.sampling import sample
-from zkconsumer.spark.executor.decoders import RecordDecoder, opened
+from zkconsumer.spark.executor.decoders import RecordDecoder, open_decoder
 from zkconsumer.spark.options.source_options import SourceOptions
 
 #: Bytes of a partition that are scanned if its broker cannot look up the end of the horizon.
@@ -116,7 +116,7 @@ class Alignment:
             return None
         event_time = None
         if options.decoder is not None:
-            decoder = opened(*options.decoder)
+            decoder = open_decoder(*options.decoder)
             if isinstance(decoder, RecordDecoder) and type(decoder).event_time is not RecordDecoder.event_time:
                 event_time = decoder.event_time
         return cls(EventTimes(*options.alignment, time.monotonic), logs, event_time)

@@ -203,12 +203,12 @@ class PartitionTracker:
                 if record.was_assigned and record.reached is not None:  # another member may have read it since
                     start = StartPosition("checkpoint", max(record.reached, claim.offset))
                 else:
-                    start = self._starts.begin(
+                    start = self._starts.start_position(
                         partition,
                         claim.offset,
-                        reached=record.reached,
-                        fresh=self._is_new,
-                        new=not record.exists,
+                        checkpoint_offset=record.reached,
+                        is_first_assignment=self._is_new,
+                        is_new=not record.exists,
                     )
                 record.assign(start, claim.offset)
             for partition in existing:

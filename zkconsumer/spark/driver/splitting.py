@@ -8,8 +8,9 @@ from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.end_of_stream import EndSignal
+from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.rows import Layout
-from zkconsumer.spark.offset import FetchTask, Ranges, total
+from zkconsumer.spark.offset import Ranges, total
 from zkconsumer.spark.options.source_options import SourceOptions
 
 #: Minimum number of offsets for which another task pays off: a core reads as many while Spark starts a task.
@@ -63,12 +64,12 @@ def task(
         leaders={partition: leaders[partition] for partition in ranges if partition in leaders},
         brokers=tuple(brokers),
         settings=FetchSettings.from_config(config),
-        chunks=config.queued_max_message_chunks,
+        max_chunks=config.queued_max_message_chunks,
         layout=layout or options.layout(),
         check_crcs=config.check_crcs,
         fails_on_data_loss=options.fails_on_data_loss,
-        patience=options.unavailable_timeout,
-        end=end,
+        unavailable_timeout=options.unavailable_timeout,
+        end_signal=end,
     )
 
 

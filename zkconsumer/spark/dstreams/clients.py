@@ -16,7 +16,8 @@ from zkconsumer.retry import retrying
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import task
 from zkconsumer.spark.dstreams.records import COLUMNS
-from zkconsumer.spark.offset import FetchTask, Ranges
+from zkconsumer.spark.executor.fetch_task import FetchTask
+from zkconsumer.spark.offset import Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 
 #: Seconds to retry while brokers are unreachable: an error in planning ends the application.

@@ -32,7 +32,7 @@ from zkconsumer.spark.dstreams.clients import BrokerClient, consumer_config
 from zkconsumer.spark.dstreams.follower import follow
 from zkconsumer.spark.dstreams.records import fetch
 from zkconsumer.spark.dstreams.sources import DirectSource, GroupSource, Source
-from zkconsumer.spark.offset import FetchTask
+from zkconsumer.spark.executor.fetch_task import FetchTask
 
 __all__ = ["Broker", "KafkaMessageAndMetadata", "KafkaUtils", "OffsetRange", "TopicAndPartition", "utf8_decoder"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.offset import FetchTask
 
 #: The columns that tasks read, in the order of ``Record``.
 COLUMNS = ("key", "value", "topic", "partition", "offset")

@@ -22,7 +22,8 @@ from zkconsumer.spark.driver.splitting import tasks as tasks_of
 from zkconsumer.spark.dstreams.clients import BROKER_TIMEOUT_S, BrokerClient, clients
 from zkconsumer.spark.dstreams.ledger import Ledger
 from zkconsumer.spark.dstreams.rates import RateLimits, get_rate_limits, remove_rate_limits
-from zkconsumer.spark.offset import INITIAL, FetchTask, Ranges, from_offset
+from zkconsumer.spark.executor.fetch_task import FetchTask
+from zkconsumer.spark.offset import INITIAL, Ranges, from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 
 

@@ -1,9 +1,9 @@
-"""Decoders of users: from records to rows of their own, made in the tasks.
+"""Decoders of applications, which convert records to rows with a schema of their own.
 
 ``.option("decoder", "package.module:Name")`` names a class that the driver and the executors can import. A
-``RecordDecoder`` gets one record at a time, a ``BatchDecoder`` a whole Arrow batch.
+``RecordDecoder`` receives one record at a time, a ``BatchDecoder`` one Arrow batch.
 
-Source: Flink 1.15 KafkaDeserializationSchema for ``open``, none to many rows and ``is_end_of_stream``.
+Source: Flink 1.15 KafkaDeserializationSchema for ``open``, zero or more rows per record, and ``is_end_of_stream``.
 """
 
 from __future__ import annotations
@@ -19,112 +19,117 @@ import pyarrow as pa
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: The type of the column that ``corrupt.record.policy=quarantine`` adds: null for what could be read.
+#: Type of the column that ``corrupt.record.policy=quarantine`` adds. It is null in rows of valid records.
 CORRUPT = "struct<topic: string, partition: int, offset: bigint, key: binary, value: binary, error: string>"
 
 
 class UndecodableRecordError(ZkConsumerError):
-    """A user's decoder raised an exception for a record; the cause is attached."""
+    """Raised when a decoder raises an exception, or returns rows that do not match its schema."""
 
 
 class _Decoder:
-    """What both kinds have.
+    """Base of both kinds of decoders.
 
     Attributes:
-        schema: the columns of the frame, as Spark's DDL or a ``StructType``.
+        schema: of the frame, as Spark DDL or a ``StructType``.
     """
 
     schema: ClassVar[Any]
 
     def open(self, options: Mapping[str, str]) -> None:
-        """Prepare, once per task; also once in the process that plans, where event times are asked for.
+        """Initialize the decoder. Called once per task, and in the planning process if ``event_time`` is overridden.
 
         Args:
-            options: those of the query that begin with ``decoder.``, without that, names in lower case.
+            options: the options of the query that start with ``decoder.``, without this prefix, names in lower case.
         """
 
 
 class RecordDecoder(_Decoder, ABC):
-    """Turns each record into rows."""
+    """Decodes one record at a time."""
 
     @abstractmethod
     def decode(self, record: MessageAndMetadata) -> Iterable[tuple[Any, ...]] | None:
-        """Return the rows of a record, tuples in the order of ``schema``; None or nothing where it has none.
+        """Return the rows of a record: tuples in the order of ``schema``, or None for no row.
 
-        What is raised here is dealt with as ``corrupt.record.policy`` says.
+        ``corrupt.record.policy`` determines what happens when this method raises an exception.
         """
 
     def is_end_of_stream(self, row: tuple[Any, ...]) -> bool:
-        """Whether the query ends after the batch that has this row; the row, and what follows it in its partition in
-        this batch, is left out. A batch read (``spark.read``) has its ends by options, and does not ask.
+        """Whether a row marks the end of the stream. The query then ends after the current batch.
+
+        The row, and later rows of the same partition in this batch, are discarded. Not called for batch reads
+        (``spark.read``), which end where the options say.
         """
         del row
         return False
 
     def event_time(self, record: MessageAndMetadata) -> int | None:
-        """Return the time of a record in milliseconds, for ``maxAlignmentLag``; None where it has none."""
+        """Return the event time of a record in milliseconds since 1970, or None. ``maxAlignmentLag`` uses it."""
         return record.timestamp if record.timestamp_type >= 0 else None
 
 
 class BatchDecoder(_Decoder, ABC):
-    """Turns Arrow batches in the layout of Spark's own source into batches of ``schema``.
+    """Decodes Arrow batches with the columns of Spark's own Kafka source to batches with ``schema``.
 
     Attributes:
-        wants_headers: whether the batches have the column ``headers``.
+        wants_headers: the batches contain the column ``headers``.
     """
 
     wants_headers: ClassVar[bool] = False
 
     @abstractmethod
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch | Iterable[pa.RecordBatch] | None:
-        """Return what a batch of one partition becomes; its columns are cast to the types of ``schema``."""
+        """Return the decoded records of one partition. The columns are cast to the types of ``schema``."""
 
 
 Decoder = RecordDecoder | BatchDecoder
 
 
-def find(name: str) -> type[Decoder]:
-    """Return the class that ``module:Name`` names.
+def load(name: str) -> type[Decoder]:
+    """Import a decoder class.
+
+    Args:
+        name: ``package.module:Name``.
 
     Raises:
-        ConfigurationError: it cannot be imported, or is no decoder.
+        ConfigurationError: the name cannot be imported, or is not a decoder class with a schema.
     """
     module, colon, path = name.partition(":")
+    if not colon:
+        raise ConfigurationError(f"option decoder must be 'package.module:Name', got {name!r}")
     try:
-        if not colon:
-            raise ValueError("a colon is expected between module and class")
         found = functools.reduce(getattr, path.split("."), importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
-            f"option decoder = {name!r}: {error}; a class is expected that driver and executors can import, such as "
-            "'package.module:Name'"
+            f"option decoder = {name!r}: the class cannot be imported: {error}. Install its module on the driver and "
+            "the executors, or ship it with addPyFile"
         ) from error
     if not isinstance(found, type) or not issubclass(found, RecordDecoder | BatchDecoder):
         raise ConfigurationError(
-            f"option decoder = {name!r}: it is not a class made from zkconsumer.spark.RecordDecoder or BatchDecoder"
+            f"option decoder = {name!r}: {path} must be a subclass of zkconsumer.spark.RecordDecoder or BatchDecoder"
         )
     if not hasattr(found, "schema"):
-        raise ConfigurationError(f"option decoder = {name!r}: the class has no attribute 'schema'")
+        raise ConfigurationError(f"option decoder = {name!r}: {path} must have an attribute 'schema'")
     return found
 
 
-def has_an_end(decoder: type[Decoder]) -> bool:
-    """Whether a decoder may end the query."""
+def can_end_stream(decoder: type[Decoder]) -> bool:
+    """Whether a decoder class overrides ``is_end_of_stream``."""
     return issubclass(decoder, RecordDecoder) and decoder.is_end_of_stream is not RecordDecoder.is_end_of_stream
 
 
-def opened(name: str, options: Mapping[str, str]) -> Decoder:
-    """Return a decoder that is ready."""
-    decoder = find(name)()
+def open_decoder(name: str, options: Mapping[str, str]) -> Decoder:
+    """Create and initialize a decoder."""
+    decoder = load(name)()
     decoder.open(options)
     return decoder
 
 
-def rows_of(decoder: RecordDecoder, record: MessageAndMetadata) -> Iterator[tuple[Any, ...]]:
+def decode_record(decoder: RecordDecoder, record: MessageAndMetadata) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a record.
 
     Raises:
-        UndecodableRecordError: names the place; what the decoder raised is its cause.
+        UndecodableRecordError: the decoder raised an exception, which is the cause.
     """
     try:
         yield from decoder.decode(record) or ()
@@ -132,11 +137,11 @@ def rows_of(decoder: RecordDecoder, record: MessageAndMetadata) -> Iterator[tupl
         raise _undecodable(decoder, record, error) from error
 
 
-def is_the_end(decoder: RecordDecoder, row: tuple[Any, ...], record: MessageAndMetadata) -> bool:
-    """Whether the stream ends at a row of a record.
+def is_end_of_stream(decoder: RecordDecoder, row: tuple[Any, ...], record: MessageAndMetadata) -> bool:
+    """Whether a row of a record marks the end of the stream.
 
     Raises:
-        UndecodableRecordError: as for ``rows_of``.
+        UndecodableRecordError: the decoder raised an exception, which is the cause.
     """
     try:
         return bool(decoder.is_end_of_stream(row))
@@ -146,17 +151,26 @@ def is_the_end(decoder: RecordDecoder, row: tuple[Any, ...], record: MessageAndM
 
 def _undecodable(decoder: RecordDecoder, record: MessageAndMetadata, error: Exception) -> UndecodableRecordError:
     topic, partition, offset = record[:3]
+    return undecodable(f"topic {topic!r} partition {partition} offset {offset}", decoder, error)
+
+
+def undecodable(records: str, decoder: Decoder, error: Exception) -> UndecodableRecordError:
+    """Return the error for an exception of a decoder.
+
+    Args:
+        records: topic, partition and offsets.
+    """
     return UndecodableRecordError(
-        f"topic {topic!r} partition {partition} offset {offset}: decoder {type(decoder).__qualname__} raised "
-        f"{error!r}. Mend the decoder, or set corrupt.record.policy to skip or quarantine"
+        f"{records}: decoder {type(decoder).__qualname__} raised {error!r}. Fix the decoder, or set "
+        "corrupt.record.policy to 'skip' or 'quarantine'"
     )
 
 
-def to_batch(rows: list[tuple[Any, ...]], schema: pa.Schema, place: TopicPartition) -> pa.RecordBatch:
-    """Return rows as a batch.
+def to_batch(rows: list[tuple[Any, ...]], schema: pa.Schema, partition: TopicPartition) -> pa.RecordBatch:
+    """Return rows of a partition as an Arrow batch.
 
     Raises:
-        UndecodableRecordError: a row does not fit the schema.
+        UndecodableRecordError: a row does not match the schema.
     """
     try:
         columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
@@ -164,6 +178,6 @@ def to_batch(rows: list[tuple[Any, ...]], schema: pa.Schema, place: TopicPartiti
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise UndecodableRecordError(
-            f"topic {place.topic!r} partition {place.partition}: rows of the decoder do not fit its schema "
+            f"topic {partition.topic!r} partition {partition.partition}: rows of the decoder do not match its schema "
             f"({', '.join(schema.names)}): {error}"
         ) from error

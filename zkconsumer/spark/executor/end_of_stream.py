@@ -1,6 +1,7 @@
-"""How a task tells the process that plans that a decoder has seen the end of the stream.
+"""Reports the end of the stream, which a decoder has seen in a task, to the planning process.
 
-Spark has no way for that; so the one listens where the driver is reachable, and the other calls once.
+Spark has no channel from tasks to a Python data source, so the planning process listens on a TCP port of the driver's
+host, and a task connects to it once.
 """
 
 from __future__ import annotations
@@ -15,58 +16,58 @@ from typing import Any
 
 from zkconsumer.errors import BrokerUnavailableError
 
-#: Seconds that a caller, or the driver, may be silent.
+#: Seconds to wait for the peer to connect, send or answer.
 _TIMEOUT = 10.0
 
 _KEY_BYTES = 32
-_HEARD = b"ok"
+_ACKNOWLEDGEMENT = b"ok"
 
 
 @dataclass(frozen=True)
 class EndSignal:
-    """Where to call; travels with each task."""
+    """Address and secret key of an ``EndListener``; pickled with each task."""
 
     host: str
     port: int
     key: bytes
 
-    def tell(self) -> None:
-        """Tell it, and wait until it is known.
+    def send(self) -> None:
+        """Report the end of the stream, and wait for the acknowledgement.
 
         Raises:
-            BrokerUnavailableError: the driver is not reachable there.
+            BrokerUnavailableError: the listener is unreachable.
         """
         try:
             with socket.create_connection((self.host, self.port), _TIMEOUT) as connection:
                 connection.sendall(self.key)
-                if connection.recv(len(_HEARD)) != _HEARD:
-                    raise ConnectionError("it does not know this query")
+                if connection.recv(len(_ACKNOWLEDGEMENT)) != _ACKNOWLEDGEMENT:
+                    raise ConnectionError("the listener belongs to another query")
         except OSError as error:
             raise BrokerUnavailableError(
-                f"the end of the stream cannot be told to the driver at {self.host}:{self.port}: {error!r}. Where "
-                "executors run on other machines, zkconsumer.spark.register(spark) tells the source the driver's name"
+                f"could not report the end of the stream to the driver at {self.host}:{self.port}: {error!r}. If "
+                "executors run on other machines, call zkconsumer.spark.register(spark), which sets the driver's host"
             ) from error
 
 
 class EndListener:
-    """Waits for the end of the stream.
+    """Listens for the end of the stream.
 
     Args:
-        host: of the driver, as the executors know it.
-        bind: the address to listen at; that of the host by default.
+        host: of the driver, as the executors resolve it.
+        bind: the address to listen on; by default that of ``host``.
     """
 
     def __init__(self, host: str, bind: str | None = None) -> None:
         key = secrets.token_bytes(_KEY_BYTES)
-        told = self._told = threading.Event()
+        received = self._received = threading.Event()
 
-        class Call(socketserver.StreamRequestHandler):
+        class Handler(socketserver.StreamRequestHandler):
             timeout = _TIMEOUT
 
             def handle(self) -> None:
                 if hmac.compare_digest(self.rfile.read(_KEY_BYTES), key):
-                    told.set()
-                    self.wfile.write(_HEARD)
+                    received.set()
+                    self.wfile.write(_ACKNOWLEDGEMENT)
 
         class Server(socketserver.ThreadingTCPServer):
             daemon_threads = True
@@ -74,23 +75,23 @@ class EndListener:
             request_queue_size = 128
 
             def handle_error(self, request: Any, client_address: Any) -> None:
-                """A stranger who is silent or hangs up."""
+                """Ignore clients that time out or disconnect; only tasks know the key."""
 
-        self._server = Server((bind or host, 0), Call)
+        self._server = Server((bind or host, 0), Handler)
         self.signal = EndSignal(host, self._server.server_address[1], key)
         self._thread = threading.Thread(target=self._server.serve_forever, name="zkconsumer-end-of-stream", daemon=True)
 
     def start(self) -> None:
-        """Listen."""
+        """Start to listen."""
         self._thread.start()
 
     @property
-    def is_told(self) -> bool:
-        """Whether a task has told it."""
-        return self._told.is_set()
+    def is_received(self) -> bool:
+        """Whether a task has reported the end of the stream."""
+        return self._received.is_set()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop the listening thread and close the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""The executors' side of a query: fetch some ranges with the consumer's own fetchers, hand on Arrow batches."""
+"""Fetches the ranges of a task with the consumer's fetchers, and yields them as Arrow batches. Runs in executors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import DataLossError, end_offset_decreased, raise_or_log, range_deleted, topics_deleted
-from zkconsumer.spark.offset import FetchTask
+from zkconsumer.spark.executor.fetch_task import FetchTask
 
-#: Seconds without records after which it is asked whether there are any, and those after which that is certain.
-_SILENCE, _CERTAIN = 5.0, 30.0
+#: Seconds without records after which the task checks whether the missing ones were deleted.
+_CHECK_AFTER_S = 5.0
+#: Seconds for which records must appear to be deleted. A broker that has just started, or a new leader, may report a
+#: lower log end offset for a while.
+_DELETED_AFTER_S = 30.0
 
 _frozen = threading.Event()
 
@@ -30,15 +33,15 @@ def read(task: FetchTask) -> Iterator[Any]:
     """Yield the records of the task's ranges as Arrow record batches.
 
     Raises:
-        OffsetOutOfRangeError: the log does not have an offset of a range (any more).
-        CorruptRecordError: a damaged batch, also when it is fetched again, or one that its broker cannot read.
-        UndecodableRecordError: a user's decoder raised an exception.
-        BrokerUnavailableError: nothing came for ``task.patience`` seconds.
+        OffsetOutOfRangeError: a log does not contain an offset of its range, and ``failOnDataLoss`` is true.
+        CorruptRecordError: a record batch is corrupt also when it is fetched again, or its broker cannot read it.
+        UndecodableRecordError: the decoder raised an exception.
+        BrokerUnavailableError: no records arrived for ``task.unavailable_timeout`` seconds.
     """
     _freeze_once()
     stream = StreamQueue()
     infos = [
-        PartitionTopicInfo(partition, PartitionQueue(stream, task.chunks), start, until)
+        PartitionTopicInfo(partition, PartitionQueue(stream, task.max_chunks), start, until)
         for partition, (start, until) in task.ranges.items()
         if start < until
     ]
@@ -47,86 +50,109 @@ def read(task: FetchTask) -> Iterator[Any]:
         task.settings,
         lambda: task.brokers,
         num_fetchers=1,
-        on_failure=lambda info, error: _failed(task, stream, info, error),
+        on_failure=lambda info, error: _on_failure(task, stream, info, error),
     )
     manager.start_connections()
     try:
         manager.add_partitions(infos, task.leaders)
-        yield from _read_until_done(task, stream, manager)
+        yield from _TaskReader(task, stream, manager).read()
     finally:
         stream.close()
         manager.stop_connections()
 
 
-def _failed(
-    task: FetchTask, stream: StreamQueue, info: PartitionTopicInfo, error: BaseException
-) -> None:  # in a fetcher's thread
-    """End the task; but where records are gone and may be, an empty chunk says where the partition goes on."""
+def _on_failure(task: FetchTask, stream: StreamQueue, info: PartitionTopicInfo, error: BaseException) -> None:
+    """Handle an error of a fetcher, in its thread: skip deleted records if the options allow it, or fail the task."""
     partition, until = info.partition, info.until
     if not isinstance(error, OffsetOutOfRangeError):
         stream.fail(error)
     elif task.fails_on_data_loss:
         stream.fail(range_deleted(partition, info.fetch_offset, until, error.first, error.end))
     else:
-        get_logger("zkconsumer.spark").warning("records_lost", error=str(error), until=until)
-        goes_on = min(error.first, until) if info.fetch_offset < error.first else until
-        info.queue.put(Chunk(partition, goes_on, goes_on, b""))
+        next_offset = min(error.first, until) if info.fetch_offset < error.first else until
+        get_logger("zkconsumer.spark").warning(
+            "records_lost", topic=partition.topic, partition=partition.partition, offset=next_offset, error=str(error)
+        )
+        info.queue.put(Chunk(partition, next_offset, next_offset, b""))  # an empty chunk resumes there
 
 
-def _read_until_done(task: FetchTask, stream: StreamQueue, manager: ConsumerFetcherManager) -> Iterator[Any]:
-    rows = task.layout.rows(check_crcs=task.check_crcs, ends=task.end is not None)
-    missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
-    damaged: set[tuple[str, int, int]] = set()
-    lost_since: dict[TopicPartition, float] = {}
-    heard_at = time.monotonic()
-    while missing:
-        taken = stream.take(max(0.1, min(task.patience / 8, _SILENCE)))
-        if taken is None:
-            silence = time.monotonic() - heard_at
-            if silence > task.patience:
-                partition = min(missing)
-                raise BrokerUnavailableError(
-                    f"no records came for {task.patience:g} s (option unavailable.timeout.ms); topic "
-                    f"{partition.topic!r} partition {partition.partition} has to be read up to offset "
-                    f"{missing[partition]}"
-                )
-            losses = _losses(task, missing)
-            lost_since = {partition: lost_since.get(partition, silence) for partition in losses}
-            for partition, since in lost_since.items():
-                if silence - since < min(task.patience / 2, _CERTAIN):
-                    continue  # a broker that has just started, or a new leader, may know less for a moment
-                raise_or_log(losses[partition], task.fails_on_data_loss, get_logger("zkconsumer.spark"))
-                del missing[partition]
-                manager.remove_partitions([partition])
-            continue
-        heard_at = time.monotonic()
-        queue, chunk = taken
-        if chunk.partition not in missing:
-            continue  # fetched before the end of its stream was seen
-        reached = chunk.next_offset
-        goes_on = not chunk.nbytes  # behind records that are lost
+class _TaskReader:
+    """Reads fetched chunks until all ranges of a task are complete. Used by the task's thread only."""
+
+    def __init__(self, task: FetchTask, stream: StreamQueue, manager: ConsumerFetcherManager) -> None:
+        self._task = task
+        self._stream = stream
+        self._manager = manager
+        self._rows = task.layout.reader(check_crcs=task.check_crcs, can_end=task.end_signal is not None)
+        #: End offsets of the ranges that are not complete.
+        self._missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
+        #: Topic, partition and offset of record batches that were corrupt once.
+        self._corrupt: set[tuple[str, int, int]] = set()
+        #: Seconds without chunks after which the records of a partition first appeared to be deleted.
+        self._lost_since: dict[TopicPartition, float] = {}
+
+    def read(self) -> Iterator[Any]:
+        """Yield Arrow record batches."""
+        last_chunk_at = time.monotonic()
+        while self._missing:
+            taken = self._stream.take(max(0.1, min(self._task.unavailable_timeout / 8, _CHECK_AFTER_S)))
+            if taken is None:
+                self._check_missing(time.monotonic() - last_chunk_at)
+                continue
+            last_chunk_at = time.monotonic()
+            yield from self._read_chunk(*taken)
+
+    def _read_chunk(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[Any]:
+        partition = chunk.partition
+        if partition not in self._missing:
+            return  # fetched before the end of the stream was read
+        next_offset = chunk.next_offset
+        is_refetch_needed = not chunk.nbytes  # deleted records are skipped
         try:
-            yield from rows.read(chunk)
+            yield from self._rows.read(chunk)
         except CorruptRecordError as error:
-            place = (*chunk.partition, error.offset)
-            goes_on, reached = True, error.offset
-            if place in damaged:
-                yield from rows.damaged(chunk.partition, error)
-                reached = error.after
-            damaged.add(place)  # once more, from the same place: it may have been damaged on its way
-        if rows.has_ended:
-            assert task.end is not None
-            task.end.tell()
-            reached = missing[chunk.partition]
-        if reached >= missing[chunk.partition]:
-            del missing[chunk.partition]
-            manager.remove_partitions([chunk.partition])
-        elif goes_on:
-            manager.refetch(queue, chunk.partition, reached)
+            is_refetch_needed, next_offset = True, error.offset
+            place = (*partition, error.offset)
+            if place in self._corrupt:
+                yield from self._rows.read_corrupt(partition, error)
+                next_offset = error.after
+            self._corrupt.add(place)  # fetched once more, as it may have been corrupted in transit
+        if self._rows.has_ended:
+            assert self._task.end_signal is not None
+            self._task.end_signal.send()
+            next_offset = self._missing[partition]
+        if next_offset >= self._missing[partition]:
+            self._complete(partition)
+        elif is_refetch_needed:
+            self._manager.refetch(queue, partition, next_offset)
+
+    def _check_missing(self, silence: float) -> None:
+        """Fail the task, or skip records that were deleted.
+
+        Args:
+            silence: seconds since the last chunk.
+        """
+        timeout = self._task.unavailable_timeout
+        if silence > timeout:
+            partition = min(self._missing)
+            raise BrokerUnavailableError(
+                f"no records arrived for {timeout:g} s (option unavailable.timeout.ms); topic {partition.topic!r} "
+                f"partition {partition.partition} must be read up to offset {self._missing[partition]}"
+            )
+        losses = _losses(self._task, self._missing)
+        self._lost_since = {partition: self._lost_since.get(partition, silence) for partition in losses}
+        for partition, since in self._lost_since.items():
+            if silence - since >= min(timeout / 2, _DELETED_AFTER_S):
+                raise_or_log(losses[partition], self._task.fails_on_data_loss, get_logger("zkconsumer.spark"))
+                self._complete(partition)
+
+    def _complete(self, partition: TopicPartition) -> None:
+        del self._missing[partition]
+        self._manager.remove_partitions([partition])
 
 
 def _losses(task: FetchTask, missing: Mapping[TopicPartition, int]) -> dict[TopicPartition, DataLossError]:
-    """Return the partitions whose records will never come, since their topic is gone, or their log ends before."""
+    """Return the partitions whose topic was deleted, or whose log ends before the range does."""
     logs = LogOffsets(
         lambda: task.brokers,
         task.settings.client_id,
@@ -139,15 +165,15 @@ def _losses(task: FetchTask, missing: Mapping[TopicPartition, int]) -> dict[Topi
         ends = logs.offsets([p for p in missing if p not in found], protocol.LATEST)
         return found | {p: end_offset_decreased(p, missing[p], end) for p, end in ends.items() if end < missing[p]}
     except ZkConsumerError:
-        return {}  # it is not known
+        return {}  # unknown; the next check may find out
     finally:
         logs.close()
 
 
 def _freeze_once() -> None:
-    """Exempt what the worker has loaded from garbage collection, which Spark runs after each task.
+    """Exempt the worker's loaded modules and classes from garbage collection, which Spark runs after each task.
 
-    Worth about 50 ms a task; the objects are modules and classes, which live as long as the worker does.
+    It saves about 50 ms per task, and these objects live as long as the worker.
     """
     if not _frozen.is_set():
         _frozen.set()

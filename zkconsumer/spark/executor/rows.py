@@ -1,7 +1,7 @@
-"""From chunks of the log to Arrow batches in the layout of a query's frame: its columns, or what its decoder makes.
+"""Converts chunks of the log to Arrow batches with the schema of a query's frame: its columns, or the decoder's.
 
-What cannot be read is dealt with as ``corrupt.record.policy`` says: it ends the task, is left out, or becomes a row of
-which the column ``corrupt`` alone is set.
+``corrupt.record.policy`` determines what happens to corrupt record batches and to records that the decoder rejects: the
+task fails, they are skipped, or each becomes a row in which only the column ``corrupt`` is set.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from zkconsumer.message import ARROW_SCHEMA_WITH_HEADERS, MessageAndMetadata, To
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder, UndecodableRecordError
 
-#: Rows of a batch that a decoder has made, and records that are looked at together.
+#: Maximum number of rows in a batch of a record decoder, and of records that are decoded at a time.
 _ROWS, _RECORDS = 10_000, 1024
+
+#: A rejected record: the error, and the record's topic, partition, offset, key and value.
+_Rejected = tuple[UndecodableRecordError, tuple[Any, ...]]
 
 CORRUPT_FIELD = pa.field(
     "corrupt",
@@ -42,11 +45,11 @@ CORRUPT_FIELD = pa.field(
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a query are made; travels with each task.
+    """How tasks make rows; pickled with each task.
 
     Attributes:
-        schema: of the frame, with the column ``corrupt`` last where there is one.
-        decoder: the name of a user's class, or None.
+        schema: of the frame; the column ``corrupt``, if any, is the last one.
+        decoder: name of the decoder class, or None.
         options: of the decoder.
         policy: ``raise``, ``skip`` or ``quarantine``.
     """
@@ -58,35 +61,39 @@ class Layout:
 
     @classmethod
     def of(cls, columns: tuple[str, ...]) -> Layout:
-        """Return that of some columns of Spark's own source."""
+        """Return the layout of columns of Spark's own source."""
         return cls(pa.schema([ARROW_SCHEMA_WITH_HEADERS.field(name) for name in columns]))
 
-    def rows(self, *, check_crcs: bool, ends: bool) -> Rows:
-        """Return what makes the rows of one task.
+    def reader(self, *, check_crcs: bool, can_end: bool) -> RowReader:
+        """Return the row reader of one task.
 
         Args:
-            ends: whether a decoder may end the stream; else the row that would is one like the others.
+            check_crcs: verify the checksums of record batches.
+            can_end: the decoder can end the stream; otherwise ``is_end_of_stream`` is not called.
         """
         if self.decoder is None:
-            return _Columns(self, check_crcs)
-        decoder = decoders.opened(self.decoder, self.options)
+            return _ColumnReader(self, check_crcs)
+        decoder = decoders.open_decoder(self.decoder, self.options)
         if isinstance(decoder, RecordDecoder):
-            return _Records(self, check_crcs, decoder, ends)
-        return _Batches(self, check_crcs, decoder)
+            return _RecordReader(self, check_crcs, decoder, can_end)
+        return _BatchReader(self, check_crcs, decoder)
 
 
-class Rows(ABC):
-    """Makes the rows of one task.
+class RowReader(ABC):
+    """Reads the rows of one task from chunks.
 
     Attributes:
-        has_ended: a decoder has seen the end of the stream in the chunk read last; nothing behind it is wanted.
+        has_ended: the last chunk contained the end of the stream; its partition must not be read further.
     """
 
     def __init__(self, layout: Layout, check_crcs: bool) -> None:
         self.has_ended = False
         self._policy = layout.policy
         self._schema = layout.schema
-        self._good = layout.schema.remove(len(layout.schema) - 1) if layout.policy == "quarantine" else layout.schema
+        #: The schema without the column ``corrupt``.
+        self._valid_schema = layout.schema
+        if layout.policy == "quarantine":
+            self._valid_schema = layout.schema.remove(len(layout.schema) - 1)
         self._check_crcs = check_crcs
         self._log = get_logger("zkconsumer.spark")
 
@@ -95,15 +102,15 @@ class Rows(ABC):
         """Yield the rows of a chunk.
 
         Raises:
-            CorruptRecordError: what stands before the damage was yielded.
-            UndecodableRecordError: of a user's decoder, where that is to end the task.
+            CorruptRecordError: a record batch is corrupt; the rows before it have been yielded.
+            UndecodableRecordError: the decoder rejected a record, and the policy is ``raise``.
         """
 
-    def damaged(self, partition: TopicPartition, error: CorruptRecordError) -> Iterator[pa.RecordBatch]:
-        """Yield what becomes of an entry of the log that cannot be read.
+    def read_corrupt(self, partition: TopicPartition, error: CorruptRecordError) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that replace a corrupt record batch.
 
         Raises:
-            CorruptRecordError: that it is to end the task, or nobody can tell where it ends.
+            CorruptRecordError: the policy is ``raise``, or the end of the batch in the log is unknown.
         """
         if self._policy == "raise" or error.after < 0:
             raise error
@@ -111,93 +118,101 @@ class Rows(ABC):
         if self._policy == "quarantine":
             yield self._quarantined([(*partition, error.offset, None, error.entry, str(error))])
 
-    def _undecodable(self, errors: list[tuple[UndecodableRecordError, Any]]) -> Iterator[pa.RecordBatch]:
-        """Yield what becomes of records that a decoder cannot read, each with (topic, ..., key, value)."""
-        if not errors:
+    def _read_rejected(self, rejected: list[_Rejected]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that replace records that the decoder rejected."""
+        if not rejected:
             return
+        error, (topic, partition, offset, *_) = rejected[0]
         if self._policy == "raise":
-            raise errors[0][0]
+            raise error
         if self._policy == "skip":
-            first, _ = errors[0]
-            self._log.error("records_left_out", records=len(errors), first=str(first), cause=repr(first.__cause__))
+            self._log.error(
+                "undecodable_records_skipped",
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                records=len(rejected),
+                error=str(error),
+            )
             return
-        yield self._quarantined([(*place, str(error)) for error, place in errors])
+        yield self._quarantined([(*record, str(error)) for error, record in rejected])
 
     def _quarantined(self, found: list[tuple[Any, ...]]) -> pa.RecordBatch:
+        """Return rows in which only the column ``corrupt`` is set, from the values of its fields."""
         names = [field.name for field in CORRUPT_FIELD.type]
-        what = pa.array([dict(zip(names, values, strict=True)) for values in found], CORRUPT_FIELD.type)
-        nothing = [pa.nulls(len(found), field.type) for field in self._good]
-        return pa.RecordBatch.from_arrays([*nothing, what], schema=self._schema)
+        corrupt = pa.array([dict(zip(names, values, strict=True)) for values in found], CORRUPT_FIELD.type)
+        nulls = [pa.nulls(len(found), field.type) for field in self._valid_schema]
+        return pa.RecordBatch.from_arrays([*nulls, corrupt], schema=self._schema)
 
-    def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Add the column ``corrupt`` where there is one."""
-        if self._good is self._schema:
+    def _with_corrupt(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of valid rows with a null column ``corrupt``, if the schema has one."""
+        if self._valid_schema is self._schema:
             return batch
-        nothing = pa.nulls(batch.num_rows, CORRUPT_FIELD.type)
-        return pa.RecordBatch.from_arrays([*batch.columns, nothing], schema=self._schema)
+        nulls = pa.nulls(batch.num_rows, CORRUPT_FIELD.type)
+        return pa.RecordBatch.from_arrays([*batch.columns, nulls], schema=self._schema)
 
 
-class _Columns(Rows):
-    """Columns of Spark's own source."""
+class _ColumnReader(RowReader):
+    """Reads columns of Spark's own source."""
 
     def __init__(self, layout: Layout, check_crcs: bool) -> None:
         super().__init__(layout, check_crcs)
-        self._names = self._good.names
+        self._names = self._valid_schema.names
         self._reader = ArrowReader(include_headers="headers" in self._names, check_crcs=check_crcs)
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """See ``Rows``."""
+        """See ``RowReader``."""
         for batch, _ in self._reader.read(chunk):
-            yield self._whole(batch if batch.schema.names == self._names else batch.select(self._names))
+            yield self._with_corrupt(batch if batch.schema.names == self._names else batch.select(self._names))
 
 
-class _Records(Rows):
-    """Rows of a decoder that gets one record at a time."""
+class _RecordReader(RowReader):
+    """Reads rows by a decoder of single records."""
 
-    def __init__(self, layout: Layout, check_crcs: bool, decoder: RecordDecoder, ends: bool) -> None:
+    def __init__(self, layout: Layout, check_crcs: bool, decoder: RecordDecoder, can_end: bool) -> None:
         super().__init__(layout, check_crcs)
         self._decoder = decoder
-        self._may_end = ends
+        self._can_end = can_end
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """See ``Rows``; nothing behind the end of the stream."""
+        """See ``RowReader``. Rows after the end of the stream are discarded."""
         self.has_ended = False
         for records, _ in read_messages(chunk, check_crcs=self._check_crcs, max_rows=_RECORDS):
             rows: list[tuple[Any, ...]] = []
-            errors: list[tuple[UndecodableRecordError, Any]] = []
+            rejected: list[_Rejected] = []
             for record in records:
                 try:
                     rows += self._rows(record)
                 except UndecodableRecordError as error:
-                    errors.append((error, record[:5]))
+                    rejected.append((error, record[:5]))
                 if self.has_ended:
                     break
                 while len(rows) >= _ROWS:
                     yield from self._batch(rows[:_ROWS], chunk.partition)
                     del rows[:_ROWS]
             yield from self._batch(rows, chunk.partition)
-            yield from self._undecodable(errors)
+            yield from self._read_rejected(rejected)
             if self.has_ended:
                 return
 
     def _rows(self, record: MessageAndMetadata) -> list[tuple[Any, ...]]:
-        rows = list(decoders.rows_of(self._decoder, record))
-        if self._policy != "raise":  # so that a row that does not fit is told from those that do
-            decoders.to_batch(rows, self._good, TopicPartition(*record[:2]))
-        if self._may_end:
-            for at, row in enumerate(rows):
-                if decoders.is_the_end(self._decoder, row, record):
+        rows = list(decoders.decode_record(self._decoder, record))
+        if self._policy != "raise":  # rows that do not match the schema reject this record, not the whole batch
+            decoders.to_batch(rows, self._valid_schema, TopicPartition(*record[:2]))
+        if self._can_end:
+            for index, row in enumerate(rows):
+                if decoders.is_end_of_stream(self._decoder, row, record):
                     self.has_ended = True
-                    return rows[:at]
+                    return rows[:index]
         return rows
 
     def _batch(self, rows: list[tuple[Any, ...]], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         if rows:
-            yield self._whole(decoders.to_batch(rows, self._good, partition))
+            yield self._with_corrupt(decoders.to_batch(rows, self._valid_schema, partition))
 
 
-class _Batches(Rows):
-    """Rows of a decoder that gets Arrow batches."""
+class _BatchReader(RowReader):
+    """Reads rows by a decoder of Arrow batches."""
 
     def __init__(self, layout: Layout, check_crcs: bool, decoder: BatchDecoder) -> None:
         super().__init__(layout, check_crcs)
@@ -205,35 +220,34 @@ class _Batches(Rows):
         self._reader = ArrowReader(include_headers=decoder.wants_headers, check_crcs=check_crcs)
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """See ``Rows``."""
+        """See ``RowReader``."""
         for batch, _ in self._reader.read(chunk):
-            errors: list[tuple[UndecodableRecordError, Any]] = []
-            for made in self._decoded(batch, errors):
-                yield self._whole(made)
-            yield from self._undecodable(errors)
+            rejected: list[_Rejected] = []
+            for decoded in self._decode(batch, rejected):
+                yield self._with_corrupt(decoded)
+            yield from self._read_rejected(rejected)
 
-    def _decoded(self, batch: pa.RecordBatch, errors: list[Any]) -> list[pa.RecordBatch]:
-        """Return what a batch becomes; what fails is halved, until single records are left that fail."""
+    def _decode(self, batch: pa.RecordBatch, rejected: list[_Rejected]) -> list[pa.RecordBatch]:
+        """Return the decoded rows of a batch; a batch that is rejected is halved until single records are left."""
         try:
-            made = self._decoder.decode(batch)
-            found = [made] if isinstance(made, pa.RecordBatch) else list(made or ())
-            if not found:
+            result = self._decoder.decode(batch)
+            decoded = [result] if isinstance(result, pa.RecordBatch) else list(result or ())
+            if not decoded:
                 return []
-            table = pa.Table.from_batches([one.select(self._good.names) for one in found])
-            return list(table.cast(self._good).to_batches())
+            table = pa.Table.from_batches([part.select(self._valid_schema.names) for part in decoded])
+            return list(table.cast(self._valid_schema).to_batches())
         except Exception as error:
             if batch.num_rows > 1 and self._policy != "raise":
                 middle = batch.num_rows // 2
-                return self._decoded(batch.slice(0, middle), errors) + self._decoded(batch.slice(middle), errors)
-            errors.append(self._failure(batch, error))
+                return self._decode(batch.slice(0, middle), rejected) + self._decode(batch.slice(middle), rejected)
+            rejected.append(self._rejected(batch, error))
             return []
 
-    def _failure(self, batch: pa.RecordBatch, error: Exception) -> tuple[UndecodableRecordError, Any]:
-        first, last = (batch.slice(at, 1).to_pylist()[0] for at in (0, batch.num_rows - 1))
-        found = UndecodableRecordError(
-            f"topic {first['topic']!r} partition {first['partition']} offsets {first['offset']} to {last['offset']}: "
-            f"decoder {type(self._decoder).__qualname__} raised {error!r}. Mend the decoder, or set "
-            "corrupt.record.policy to skip or quarantine"
+    def _rejected(self, batch: pa.RecordBatch, cause: Exception) -> _Rejected:
+        first, last = (batch.slice(index, 1).to_pylist()[0] for index in (0, batch.num_rows - 1))
+        records = (
+            f"topic {first['topic']!r} partition {first['partition']} offsets {first['offset']} to {last['offset']}"
         )
-        found.__cause__ = error
-        return found, tuple(first[name] for name in ("topic", "partition", "offset", "key", "value"))
+        error = decoders.undecodable(records, self._decoder, cause)
+        error.__cause__ = cause
+        return error, tuple(first[name] for name in ("topic", "partition", "offset", "key", "value"))

@@ -8,52 +8,49 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.spark.options.option_reader import OptionReader, duration, number
-
-#: Offsets of a batch where no option says more: a gigabyte of small records.
-DEFAULT_LIMIT = 10_000_000
+from zkconsumer.spark.options.option_reader import OptionReader
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the options say.
+    """Limits of one batch. The defaults are those of the options.
 
     Attributes:
-        most: ``maxOffsetsPerTrigger``, default ``DEFAULT_LIMIT``.
-        least: ``minOffsetsPerTrigger``: with fewer a batch waits.
-        patience: seconds, ``maxTriggerDelay`` (15m): but no longer than this after the last one was planned.
-        most_bytes: ``maxBytesPerTrigger``: of keys and values, by the sizes of the records that come next.
-        bytes_per_second: ``maxBytesPerSecond``: the same over time.
+        max_offsets: ``maxOffsetsPerTrigger``.
+        min_offsets: ``minOffsetsPerTrigger``; a batch with fewer waits.
+        max_delay: ``maxTriggerDelay`` in seconds: maximum time between two batches with fewer than ``min_offsets``.
+        max_bytes: ``maxBytesPerTrigger``: keys and values of a batch, estimated from the next records.
+        bytes_per_second: ``maxBytesPerSecond``: the average rate of keys and values.
     """
 
-    most: int = DEFAULT_LIMIT
-    least: int = 0
-    patience: float = 900.0
-    most_bytes: int | None = None
+    max_offsets: int = 10_000_000
+    min_offsets: int = 0
+    max_delay: float = 900.0
+    max_bytes: int | None = None
     bytes_per_second: int | None = None
 
     @property
     def counts_bytes(self) -> bool:
-        """Whether the sizes of records have to be known."""
-        return self.most_bytes is not None or self.bytes_per_second is not None
+        """Whether the sizes of records must be known."""
+        return self.max_bytes is not None or self.bytes_per_second is not None
 
     @classmethod
-    def parse(cls, take: OptionReader) -> Limits:
+    def parse(cls, reader: OptionReader) -> Limits:
         """Read the options.
 
         Raises:
-            ConfigurationError: one of them cannot be read, or they contradict each other.
+            ConfigurationError: a value is not valid, or the minimum exceeds the maximum.
         """
-        most = number(take, "maxOffsetsPerTrigger", None) or DEFAULT_LIMIT
-        least = number(take, "minOffsetsPerTrigger", None) or 0
-        if least > most:
+        max_offsets = reader.integer("maxOffsetsPerTrigger")
+        min_offsets = reader.optional_integer("minOffsetsPerTrigger") or 0
+        if min_offsets > max_offsets:
             raise ConfigurationError(
-                f"option minOffsetsPerTrigger = {least} is more than maxOffsetsPerTrigger = {most}"
+                f"option minOffsetsPerTrigger must be at most maxOffsetsPerTrigger ({max_offsets}), got '{min_offsets}'"
             )
         return cls(
-            most,
-            least,
-            duration(take, "maxTriggerDelay", "15m") or 0.0,
-            number(take, "maxBytesPerTrigger", None),
-            number(take, "maxBytesPerSecond", None),
+            max_offsets=max_offsets,
+            min_offsets=min_offsets,
+            max_delay=reader.duration("maxTriggerDelay"),
+            max_bytes=reader.optional_integer("maxBytesPerTrigger"),
+            bytes_per_second=reader.optional_integer("maxBytesPerSecond"),
         )

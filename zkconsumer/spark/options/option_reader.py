@@ -1,46 +1,159 @@
-"""How values of options are read."""
+"""Reads the values of options, by their type in the table of options."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.spark.options.table import BY_NAME, SourceOption
 
-#: The largest number that an option may have.
-LARGEST = (1 << 63) - 1
+#: The largest integer that Spark's options can have.
+_LONG_MAX = (1 << 63) - 1
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-#: Returns the text of an option, once, or None where it is not given.
-OptionReader = Callable[[str], str | None]
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def number(take: OptionReader, name: str, default: int | None, least: int = 1) -> int | None:
-    """Return a whole number from ``least`` on.
+class OptionReader:
+    """Reads each option once; what is left at the end are properties of the consumer.
 
-    Raises:
-        ConfigurationError: it is something else.
+    Names are case-insensitive. Defaults, valid values and minima are those of the table of options.
+
+    Args:
+        options: text by name.
     """
-    text = take(name)
-    if text is None:
-        return default
-    digits = re.fullmatch(r"\s*([0-9]{1,19})\s*", text)
-    if digits is None or not least <= int(digits[1]) <= LARGEST:
-        raise ConfigurationError(f"option {name} = {text!r}: a whole number from {least} on is expected")
-    return int(digits[1])
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._unread = {name.lower(): text for name, text in options.items()}
+
+    def __contains__(self, name: str) -> bool:
+        """Whether an option is given and has not been read."""
+        return name.lower() in self._unread
+
+    def peek(self, name: str) -> str | None:
+        """Return the text of an option without reading it."""
+        return self._unread.get(name.lower())
+
+    def text(self, name: str) -> str | None:
+        """Return the text of an option, or None if it is absent."""
+        return self._unread.pop(name.lower(), None)
+
+    def choice(self, name: str, default: str | None = None) -> str:
+        """Return one of the valid values of an option, in lower case.
+
+        Args:
+            default: instead of the default in the table.
+
+        Raises:
+            ConfigurationError: the value is not valid.
+        """
+        option = _option(name)
+        text = self.text(name) or default or option.default
+        assert text is not None, f"{name} has no default"
+        if text.lower() not in option.choices:
+            raise invalid(name, join_words(map(repr, option.choices), "or"), text)
+        return text.lower()
+
+    def flag(self, name: str) -> bool:
+        """Return the value of a boolean option.
+
+        Raises:
+            ConfigurationError: the value is neither ``true`` nor ``false``, in any case.
+        """
+        return self.choice(name) == "true"
+
+    def optional_integer(self, name: str) -> int | None:
+        """Return the value of an integer option, or None if it is absent and has no default.
+
+        Raises:
+            ConfigurationError: the value is not an integer in the valid range.
+        """
+        option = _option(name)
+        text = self.text(name)
+        if text is None:
+            return None if option.default is None else int(option.default)
+        digits = re.fullmatch(r"\s*([0-9]+)\s*", text)
+        if digits is not None and (len(digits[1]) > 19 or int(digits[1]) > _LONG_MAX):
+            raise invalid(name, f"an integer of at most {_LONG_MAX}", text)
+        if digits is None or int(digits[1]) < option.minimum:
+            raise invalid(name, f"an integer of at least {option.minimum}", text)
+        return int(digits[1])
+
+    def integer(self, name: str) -> int:
+        """Return the value of an integer option that has a default; raises as ``optional_integer`` does."""
+        value = self.optional_integer(name)
+        assert value is not None, f"{name} has no default"
+        return value
+
+    def optional_duration(self, name: str) -> float | None:
+        """Return a duration in seconds, or None if the option is absent and has no default.
+
+        The text is as in Spark's options, such as 15m, 90s or 500ms. A number without a unit is milliseconds.
+
+        Raises:
+            ConfigurationError: the value is not a duration.
+        """
+        text = self.text(name) or _option(name).default
+        if text is None:
+            return None
+        parts = re.fullmatch(r"\s*([0-9]{1,12})\s*(ms|s|m|min|h|d)?\s*", text.lower())
+        if parts is None:
+            raise invalid(name, "a duration such as 15m, 90s or 500ms", text)
+        return int(parts[1]) * _SECONDS[parts[2] or "ms"]
+
+    def duration(self, name: str) -> float:
+        """Return a duration in seconds of an option that has a default; raises as ``optional_duration`` does."""
+        value = self.optional_duration(name)
+        assert value is not None, f"{name} has no default"
+        return value
+
+    def with_prefix(self, prefix: str) -> dict[str, str]:
+        """Read all options whose names start with ``prefix``; returned without it, in lower case, sorted."""
+        names = sorted(name for name in self._unread if name.startswith(prefix))
+        return {name.removeprefix(prefix): self._unread.pop(name) for name in names}
+
+    def unread(self) -> dict[str, str]:
+        """Return the options that have not been read, with names in lower case."""
+        return dict(self._unread)
 
 
-def duration(take: OptionReader, name: str, default: str | None) -> float | None:
-    """Return seconds from a duration as Spark writes it, such as 15m, 90s or 500ms; a number alone is milliseconds.
+def invalid(name: str, expected: str, text: str) -> ConfigurationError:
+    """Return the error for a value that is not valid.
 
-    Raises:
-        ConfigurationError: it is something else.
+    Args:
+        expected: what the value must be.
     """
-    text = take(name) or default
-    if text is None:
-        return None
-    parts = re.fullmatch(r"\s*([0-9]{1,12})\s*(ms|s|m|min|h|d)?\s*", text.lower())
-    if parts is None:
-        raise ConfigurationError(f"option {name} = {text!r}: a duration is expected, such as 15m, 90s or 500ms")
-    return int(parts[1]) * _UNITS[parts[2] or "ms"]
+    return ConfigurationError(f"option {name} must be {expected}, got {text!r}")
+
+
+def unknown_option(name: str, known: Iterable[str]) -> ConfigurationError:
+    """Return the error for an option that does not exist.
+
+    Args:
+        known: names of properties that are valid beside the options.
+    """
+    return ConfigurationError(f"unknown option {name!r}{did_you_mean(name, known)}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a hint with the option or property of the most similar name, or an empty text."""
+    candidates = [*known, *(option for option in BY_NAME if not option.endswith("*"))]
+    found = difflib.get_close_matches(name.lower(), candidates, 1, 0.5)
+    return f"; did you mean {as_written(found[0])!r}?" if found else ""
+
+
+def as_written(name: str) -> str:
+    """Return the name of an option in the case of the documentation."""
+    option = BY_NAME.get(name.lower())
+    return name if option is None else option.name
+
+
+def join_words(words: Iterable[str], conjunction: str) -> str:
+    """Return words as ``a, b or c``."""
+    *first, last = words
+    return f"{', '.join(first)} {conjunction} {last}" if first else last
+
+
+def _option(name: str) -> SourceOption:
+    return BY_NAME[name.lower()]

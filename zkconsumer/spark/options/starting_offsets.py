@@ -1,9 +1,9 @@
-"""Where a query begins: in the partitions that it has first, in those that come later, and after a restart.
+"""Where a query starts in each partition: at its start, after a restart, and in partitions assigned later.
 
-And where a batch read ends, which is said in the same words.
+The same class parses where a batch read ends.
 
-Source: Flink 1.15 FlinkKafkaConsumerBase, StartupMode for the modes and what they fall back to; Spark 4.2
-KafkaSourceProvider.getKafkaOffsetRangeLimit for the spellings.
+Source: Flink 1.15 FlinkKafkaConsumerBase, StartupMode for the modes and their fallbacks; Spark 4.2
+KafkaSourceProvider.getKafkaOffsetRangeLimit for the syntax.
 """
 
 from __future__ import annotations
@@ -13,30 +13,33 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
-from zkconsumer.spark.options.option_reader import OptionReader
+from zkconsumer.spark.options.option_reader import OptionReader, invalid
 
-Restart = Literal["furthest", "checkpoint", "group"]
-
-#: The source of a beginning in a partition that did not exist when the query looked last.
+#: Source of the start position in a partition that was created after the topics were last listed.
 NEW = "new partition"
 
 _ENDS = {"earliest": protocol.EARLIEST, "latest": protocol.LATEST}
+_MODES = ("group", *_ENDS)
 _MARKERS = {-1: protocol.LATEST, -2: protocol.EARLIEST}
-_EXAMPLE = '{"a":{"0":23,"1":-1},"b":"earliest"}, where -1 is the end and -2 the beginning'
+_EXAMPLE = '{"a":{"0":23,"1":-1},"b":"earliest"}, where -1 means latest and -2 earliest'
 
 
 class StartPosition(NamedTuple):
-    """Where to begin, and who says so.
+    """Where reading starts in a partition, and what decided it.
 
-    ``offset`` is known, or -1; then ``timestamp`` is what to ask the brokers for: one of protocol.EARLIEST and
-    LATEST, milliseconds, or None for what auto.offset.reset says; ``strict`` says that such a time has to be found.
+    Attributes:
+        source: the option, or ``checkpoint``, ``group`` or ``new partition``; for the log.
+        offset: next offset to read, -1 if it has to be looked up.
+        timestamp: what to look up: protocol.EARLIEST, protocol.LATEST, or milliseconds since 1970; None for what
+            ``auto.offset.reset`` says.
+        strict: fail if the partition has no record at or after ``timestamp``.
     """
 
     source: str
@@ -47,16 +50,17 @@ class StartPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StartingOffsets:
-    """Decides for each partition.
+    """Determines where reading starts in each partition.
 
     Attributes:
-        mode: ``group``, ``earliest`` or ``latest``, for what is not named.
-        named: for a partition, a topic, or topics by Java's regular expression (its text): an offset from 0 on, a mode,
-            or (with ``timestamps``) milliseconds. A partition goes before its topic, a topic before an expression.
-        timestamps: whether ``named`` and ``timestamp`` are times.
-        timestamp: for what is not named.
-        strict: a time that no record is at or after fails; else it is the end of the log.
-        restart: who wins in partitions that the checkpoint and the group know.
+        mode: ``group``, ``earliest`` or ``latest``, for partitions that ``named`` does not contain.
+        named: by topic or Java regular expression, either a value or values by partition. A value is a mode or an
+            offset from 0 on, or, with ``timestamps``, milliseconds since 1970. A topic name takes precedence over an
+            expression.
+        timestamps: ``named`` contains times, or ``timestamp`` is set.
+        timestamp: milliseconds since 1970, for partitions that ``named`` does not contain.
+        strict: fail if a partition has no record at or after its time; otherwise start at its end offset.
+        restart: ``furthest``, ``checkpoint`` or ``group``: where to resume if checkpoint and group have an offset.
     """
 
     mode: str
@@ -64,74 +68,76 @@ class StartingOffsets:
     timestamps: bool = False
     timestamp: int | None = None
     strict: bool = False
-    restart: Restart = "furthest"
+    restart: str = "furthest"
 
     @classmethod
-    def parse(cls, take: OptionReader, *, prefix: str = "starting", default: str = "group") -> StartingOffsets:
-        """Read the options that say it; of several the same goes first as in Spark.
+    def parse(cls, reader: OptionReader, *, prefix: str = "starting", default: str = "group") -> StartingOffsets:
+        """Read the options. If several are set, the precedence is that of Spark.
 
         Args:
-            prefix: of the options' names, ``starting`` or ``ending``.
+            prefix: of the option names, ``starting`` or ``ending``.
+            default: the mode if no option is set.
 
         Raises:
-            ConfigurationError: one of them cannot be read.
+            ConfigurationError: the value of an option is not valid.
         """
-        offsets = take(f"{prefix}Offsets")
-        by_time, at = take(f"{prefix}OffsetsByTimestamp"), take(f"{prefix}Timestamp")
-        strategy = (take(f"{prefix}OffsetsByTimestampStrategy") or "latest").lower()
-        if strategy not in ("latest", "error"):
-            raise ConfigurationError(
-                f"option {prefix}OffsetsByTimestampStrategy = {strategy!r}: 'latest' or 'error' is expected"
-            )
-        restart = (take("restart.from") or "furthest").lower()
-        if restart not in ("furthest", "checkpoint", "group"):
-            raise ConfigurationError(
-                f"option restart.from = {restart!r}: 'furthest', 'checkpoint' or 'group' is expected"
-            )
-        common: dict[str, Any] = {"strict": strategy == "error", "restart": restart}
-        if at is not None:
-            time_of_all = _milliseconds(f"{prefix}Timestamp", at)
+        offsets = reader.text(f"{prefix}Offsets")
+        by_time, timestamp = reader.text(f"{prefix}OffsetsByTimestamp"), reader.text(f"{prefix}Timestamp")
+        common: dict[str, Any] = {"strict": reader.choice(f"{prefix}OffsetsByTimestampStrategy") == "error"}
+        if prefix == "starting":
+            common["restart"] = reader.choice("restart.from")
+        if timestamp is not None:
+            time_of_all = _milliseconds(f"{prefix}Timestamp", timestamp)
             return cls(default, named={}, timestamps=True, timestamp=time_of_all, **common)
         if by_time is not None:
             named = _read_times(f"{prefix}OffsetsByTimestamp", by_time)
             return cls(default, named=named, timestamps=True, **common)
         text = (offsets or default).strip()
-        if text.lower() in ("group", *_ENDS):
+        if text.lower() in _MODES:
             return cls(text.lower(), named={}, **common)
         return cls(default, named=_read_offsets(f"{prefix}Offsets", text), **common)
 
-    def begin(
-        self, partition: TopicPartition, group: int, *, reached: int | None, fresh: bool, new: bool
+    def start_position(
+        self,
+        partition: TopicPartition,
+        group_offset: int,
+        *,
+        checkpoint_offset: int | None,
+        is_first_assignment: bool,
+        is_new: bool,
     ) -> StartPosition:
-        """Return where to begin in a partition that was just gained.
+        """Return where reading starts in a partition that was just assigned.
 
         Args:
-            group: the group's offset, -1 for none.
-            reached: where this query has come to by its checkpoint, None where that does not know the partition.
-            fresh: the query has no checkpoint, and the partition is among its first.
-            new: it did not exist when the query looked last.
+            group_offset: the group's committed offset, -1 for none.
+            checkpoint_offset: next offset to read according to the checkpoint, None if it does not contain the
+                partition.
+            is_first_assignment: the query has no checkpoint, and was not assigned partitions before.
+            is_new: the partition was created after the topics were last listed.
         """
-        if reached is not None:
-            if self.restart == "checkpoint" or (self.restart == "furthest" and reached >= group):
-                return StartPosition("checkpoint", reached)
-            return StartPosition("group", group) if group >= 0 else StartPosition("checkpoint", reached)
-        if fresh:
-            return self._first(partition, group)
-        return self._later(group, new)
+        if checkpoint_offset is not None:
+            is_ahead = self.restart == "furthest" and checkpoint_offset >= group_offset
+            if self.restart == "checkpoint" or is_ahead or group_offset < 0:
+                return StartPosition("checkpoint", checkpoint_offset)
+            return StartPosition("group", group_offset)
+        if is_first_assignment:
+            return self._initial(partition, group_offset)
+        return self._from_group(group_offset, is_new)
 
-    def _later(self, group: int, new: bool) -> StartPosition:
-        if group >= 0:
-            return StartPosition("group", group)
-        if new:
+    def _from_group(self, group_offset: int, is_new: bool) -> StartPosition:
+        if group_offset >= 0:
+            return StartPosition("group", group_offset)
+        if is_new:
             return StartPosition(NEW, timestamp=protocol.EARLIEST)
         return StartPosition("auto.offset.reset")
 
-    def _first(self, partition: TopicPartition, group: int) -> StartPosition:
+    def _initial(self, partition: TopicPartition, group_offset: int) -> StartPosition:
+        """Return the position by the starting options."""
         wanted = self._named(partition)
         if self.timestamps and (wanted is not None or self.timestamp is not None):
-            at = self.timestamp if wanted is None else int(wanted)
-            assert at is not None
-            return StartPosition("timestamp", timestamp=at, strict=self.strict)
+            timestamp = self.timestamp if wanted is None else int(wanted)
+            assert timestamp is not None
+            return StartPosition("timestamp", timestamp=timestamp, strict=self.strict)
         mode = self.mode if wanted is None else wanted
         if mode in _ENDS:
             return StartPosition(str(mode), timestamp=_ENDS[mode])
@@ -139,7 +145,7 @@ class StartingOffsets:
             if mode in _MARKERS:
                 return StartPosition("marker", timestamp=_MARKERS[mode])
             return StartPosition("offset", mode)
-        return self._later(group, new=False)
+        return self._from_group(group_offset, is_new=False)
 
     def _named(self, partition: TopicPartition) -> Any:
         for_topic = self.named.get(partition.topic)
@@ -153,29 +159,32 @@ def _matches(expression: str, topic: str) -> bool:
     return Whitelist(expression).is_topic_allowed(topic, exclude_internal_topics=False)
 
 
-def resolve(begins: Mapping[TopicPartition, StartPosition], logs: LogOffsets, reset: int) -> dict[TopicPartition, int]:
-    """Return the offset that each means.
+def resolve(
+    positions: Mapping[TopicPartition, StartPosition], logs: LogOffsets, reset: int
+) -> dict[TopicPartition, int]:
+    """Return the offsets of start positions; asks the brokers for those that are given by time.
 
     Args:
-        reset: what ``auto.offset.reset`` says, protocol.EARLIEST or LATEST.
+        reset: the value of ``auto.offset.reset``: protocol.EARLIEST or protocol.LATEST.
 
     Raises:
-        ConfigurationError: a time that has to be found is behind the last record.
-        RetriableError: a leader is missing or does not answer.
+        ConfigurationError: a partition has no record at or after its time, and its position is strict.
+        RetriableError: a partition has no leader, or the leader does not answer.
     """
     by_time: dict[int, list[TopicPartition]] = {}
-    for partition, begin in begins.items():
-        if begin.offset < 0:
-            by_time.setdefault(reset if begin.timestamp is None else begin.timestamp, []).append(partition)
-    offsets = {partition: begin.offset for partition, begin in begins.items() if begin.offset >= 0}
-    for at, partitions in by_time.items():
-        offsets.update(logs.offsets(partitions, at))
-    late = [partition for partition in sorted(begins) if offsets[partition] < 0]
+    for partition, position in positions.items():
+        if position.offset < 0:
+            by_time.setdefault(reset if position.timestamp is None else position.timestamp, []).append(partition)
+    offsets = {partition: position.offset for partition, position in positions.items() if position.offset >= 0}
+    for timestamp, partitions in by_time.items():
+        offsets.update(logs.offsets(partitions, timestamp))
+    late = [partition for partition in sorted(positions) if offsets[partition] < 0]
     for partition in late:
-        if begins[partition].strict:
+        if positions[partition].strict:
             raise ConfigurationError(
-                f"topic {partition.topic!r} partition {partition.partition} has no record at or after the time "
-                f"{begins[partition].timestamp}; with ...OffsetsByTimestampStrategy=latest its end is taken"
+                f"topic {partition.topic!r} partition {partition.partition} has no record at or after timestamp "
+                f"{positions[partition].timestamp}; use an earlier timestamp, or set the option "
+                "startingOffsetsByTimestampStrategy or endingOffsetsByTimestampStrategy to 'latest' for its end offset"
             )
     if late:
         offsets.update(logs.offsets(late, protocol.LATEST))
@@ -183,49 +192,44 @@ def resolve(begins: Mapping[TopicPartition, StartPosition], logs: LogOffsets, re
 
 
 def _read_offsets(name: str, text: str) -> dict[str, Any]:
-    """Return what a JSON of offsets says: by topic or expression, a mode, or by partition an offset or a marker."""
+    """Return a mode, or offsets and markers by partition, by topic or expression."""
     found: dict[str, Any] = {}
     try:
         for topic, wanted in json.loads(text).items():
             _matches(topic, topic)
             if isinstance(wanted, str):
-                if wanted.lower() not in ("group", *_ENDS):
+                if wanted.lower() not in _MODES:
                     raise ValueError(wanted)
                 found[topic] = wanted.lower()
                 continue
             found[topic] = {int(number): offset for number, offset in wanted.items()}
             if not all(type(offset) is int and offset >= -2 for offset in found[topic].values()):
                 raise ValueError(wanted)
-    except (ValueError, AttributeError, ConfigurationError) as error:
-        raise ConfigurationError(
-            f"option {name} = {text!r}: 'group', 'earliest', 'latest' or offsets are expected, such as {_EXAMPLE}"
-        ) from error
+    except (ValueError, AttributeError) as error:
+        raise invalid(name, f"'group', 'earliest', 'latest' or JSON such as {_EXAMPLE}", text) from error
     return found
 
 
 def _read_times(name: str, text: str) -> dict[str, Any]:
+    """Return a time in milliseconds, or times by partition, by topic or expression."""
+    found: dict[str, Any] = {}
     try:
-        content = json.loads(text)
-        found: dict[str, Any] = {}
-        for topic, wanted in content.items():
+        for topic, wanted in json.loads(text).items():
             _matches(topic, topic)
             found[topic] = (
-                {int(number): _milliseconds(name, str(at)) for number, at in wanted.items()}
+                {int(number): _milliseconds(name, str(timestamp)) for number, timestamp in wanted.items()}
                 if isinstance(wanted, dict)
                 else _milliseconds(name, str(wanted))
             )
     except (ValueError, AttributeError) as error:
-        raise ConfigurationError(
-            f'option {name} = {text!r}: times in milliseconds are expected, such as {{"a":{{"0":1700000000000}}}}'
-        ) from error
+        expected = 'JSON with past times in milliseconds since 1970, such as {"a":{"0":1700000000000}}'
+        raise invalid(name, expected, text) from error
     return found
 
 
 def _milliseconds(name: str, text: str) -> int:
     if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
-        raise ConfigurationError(f"option {name} = {text!r}: a time in milliseconds since 1970 is expected")
+        raise invalid(name, "a time in milliseconds since 1970", text)
     if int(text) > time.time() * 1000:
-        raise ConfigurationError(
-            f"option {name} = {text!r}: that is in the future; milliseconds since 1970 are expected"
-        )
+        raise invalid(name, "a past time in milliseconds since 1970", text)
     return int(text)

@@ -1,4 +1,4 @@
-"""What a query wants to read: topics by name, by an expression, or some partitions.
+"""What a query reads: topics by name, topics by a regular expression, or single partitions.
 
 Source: Spark 4.2 ConsumerStrategy for ``subscribe``, ``subscribePattern`` and ``assign``; Kafka 1.1 TopicFilter for
 ``whitelist`` and ``blacklist``.
@@ -14,18 +14,25 @@ from zkconsumer.broker.cluster import Cluster
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
-from zkconsumer.spark.options.option_reader import OptionReader
+from zkconsumer.spark.options.option_reader import OptionReader, invalid, join_words
 from zkconsumer.zookeeper.registry import Registration, check_topic_name
 
-#: The options that say it; exactly one of them is given.
+#: Options of which exactly one must be set.
 NAMES = ("subscribe", "subscribePattern", "assign", "whitelist", "blacklist")
+
+#: Options whose value is a regular expression.
+_EXPRESSIONS = ("subscribePattern", "whitelist", "blacklist")
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What was asked for; one of the first three is set.
+    """Topics or partitions of a query; exactly one of the first three attributes is set.
 
-    ``threads`` says how many thread ids a topic has, where that differs.
+    Attributes:
+        topics: names, from ``subscribe``.
+        filter: from ``subscribePattern``, ``whitelist`` or ``blacklist``.
+        assigned: partitions, from ``assign``.
+        threads: number of thread ids by topic, where it differs from the option ``streams``.
     """
 
     topics: tuple[str, ...] = ()
@@ -34,49 +41,44 @@ class Subscription:
     threads: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, take: OptionReader) -> Subscription:
-        """Read the one option that is given.
+    def parse(cls, reader: OptionReader) -> Subscription:
+        """Read the one option that is set.
 
         Raises:
-            ConfigurationError: none is, or several are, or it cannot be read.
+            ConfigurationError: none of the options is set, or more than one, or its value is not valid.
         """
-        given = {name: text for name in NAMES if (text := take(name)) is not None}
+        given = {name: text for name in NAMES if (text := reader.text(name)) is not None}
         if not given:
             raise ConfigurationError(
-                "option 'subscribe' is missing: topic names with commas are expected, or subscribePattern, whitelist "
-                "or blacklist with an expression, or assign with partitions"
+                "no topics to read: set option subscribe to topic names separated by commas, or one of the options "
+                "subscribePattern, whitelist, blacklist and assign"
             )
         if len(given) > 1:
-            raise ConfigurationError(f"options {' and '.join(given)} are given; exactly one of them is expected")
+            names = join_words(given, "and")
+            raise ConfigurationError(f"options {names} are mutually exclusive; set exactly one of them")
         [(name, text)] = given.items()
-        if name == "subscribe":
-            return cls(topics=_names(text))
-        if name == "assign":
-            return cls(assigned=_partitions(text))
-        if name == "subscribePattern" and "," in text:
-            raise ConfigurationError(
-                f"option subscribePattern = {text!r}: members of a group take a comma for 'or'; write | where that is "
-                "meant, and {2,3} in another way"
-            )
-        topic_filter = Blacklist(text) if name == "blacklist" else Whitelist(text)
-        if name != "blacklist" and not topic_filter.regex:
-            raise ConfigurationError(f"option {name} = {text!r}: an expression is expected; this matches no topic")
-        return cls(filter=topic_filter)
+        if name in _EXPRESSIONS:
+            return cls(filter=_filter(name, text))
+        return cls(topics=_topics(text)) if name == "subscribe" else cls(assigned=_partitions(text))
 
     def registration(self, streams: int) -> Registration:
-        """Return how a member of a group says it."""
+        """Return the subscription for the member's registration in ZooKeeper.
+
+        Args:
+            streams: number of thread ids of a topic that ``threads`` does not contain.
+        """
         if self.filter is not None:
             return Registration({self.filter.regex: streams}, self.filter.pattern)
         return Registration.static({topic: self.threads.get(topic, streams) for topic in self.topics})
 
     def wants(self, topic: str, exclude_internal: bool) -> bool:
-        """Whether a topic, or a part of it, is to be read."""
+        """Whether the query reads a topic, or some partitions of it."""
         if self.filter is not None:
             return self.filter.is_topic_allowed(topic, exclude_internal)
         return topic in self.topics or any(partition.topic == topic for partition in self.assigned)
 
     def partitions(self, cluster: Cluster, exclude_internal: bool) -> list[TopicPartition]:
-        """Return the partitions that exist; later changes of them are events of the cluster's session."""
+        """Return the subscribed partitions that exist now. Later changes are events of the cluster's session."""
         if self.filter is not None:
             topics = [topic for topic in cluster.topics() if self.filter.is_topic_allowed(topic, exclude_internal)]
         else:
@@ -86,15 +88,29 @@ class Subscription:
         return [partition for partition in existing if not self.assigned or partition in self.assigned]
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _filter(name: str, text: str) -> TopicFilter:
+    if name == "subscribePattern" and "," in text:
+        raise ConfigurationError(
+            f"option subscribePattern must not contain a comma, got {text!r}: other members of the group read a comma "
+            "as '|'. Write '|' for alternatives, and a repetition such as a{2,3} without the comma"
+        )
+    if name == "blacklist":
+        return Blacklist(text)
+    topic_filter = Whitelist(text)
+    if not topic_filter.regex:
+        raise invalid(name, "a non-empty regular expression", text)
+    return topic_filter
+
+
+def _topics(text: str) -> tuple[str, ...]:
     topics = tuple(topic.strip() for topic in text.split(",") if topic.strip())
     if not topics:
-        raise ConfigurationError(f"option subscribe = {text!r}: topic names with commas are expected")
+        raise invalid("subscribe", "topic names separated by commas", text)
     for topic in topics:
         try:
             check_topic_name(topic)
         except ConfigurationError as error:
-            raise ConfigurationError(f"option subscribe = {text!r}: {error}") from None
+            raise ConfigurationError(f"{invalid('subscribe', 'valid topic names', text)}: {error}") from None
     return topics
 
 
@@ -107,7 +123,5 @@ def _partitions(text: str) -> tuple[TopicPartition, ...]:
         for partition in found:
             check_topic_name(partition.topic)
     except (ValueError, AttributeError, TypeError, ConfigurationError) as error:
-        raise ConfigurationError(
-            f'option assign = {text!r}: topics with their partitions are expected, such as {{"a":[0,1],"b":[2]}}'
-        ) from error
+        raise invalid("assign", 'JSON with partitions by topic, such as {"a":[0,1],"b":[2]}', text) from error
     return tuple(sorted(set(found)))

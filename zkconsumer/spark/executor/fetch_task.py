@@ -1,0 +1,42 @@
+"""The input partition of one Spark task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.spark.executor.end_of_stream import EndSignal
+from zkconsumer.spark.executor.rows import Layout
+from zkconsumer.spark.offset import Ranges
+
+
+@dataclass(frozen=True)
+class FetchTask(InputPartition):
+    """What one Spark task fetches; pickled to the executor that runs it.
+
+    Attributes:
+        ranges: partitions that had the same leader when the batch was planned.
+        leaders: id and endpoint of the leader by partition, as known when the batch was planned.
+        brokers: endpoints for metadata requests, when a leader has changed or is unknown.
+        settings: of the fetch requests.
+        max_chunks: maximum number of fetched chunks per partition that wait to be decoded.
+        layout: how rows are made.
+        check_crcs: verify the checksums of record batches.
+        fails_on_data_loss: raise for records that were deleted, rather than skip them.
+        unavailable_timeout: maximum seconds without a fetched chunk.
+        end_signal: where to report the end of the stream; None if the decoder cannot end the query.
+    """
+
+    ranges: Ranges
+    leaders: dict[TopicPartition, tuple[int, Endpoint]]
+    brokers: tuple[Endpoint, ...]
+    settings: FetchSettings
+    max_chunks: int
+    layout: Layout
+    check_crcs: bool
+    fails_on_data_loss: bool
+    unavailable_timeout: float
+    end_signal: EndSignal | None = None

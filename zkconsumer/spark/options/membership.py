@@ -1,0 +1,68 @@
+"""Whether a query joins the group, commits the group's offsets, and needs ZooKeeper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.spark.options.option_reader import OptionReader, as_written, invalid
+from zkconsumer.spark.options.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """How a query takes part in its group.
+
+    Attributes:
+        is_member: the query joins the group, by ``membership``.
+        commits: the group's offsets are committed, by ``commit.mode``.
+        has_zookeeper: membership or offsets need ZooKeeper, or ``zookeeper.connect`` is set for the brokers.
+    """
+
+    is_member: bool
+    commits: bool
+    has_zookeeper: bool
+
+    @classmethod
+    def parse(cls, reader: OptionReader, subscription: Subscription, *, batch: bool) -> Membership:
+        """Read ``membership`` and ``commit.mode``, and check options that depend on them.
+
+        Args:
+            batch: for ``spark.read``.
+
+        Raises:
+            ConfigurationError: a value is not valid, or options contradict each other.
+        """
+        is_member = reader.choice("membership", "none" if batch else None) == "group"
+        if batch and is_member:
+            raise ConfigurationError("option membership must be 'none' or absent for batch reads, got 'group'")
+        if not batch:
+            _refuse_ending(reader)
+        if is_member and subscription.assigned:
+            raise ConfigurationError(
+                "option assign requires membership=none, since the group assigns partitions to its members; use "
+                "subscribe to join the group"
+            )
+        commits = _commits(reader, is_member)
+        has_zookeeper = is_member or commits or "zookeeper.connect" in reader or "bootstrap.servers" not in reader
+        storage = reader.peek("offsets.storage") or "zookeeper"
+        if not is_member and storage.lower() != "zookeeper":
+            raise invalid("offsets.storage", "'zookeeper' with membership=none", storage)
+        if not has_zookeeper and (reader.peek("startingOffsets") or "").lower() == "group":
+            raise ConfigurationError("option startingOffsets = 'group' requires zookeeper.connect")
+        return cls(is_member, commits, has_zookeeper)
+
+
+def _refuse_ending(reader: OptionReader) -> None:
+    ending = [name for name in reader.unread() if name.startswith("ending")]
+    if ending:
+        raise ConfigurationError(f"option {as_written(ending[0])!r} is valid for batch reads only")
+
+
+def _commits(reader: OptionReader, is_member: bool) -> bool:
+    if (reader.peek("commit.mode") or "").lower() == "periodic":
+        raise ConfigurationError(
+            "option commit.mode must be 'on-batch' or 'off', got 'periodic': periodic commits could include offsets of "
+            "a batch that has not finished, and a restart would skip its records"
+        )
+    return reader.choice("commit.mode", None if is_member else "off") == "on-batch"
