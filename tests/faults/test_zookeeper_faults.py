@@ -207,18 +207,26 @@ def test_commits_fail_while_zookeeper_is_away_and_work_after_it(
 ) -> None:
     name = topic()
     produce(cluster.admin, name, 0, numbers(0, 10))
-    one = consumer(auto_commit_enable="false", zookeeper_session_timeout_ms=60_000)  # it outlives the restart
-    [stream] = one.create_message_streams({name: 1})[name]
-    take(stream, 5)
-    cluster.zookeeper.kill()
-    wait_for(lambda: not one._parts.member.session.is_connected, what="the member sees it")
-    with pytest.raises(ZooKeeperUnavailableError):
-        one.commit_offsets()
-    start_zookeeper(cluster)
-    take(stream, 5)
-    wait_for(lambda: one._parts.member.session.is_connected, what="the member is connected again")
-    assert one.commit_offsets() == {TopicPartition(name, 0): 10}
-    assert stored(zk, group, name) == {0: "10"}
+    with Cable(cluster.zookeeper.port) as cable:
+        one = consumer(
+            auto_commit_enable="false",
+            zookeeper_connect=f"127.0.0.1:{cable.port}",
+            zookeeper_session_timeout_ms=60_000,  # longer than the restart
+        )
+        [stream] = one.create_message_streams({name: 1})[name]
+        take(stream, 5)
+        cluster.zookeeper.kill()
+        wait_for(lambda: not one._parts.member.session.is_connected, what="the member is disconnected")
+        with pytest.raises(ZooKeeperUnavailableError):
+            one.commit_offsets()
+        cable.cut()  # see start_zookeeper
+        start_zookeeper(cluster)
+        cable.mend()
+        take(stream, 5)
+        wait_for(lambda: one._parts.member.session.is_connected, what="the member is connected again")
+        assert one.commit_offsets() == {TopicPartition(name, 0): 10}
+        assert stored(zk, group, name) == {0: "10"}
+        one.shutdown()
 
 
 @pytest.mark.slow
