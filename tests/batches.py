@@ -1,8 +1,8 @@
-"""Record batches and messages of formats 0, 1 and 2, built by hand; the tests decode them again.
+"""Encoder of record batches and messages of formats 0, 1 and 2, for the tests of the decoder.
 
-Nothing here uses zkconsumer, so that an error in the decoder cannot hide itself. The checksums are
-kafka-python's and zlib's, the codecs pyarrow's in Kafka's framings. ``GOLDEN`` holds bytes written by
-Kafka's own classes.
+This module does not import zkconsumer, so an error in the decoder cannot cancel itself out. Checksums come from
+kafka-python and zlib, codecs from pyarrow with Kafka's framings. ``GOLDEN`` contains bytes that Kafka's own classes
+have written.
 
 Source: Kafka 3.9 DefaultRecordBatch, DefaultRecord, LegacyRecord, MemoryRecordsBuilder, Lz4BlockOutputStream.
 """
@@ -21,7 +21,7 @@ from kafka.record.util import calc_crc32c
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
-#: The codecs of each message format; zstd came after format 1.
+#: The codecs of each message format; zstd was added after format 1.
 CODECS = {0: (NONE, GZIP, SNAPPY, LZ4), 1: (NONE, GZIP, SNAPPY, LZ4), 2: (NONE, GZIP, SNAPPY, LZ4, ZSTD)}
 
 LOG_APPEND, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
@@ -33,7 +33,7 @@ Headers = tuple[tuple[str, "bytes | None"], ...]
 
 
 class Record(NamedTuple):
-    """One record to be written; ``timestamp`` in milliseconds."""
+    """A record to be encoded; ``timestamp`` in milliseconds."""
 
     offset: int
     timestamp: int = 1_600_000_000_000
@@ -46,7 +46,7 @@ class Record(NamedTuple):
 
 
 def compress(codec: int, data: bytes, magic: int = 2, *, raw_snappy: bool = False) -> bytes:
-    """Compress as Kafka's producer does; ``raw_snappy`` as librdkafka and Sarama may."""
+    """Compress like Kafka's producer; with ``raw_snappy`` without blocks, as librdkafka and Sarama may do."""
     if codec == NONE:
         return data
     if codec == SNAPPY:
@@ -56,12 +56,12 @@ def compress(codec: int, data: bytes, magic: int = 2, *, raw_snappy: bool = Fals
 
 
 def snappy_block(data: bytes) -> bytes:
-    """Return raw snappy: a length as varint, then the compressed bytes."""
+    """Return raw snappy data: the length as a varint, then the compressed bytes."""
     return pa.Codec("snappy").compress(data, asbytes=True)
 
 
 def xerial(data: bytes, block: int = _XERIAL_BLOCK, *, repeat_header: bool = False) -> bytes:
-    """Return blocks of snappy behind a header, as snappy-java's SnappyOutputStream writes them."""
+    """Return a header and blocks of snappy data, as snappy-java's SnappyOutputStream writes them."""
     out = XERIAL_HEADER
     for at in range(0, len(data), block):
         packed = snappy_block(data[at : at + block])
@@ -72,7 +72,7 @@ def xerial(data: bytes, block: int = _XERIAL_BLOCK, *, repeat_header: bool = Fal
 
 
 def xxh32(data: bytes) -> int:
-    """Return the XXH32, seed 0, of at most 15 bytes; the specification's steps 1, 4, 5 and 6."""
+    """Return the XXH32 with seed 0 of at most 15 bytes (steps 1, 4, 5 and 6 of the specification)."""
     if len(data) > 15:
         raise ValueError("only the short form is here")
     p1, p2, p3, p4, p5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
@@ -93,7 +93,7 @@ def xxh32(data: bytes) -> int:
 
 
 def with_old_lz4_checksum(frame: bytes) -> bytes:
-    """Return the frame as format 0 has it: the checksum covers the magic number too (KAFKA-3160)."""
+    """Return an lz4 frame of format 0, whose checksum also covers the magic number (KAFKA-3160)."""
     end = 6 + (8 if frame[4] & 0x08 else 0)
     return frame[:end] + bytes([xxh32(frame[:end]) >> 8 & 0xFF]) + frame[end + 1 :]
 
@@ -102,7 +102,7 @@ def with_old_lz4_checksum(frame: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Return a zigzag varint of a number, taken modulo 64 bits as Java does."""
+    """Return the zigzag varint of a number modulo 2^64, as in Java."""
     value = (value + (1 << 63)) % (1 << 64) - (1 << 63)
     value = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
     out = bytearray()
@@ -118,7 +118,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def encoded_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
-    """Return one record of format 2, with its length."""
+    """Return a record of format 2, including its length."""
     body = b"\x00" + varint(record.timestamp - base_timestamp) + varint(record.offset - base_offset)
     body += _sized(record.key) + _sized(record.value) + varint(len(record.headers))
     for name, content in record.headers:
@@ -143,8 +143,8 @@ def batch(
 ) -> bytes:
     """Return a batch of format 2.
 
-    ``base_offset`` below and ``last_offset`` above the records' own make the gaps that compaction leaves, and
-    an empty batch where there are no records. ``count`` and ``payload`` override what would be written.
+    A ``base_offset`` below and a ``last_offset`` above the offsets of the records create gaps as compaction does;
+    without records, the batch is empty. ``count`` and ``payload`` replace the computed values.
     """
     first = records[0].offset if base_offset is None else base_offset
     last = (records[-1].offset if records else first) if last_offset is None else last_offset
@@ -176,7 +176,7 @@ def batch(
 
 
 def control_batch(offset: int, producer_id: int, *, commit: bool) -> bytes:
-    """Return the marker that ends a transaction."""
+    """Return a control batch with the marker that ends a transaction."""
     key = struct.pack(">hh", 0, int(commit))
     marker = Record(offset, key=key, value=struct.pack(">hi", 0, 3))
     return batch([marker], producer_id=producer_id, transactional=True, control=True)
@@ -186,7 +186,7 @@ def control_batch(offset: int, producer_id: int, *, commit: bool) -> bytes:
 
 
 def message(magic: int, record: Record, attributes: int = 0) -> bytes:
-    """Return one message of format 0 or 1."""
+    """Return a message of format 0 or 1."""
     body = struct.pack(">bB", magic, attributes)
     if magic == 1:
         body += struct.pack(">q", record.timestamp)
@@ -204,10 +204,10 @@ def message_set(
     raw_snappy: bool = False,
     relative: bool = True,
 ) -> bytes:
-    """Return messages of format 0 or 1, inside one wrapper message where ``codec`` says so.
+    """Return messages of format 0 or 1, inside a wrapper message if ``codec`` is not ``NONE``.
 
-    A wrapper has the offset of its last message. Those inside are absolute in format 0; in format 1 they are
-    relative to the first, or, with ``relative`` off, absolute, as some clients send them.
+    A wrapper has the offset of its last message. The inner offsets are absolute in format 0. In format 1 they are
+    relative to the first, or absolute with ``relative=False``, as some clients send them.
     """
     attributes = 0 if log_append_time is None else LOG_APPEND
     if codec == NONE:
@@ -221,14 +221,14 @@ def message_set(
 
 
 def entry(magic: int, records: Sequence[Record], codec: int = NONE, **options: object) -> bytes:
-    """Return ``batch`` or ``message_set``, by format."""
+    """Return ``batch`` for format 2, else ``message_set``."""
     if magic == 2:
         return batch(records, codec, **options)  # type: ignore[arg-type]
     return message_set(magic, records, codec, **options)  # type: ignore[arg-type]
 
 
 def expected(record: Record, magic: int, log_append_time: int | None = None) -> Expected:
-    """Return what must be read where ``record`` was written."""
+    """Return the expected result of decoding ``record``."""
     offset, timestamp, key, value, headers = record
     if magic == 0:
         return Expected(offset, key, value, -1, -1, ())
@@ -238,7 +238,7 @@ def expected(record: Record, magic: int, log_append_time: int | None = None) -> 
 
 
 class Expected(NamedTuple):
-    """A record as it is read: MessageAndMetadata without topic and partition."""
+    """A decoded record: the fields of MessageAndMetadata without topic and partition."""
 
     offset: int
     key: bytes | None
@@ -255,10 +255,10 @@ _POOLS: list[pa.MemoryPool] = []
 
 @contextmanager
 def arrow_memory() -> Iterator[pa.MemoryPool]:
-    """Give Arrow a memory pool whose peak begins at 0.
+    """Set a default memory pool of Arrow whose peak starts at 0.
 
-    It lives as long as the process: buffers that an exception's frames hold may be freed much later, and
-    freeing one of a pool that is gone ends the process.
+    The pool exists until the process ends: frames of an exception may keep buffers alive for a long time, and freeing
+    a buffer of a deleted pool crashes the process.
     """
     usual = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(usual)
@@ -270,11 +270,11 @@ def arrow_memory() -> Iterator[pa.MemoryPool]:
         pa.set_memory_pool(usual)
 
 
-# ---- entries as they lie in a chunk ----------------------------------------------------------------
+# ---- entries of a chunk ----------------------------------------------------------------------------
 
 
 def entry_bounds(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each complete entry."""
+    """Yield the start and end position of each complete entry."""
     at = 0
     while at + 12 <= len(data):
         end = at + 12 + struct.unpack_from(">i", data, at + 8)[0]
@@ -285,7 +285,7 @@ def entry_bounds(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def with_right_crcs(data: bytes | bytearray) -> bytes:
-    """Return the entries with their checksums computed anew, as far as they can be walked."""
+    """Return the entries with recomputed checksums, up to the first entry with an invalid size."""
     fixed = bytearray(data)
     for at, end in entry_bounds(bytes(data)):
         if fixed[at + 16] == 2 and end - at > 21:
@@ -296,15 +296,15 @@ def with_right_crcs(data: bytes | bytearray) -> bytes:
 
 
 def patched(data: bytes, position: int, fmt: str, *values: int) -> bytes:
-    """Return a copy with some big-endian numbers at ``position`` replaced."""
+    """Return a copy in which big-endian numbers at ``position`` are replaced."""
     copy = bytearray(data)
     struct.pack_into(f">{fmt}", copy, position, *values)
     return bytes(copy)
 
 
-# ---- bytes from Kafka itself -----------------------------------------------------------------------
+# ---- bytes written by Kafka ------------------------------------------------------------------------
 
-#: What every golden entry holds, apart from control and empty batches.
+#: Records of each golden entry except control batches and empty batches.
 GOLDEN_RECORDS = (
     Record(100, 1_600_000_000_000, b"key", b"value", (("h", b"1"), ("n", None), ("", b""))),
     Record(101, 1_600_000_000_005, None, b"another value"),
@@ -314,7 +314,7 @@ GOLDEN_RECORDS = (
 GOLDEN_APPEND_TIME = 1_700_000_000_000
 
 # Written by org.apache.kafka.common.record.MemoryRecordsBuilder and DefaultRecordBatch.writeEmptyHeader of
-# kafka-clients 3.9.2: format, codec, and what is special. Control batches have offset 106 and producer 4242,
+# kafka-clients 3.9.2: format, codec and special properties. Control batches have offset 106 and producer 4242,
 # the empty batch offsets 200 to 209.
 _GOLDEN = """
 0 none:
@@ -430,5 +430,5 @@ def _golden(lines: Iterable[str]) -> dict[str, bytes]:
     return {name: base64.b64decode(text) for name, text in texts.items()}
 
 
-#: Name, such as "1 lz4 append", to the bytes of an entry or a message set.
+#: Bytes of an entry or a message set by name, such as "1 lz4 append".
 GOLDEN = _golden(_GOLDEN.strip().splitlines())

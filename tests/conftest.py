@@ -1,7 +1,7 @@
-"""Fixtures of all tests. Each test has topics and groups of its own, so that any cluster serves.
+"""Fixtures of all tests. Each test has its own topics and groups, so the tests run against any cluster.
 
-``ZKCONSUMER_TEST_ZOOKEEPER`` and ``ZKCONSUMER_TEST_BROKERS`` name an existing one; what tests made is deleted
-there. Else ``zkconsumer_cluster`` starts one that vanishes with the session.
+``ZKCONSUMER_TEST_ZOOKEEPER`` and ``ZKCONSUMER_TEST_BROKERS`` select an existing cluster; topics and groups that tests
+created are deleted there. Otherwise ``zkconsumer_cluster`` starts a cluster and deletes it at the end of the session.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Cluster = DevCluster | ExistingCluster
 
 
 def pytest_configure() -> None:
-    """Have pytest show the package's log where a test fails, and hypothesis measure no time on a shared machine."""
+    """Show the log of the package for failed tests, and turn off the deadlines of hypothesis for shared machines."""
     logging.getLogger("zkconsumer").setLevel(logging.INFO)
     logging.getLogger("zkconsumer.zookeeper.kazoo").setLevel(logging.WARNING)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell's background job ignores Ctrl-C, and would have all its children do so, which the tests interrupt.
+        # A background job of a shell ignores SIGINT, and so would its children, which some tests interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.register_profile("zkconsumer", deadline=None)
     settings.load_profile("zkconsumer")
 
 
 class _Scheduling(LoadScopeScheduling):
-    """Runs the tests of a file in one process, and all tests of faults, which depend on time, in one process."""
+    """Runs the tests of a file in one process, and all fault tests in one process, because they depend on timing."""
 
     def _split_scope(self, nodeid: str) -> str:
         folder, _, _ = nodeid.partition("/test_")
@@ -47,35 +47,35 @@ class _Scheduling(LoadScopeScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Distribute tests over the processes of ``pytest -n``."""
+    """Return the scheduler that distributes tests among the processes of ``pytest -n``."""
     return _Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the tests that take longest, so that all processes end at about the same time."""
+    """Run the longest tests first, so that all processes end at about the same time."""
     order = ["faults", "spark", "interop", "integration", "unit"]
     items.sort(key=lambda item: order.index(item.path.parent.name))
 
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """Whatever a test starts has ended a moment after it: fetchers, leader finders, members, kazoo's threads."""
+    """Check that no thread of a test (fetcher, leader finder, member, kazoo) is alive after the test."""
     before = set(threading.enumerate())
     yield
     left = remaining_threads(before)
-    assert not left, "threads that the test has left running: " + "\n".join(left)
+    assert not left, "threads are still running after the test: " + "\n".join(left)
 
 
 @pytest.fixture
 def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """Make names that no other test and no other run has, with the test's name in them."""
+    """Return a function that makes names which contain the test's name and are unique to this run of the test."""
     test = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower()).strip("-")[:60]
     return lambda kind: f"{kind}-{test}-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
 def topic(zkconsumer_cluster: Cluster, unique: Callable[[str], str]) -> Iterator[Callable[..., str]]:
-    """Create fresh topics: ``topic(partitions=2)`` returns the name of one; further options are Admin's."""
+    """Create topics: ``topic(partitions=2)`` returns the name of a new one; other options are those of ``Admin``."""
     created = []
 
     def create(partitions: int = 1, *, name: str | None = None, **options: Any) -> str:
@@ -92,7 +92,7 @@ def topic(zkconsumer_cluster: Cluster, unique: Callable[[str], str]) -> Iterator
 
 @pytest.fixture
 def group(zkconsumer_cluster: Cluster, unique: Callable[[str], str], zk: KazooClient) -> Iterator[str]:
-    """The name of a group that has no znodes yet."""
+    """Return the name of a group without znodes; delete its znodes after the test."""
     name = unique("g")
     yield name
     if isinstance(zkconsumer_cluster, ExistingCluster):
@@ -103,7 +103,7 @@ def group(zkconsumer_cluster: Cluster, unique: Callable[[str], str], zk: KazooCl
 
 @pytest.fixture(scope="session")
 def zk_session(zkconsumer_cluster: Cluster) -> Iterator[KazooClient]:
-    """One connection for all tests, for looking at znodes."""
+    """Return a ZooKeeper connection that all tests share for reading znodes."""
     client = KazooClient(zkconsumer_cluster.zookeeper_connect)
     client.start(timeout=20)
     yield client
@@ -113,20 +113,20 @@ def zk_session(zkconsumer_cluster: Cluster) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def zk(zk_session: KazooClient) -> KazooClient:
-    """A ZooKeeper client with the cluster's chroot, for looking at znodes."""
+    """Return a ZooKeeper client with the chroot of the cluster."""
     return zk_session
 
 
 @pytest.fixture
 def config(zkconsumer_cluster: Cluster, group: str) -> Callable[..., ConsumerConfig]:
-    """Make configurations of members of the test's group: ``config(consumer_id="one")``."""
+    """Return a function that makes the configuration of a group member: ``config(consumer_id="one")``."""
 
     def make(**settings: object) -> ConsumerConfig:
         defaults: dict[str, object] = {
             **zkconsumer_cluster.consumer_properties,
             "group.id": group,
             "auto.offset.reset": "smallest",
-            "consumer.timeout.ms": 20_000,  # a test that waits for what never comes fails by this
+            "consumer.timeout.ms": 20_000,  # ends tests that wait for a record that never arrives
             "zookeeper.sync.time.ms": 200,
         }
         return ConsumerConfig.from_dict(defaults | properties(settings), strict=True)
@@ -136,7 +136,7 @@ def config(zkconsumer_cluster: Cluster, group: str) -> Callable[..., ConsumerCon
 
 @pytest.fixture
 def consumer(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., ZookeeperConsumerConnector]]:
-    """Make members of the test's group, which are shut down after it: ``consumer(consumer_id="one")``."""
+    """Create group members: ``consumer(consumer_id="one")``; they are shut down after the test."""
     created: list[ZookeeperConsumerConnector] = []
 
     def make(**settings: object) -> ZookeeperConsumerConnector:
@@ -145,4 +145,4 @@ def consumer(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Zo
 
     yield make
     for connector in created:
-        in_thread(connector.shutdown).result(30)  # once a test has failed, pytest-timeout does not watch any more
+        in_thread(connector.shutdown).result(30)  # pytest-timeout does not apply after a failed test

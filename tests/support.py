@@ -1,4 +1,4 @@
-"""What several test modules need: waiting with deadlines, reading streams, threads that must end."""
+"""Helpers of several test modules: wait with deadlines, read streams, check that threads end."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from zkconsumer.devcluster.servers import ZooKeeperServer
 
 T = TypeVar("T")
 
-#: Seconds that anything may take that happens at once on a machine with nothing else to do.
+#: Default timeout in seconds, for conditions that an idle machine reaches at once.
 PATIENCE = 20.0
 
 
 def wait_for(condition: Callable[[], T], timeout: float = PATIENCE, *, what: str = "") -> T:
-    """Ask ``condition`` until it is true and return what it said.
+    """Call ``condition`` until its result is true, and return the result.
 
     Raises:
-        AssertionError: it was not within ``timeout`` seconds; with its last answer.
+        AssertionError: the result was not true within ``timeout`` seconds. The message contains the last result.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -44,7 +44,7 @@ def wait_for(condition: Callable[[], T], timeout: float = PATIENCE, *, what: str
 
 
 def wait_until_equal(actual: Callable[[], object], expected: object, timeout: float = PATIENCE) -> None:
-    """Ask ``actual`` until it is ``expected``; fails with both where that takes too long."""
+    """Call ``actual`` until its result equals ``expected``; fail with both values after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while (found := actual()) != expected:
         if time.monotonic() > deadline:
@@ -53,31 +53,31 @@ def wait_until_equal(actual: Callable[[], object], expected: object, timeout: fl
 
 
 def take(stream: Iterable[T], count: int) -> list[T]:
-    """Return the next ``count`` items of a stream, which should have a ``consumer.timeout.ms``."""
+    """Return the next ``count`` items of a stream; its consumer should have a ``consumer.timeout.ms``."""
     items = list(islice(stream, count))
     assert len(items) == count, f"the stream ended after {len(items)} of {count}"
     return items
 
 
 def values(messages: Iterable[MessageAndMetadata]) -> list[Any]:
-    """Return the messages' values."""
+    """Return the values of messages."""
     return [message.value for message in messages]
 
 
 def numbers(first: int, end: int) -> list[bytes]:
-    """Return the numbers from ``first`` to before ``end`` as text."""
+    """Return the numbers from ``first`` to ``end`` (exclusive) as text."""
     return [b"%d" % number for number in range(first, end)]
 
 
 def produce(admin: Admin, topic: str, partition: int, content: Iterable[bytes], *, codec: str = "none") -> int:
-    """Append one batch with these values; returns the offset of the first."""
+    """Append one batch with these values and return the offset of the first."""
     return admin.produce(TopicPartition(topic, partition), batch(list(content), codec=codec))
 
 
 class Reader(threading.Thread):
-    """An application thread that reads a stream to its end, or to the first error.
+    """A thread that reads a stream to its end or to the first error, like an application.
 
-    ``seen`` grows while it runs; ``error`` is what ended it, None for a normal end.
+    ``seen`` grows while the thread runs. ``error`` is the exception that ended it, None for a normal end.
     """
 
     def __init__(self, stream: KafkaStream | Iterator[Any]) -> None:
@@ -96,11 +96,11 @@ class Reader(threading.Thread):
 
     @property
     def values(self) -> list[bytes]:
-        """The values seen so far."""
+        """Return the values that were read so far."""
         return values(list(self.seen))
 
     def finish(self, timeout: float = PATIENCE) -> None:
-        """Wait for the end of the stream and raise what ended it."""
+        """Wait for the end of the stream; raise the error that ended it."""
         self.join(timeout)
         assert not self.is_alive(), f"the stream did not end; {len(self.seen)} items were read"
         if self.error is not None:
@@ -108,12 +108,12 @@ class Reader(threading.Thread):
 
 
 def in_thread(function: Callable[[], Any]) -> InThread:
-    """Run ``function`` in another thread."""
+    """Start ``function`` in another thread and return the thread."""
     return InThread(function)
 
 
 class InThread(threading.Thread):
-    """A call in another thread, with its result."""
+    """A thread that calls a function and keeps its result."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         super().__init__(name="test-call", daemon=True)
@@ -129,7 +129,7 @@ class InThread(threading.Thread):
             self._error = error
 
     def result(self, timeout: float = PATIENCE) -> Any:
-        """Wait for the call to return, and return or raise what it did."""
+        """Wait for the call; return its result or raise its exception."""
         self.join(timeout)
         assert not self.is_alive(), "the call has not returned"
         if self._error is not None:
@@ -138,7 +138,7 @@ class InThread(threading.Thread):
 
 
 class Load(SteadyLoad):
-    """A load on all partitions of a topic."""
+    """A producer that writes to all partitions of a topic at a steady rate."""
 
     def __init__(self, cluster: DevCluster | ExistingCluster, topic: str, partitions: int, **options: Any) -> None:
         super().__init__(
@@ -146,14 +146,14 @@ class Load(SteadyLoad):
         )
 
     def wait_for_more(self, count: int = 1, timeout: float = PATIENCE) -> int:
-        """Wait until ``count`` further numbers were written; returns the first that was not."""
+        """Wait until ``count`` more numbers have been written; return the first number that has not."""
         least = self.written + count
-        wait_for(lambda: self.written >= least, timeout, what=f"{count} more numbers are written")
+        wait_for(lambda: self.written >= least, timeout, what=f"{count} more numbers have been written")
         return self.written
 
 
 def remaining_threads(before: Collection[threading.Thread], timeout: float = 5.0) -> list[str]:
-    """Return threads that are not in ``before`` and do not end within ``timeout`` seconds, and where they are."""
+    """Return the name and stack of each thread that is not in ``before`` and is alive after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while True:
         left = [thread for thread in threading.enumerate() if thread not in before]
@@ -165,17 +165,17 @@ def remaining_threads(before: Collection[threading.Thread], timeout: float = 5.0
 
 
 def owners(zk: KazooClient, group: str, topic: str) -> dict[int, str]:
-    """Return the thread id in the owner znode of each partition that has one."""
+    """Return the content of the owner znode (a thread id) of each partition that has one."""
     return _numbered(zk, f"/consumers/{group}/owners/{topic}")
 
 
 def stored(zk: KazooClient, group: str, topic: str) -> dict[int, str]:
-    """Return the text in the offset znode of each partition that has one."""
+    """Return the content of the offset znode of each partition that has one."""
     return _numbered(zk, f"/consumers/{group}/offsets/{topic}")
 
 
 def members(zk: KazooClient, group: str) -> list[str]:
-    """Return the consumer ids that are registered."""
+    """Return the registered consumer ids."""
     path = f"/consumers/{group}/ids"
     return sorted(zk.get_children(path)) if zk.exists(path) else []
 
@@ -194,7 +194,7 @@ def _numbered(zk: KazooClient, path: str) -> dict[int, str]:
 
 
 def by_partition(items: Iterable[MessageAndMetadata]) -> dict[int, list[int]]:
-    """Return the offsets seen of each partition, in the order they came."""
+    """Return the offsets of each partition in the order in which they were read."""
     found: dict[int, list[int]] = {}
     for item in items:
         found.setdefault(item.partition, []).append(item.offset)
@@ -202,15 +202,16 @@ def by_partition(items: Iterable[MessageAndMetadata]) -> dict[int, list[int]]:
 
 
 def properties(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return settings under their properties' names: ``group_id`` is ``group.id``."""
+    """Return settings with the names of properties: ``group_id`` becomes ``group.id``."""
     return {name.replace("_", "."): value for name, value in settings.items()}
 
 
 def start_zookeeper(cluster: DevCluster) -> None:
-    """Start ZooKeeper after its end, while the brokers are frozen.
+    """Start the stopped ZooKeeper while the brokers are paused.
 
-    It takes connections a moment before it serves, and whoever comes then may get no answer until the own session
-    timeout is over. Brokers would take that for the end of their session, and most of a minute to recover.
+    ZooKeeper accepts connections shortly before it serves requests. A client that connects in between may get no
+    response until its session timeout has elapsed. Brokers would consider their session expired and need most of a
+    minute to recover.
     """
     if cluster.zookeeper.is_running:
         return
@@ -226,7 +227,7 @@ def start_zookeeper(cluster: DevCluster) -> None:
 
 @contextlib.contextmanager
 def zookeeper_that_only_reads(folder: Path) -> Iterator[str]:
-    """Run one server of an ensemble whose other one is not there; gives where it listens."""
+    """Run one server of an ensemble of two without the other server; yield its address."""
     (folder / "zookeeper-data").mkdir()
     (folder / "zookeeper-data" / "myid").write_text("1")
     ensemble: dict[str, object] = {"initLimit": 5, "syncLimit": 5}

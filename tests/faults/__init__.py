@@ -1,1 +1,1 @@
-"""Faults on real servers: what breaks here, recovers, is reported, and leaves nothing behind."""
+"""Fault tests with real servers: faults are reported, members recover, and no znodes or threads remain."""

@@ -1,6 +1,6 @@
-"""A member in a process of its own, to be killed or frozen: prints ``partition offset`` of each message it reads.
+"""A member in a separate process that tests kill or suspend. It prints ``partition offset`` of each message.
 
-Run as ``python child_member.py TOPIC PROPERTIES``, the properties being JSON.
+Run it with ``python child_member.py TOPIC PROPERTIES``; the properties are JSON.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A cluster for these tests alone, since they kill, pause and restart its servers.
+"""A separate cluster for the fault tests, because they kill, pause and restart its servers.
 
-It takes the place of the ``zkconsumer_cluster`` of all other tests, so the fixtures in ``tests/conftest.py`` use it.
+It overrides the fixture ``zkconsumer_cluster``, so the fixtures in ``tests/conftest.py`` use it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from zkconsumer.errors import RetriableError, ZkConsumerError
 
 from .faults import Member
 
-#: Milliseconds after which ZooKeeper takes a silent member for dead; short, since tests wait for it.
+#: Session timeout in milliseconds; short, because tests wait for sessions to expire.
 SESSION_TIMEOUT_MS = 2000
 
 
 @pytest.fixture(scope="package")
 def zkconsumer_cluster() -> Iterator[DevCluster]:
-    """ZooKeeper and two brokers that stop at once."""
+    """Start ZooKeeper and two brokers that shut down without delay."""
     with DevCluster(
         brokers=2, broker_config={"zookeeper.session.timeout.ms": 2000, "controlled.shutdown.enable": "false"}
     ) as cluster:
@@ -34,14 +34,14 @@ def zkconsumer_cluster() -> Iterator[DevCluster]:
 
 @pytest.fixture
 def cluster(zkconsumer_cluster: DevCluster) -> Iterator[DevCluster]:
-    """The cluster, with all its servers alive before and after the test."""
+    """Return the cluster; after the test all servers are running again."""
     yield zkconsumer_cluster
     heal(zkconsumer_cluster)
 
 
 @pytest.fixture
 def zk(cluster: DevCluster) -> Iterator[KazooClient]:
-    """A connection for looking at znodes; each test has its own, since most upset ZooKeeper."""
+    """Return a ZooKeeper connection; each test has its own, because most tests disturb ZooKeeper."""
     client = KazooClient(
         cluster.zookeeper_connect, timeout=30, connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1}
     )
@@ -55,14 +55,14 @@ def zk(cluster: DevCluster) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def config(config: Callable[..., ConsumerConfig]) -> Callable[..., ConsumerConfig]:
-    """Members whose session ends soon and whose offsets are stored often."""
+    """Configure members with a short session timeout and a short commit interval."""
     defaults = {"zookeeper_session_timeout_ms": SESSION_TIMEOUT_MS, "auto_commit_interval_ms": 100}
     return lambda **settings: config(**(defaults | settings))
 
 
 @pytest.fixture
 def member(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Member]]:
-    """Start members that read in threads of their own: ``member({topic: 1}, consumer_id="a")``."""
+    """Start members that read in separate threads: ``member({topic: 1}, consumer_id="a")``."""
     started: list[Member] = []
 
     def start(
@@ -83,7 +83,7 @@ def member(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Memb
 
 @pytest.fixture
 def load(cluster: DevCluster) -> Iterator[Callable[..., Load]]:
-    """Write into topics all the time: ``load(topic, partitions=4)``."""
+    """Produce to topics continuously: ``load(topic, partitions=4)``."""
     started: list[Load] = []
 
     def start(topic: str, partitions: int, **options: float) -> Load:
@@ -96,7 +96,7 @@ def load(cluster: DevCluster) -> Iterator[Callable[..., Load]]:
 
 
 def heal(cluster: DevCluster) -> None:
-    """Let all servers run again, and wait until the brokers are registered."""
+    """Resume or start all servers, and wait until the brokers have registered."""
     servers = (cluster.zookeeper, *cluster.brokers)
     for server in servers:
         server.resume()
@@ -109,16 +109,20 @@ def heal(cluster: DevCluster) -> None:
                 if client.exists(f"/brokers/ids/{broker.node}"):
                     client.delete(f"/brokers/ids/{broker.node}")
                 broker.start()
-        wait_for(lambda: len(client.get_children("/brokers/ids")) == len(cluster.brokers), what="all are registered")
+        wait_for(
+            lambda: len(client.get_children("/brokers/ids")) == len(cluster.brokers), what="brokers have registered"
+        )
     finally:
         client.stop()
         client.close()
     with cluster.new_admin() as admin:
-        wait_for(lambda: all(knows_all(cluster, admin, broker) for broker in cluster.brokers), what="all know all")
+        wait_for(
+            lambda: all(knows_all(cluster, admin, broker) for broker in cluster.brokers), what="brokers know each other"
+        )
 
 
 def knows_all(cluster: DevCluster, admin: Admin, broker: Broker) -> bool:
-    """Whether a broker has heard from the controller that all are alive."""
+    """Whether the controller has informed a broker that all brokers are alive."""
     try:
         answer = admin._channel(broker.endpoint).request(protocol.metadata_request([]))
     except RetriableError:

@@ -1,4 +1,4 @@
-"""What the fault tests are made of: members that read, a load, foreign znodes, and what must hold in the end."""
+"""Helpers of the fault tests: members that read, foreign znodes, network faults, and final checks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from zkconsumer.zookeeper.registry import GroupPaths, Registration
 
 
 class Member:
-    """A member of a group whose streams are each read by a thread, until it leaves.
+    """A group member; each of its streams is read by a thread until the member leaves.
 
     Args:
-        pause: seconds that the application takes for each message.
-        forgives: errors after which the application reads on.
+        pause: processing time of the application per message, in seconds.
+        forgives: errors after which the application continues to read.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Member:
                 continue
             yield message
             if self.pause:
-                time.sleep(self.pause)  # what a slow application does
+                time.sleep(self.pause)  # simulates a slow application
 
     @property
     def core(self) -> GroupMember:
@@ -67,33 +67,33 @@ class Member:
 
     @property
     def owned(self) -> list[int]:
-        """Numbers of the partitions that are owned, of all topics."""
+        """Return the numbers of the owned partitions of all topics."""
         return sorted(partition for _, partition in self.connector.assignment)
 
     @property
     def seen(self) -> list[MessageAndMetadata]:
-        """The messages that were read so far."""
+        """Return the messages read so far."""
         return [message for reader in self.readers for message in list(reader.seen)]
 
     @property
     def count(self) -> int:
-        """How many messages were read so far."""
+        """Return the number of messages read so far."""
         return sum(len(reader.seen) for reader in self.readers)
 
     def wait_for_more(self, count: int = 1, timeout: float = PATIENCE) -> None:
-        """Wait until ``count`` further messages were read."""
+        """Wait until ``count`` more messages have been read."""
         least = self.count + count
         wait_for(lambda: self.count >= least, timeout, what=f"{count} more messages")
 
     def leave(self) -> None:
-        """Shut down; raises what a stream raised."""
+        """Shut down; raise the error of a stream if there was one."""
         self.connector.shutdown()
         for reader in self.readers:
             reader.finish()
 
 
 class ChildMember:
-    """A member in a process of its own; what it printed before its end counts as read."""
+    """A member in a separate process; the messages that it printed before its end count as read."""
 
     def __init__(self, properties: Mapping[str, object], topic: str) -> None:
         self.topic = topic
@@ -111,20 +111,20 @@ class ChildMember:
 
     @property
     def seen(self) -> list[TopicAndOffset]:
-        """What was read so far."""
+        """Return topic, partition and offset of the messages read so far."""
         return list(self.read)
 
     @property
     def count(self) -> int:
-        """How many messages were read so far."""
+        """Return the number of messages read so far."""
         return len(self.read)
 
     def signal(self, number: int) -> None:
-        """Kill, freeze or resume the process."""
+        """Send a signal to the process, to kill, suspend or resume it."""
         self.process.send_signal(number)
 
     def close(self) -> None:
-        """End the process by force, if it still runs."""
+        """Kill the process if it is running."""
         self.process.kill()
         self.process.wait()
         self._thread.join(PATIENCE)
@@ -132,7 +132,7 @@ class ChildMember:
 
 
 class TopicAndOffset(NamedTuple):
-    """Where a message stood."""
+    """The position of a message."""
 
     topic: str
     partition: int
@@ -140,7 +140,7 @@ class TopicAndOffset(NamedTuple):
 
 
 class Peer:
-    """Another member of the group, made of znodes alone; they vanish with ``close``."""
+    """Another group member that consists of ephemeral znodes only; ``close`` deletes them."""
 
     def __init__(self, cluster: DevCluster, group: str, consumer_id: str = "peer") -> None:
         self.paths = GroupPaths(group)
@@ -155,28 +155,28 @@ class Peer:
         self.close()
 
     def register(self, content: Mapping[str, int] | bytes) -> str:
-        """Register for topics, or with any other content; returns the znode's path."""
+        """Register with a subscription, or with any content; return the path of the znode."""
         data = content if isinstance(content, bytes) else Registration(content).to_json()
         path = self.paths.registration(self.consumer_id)
         self.client.create(path, data, ephemeral=True, makepath=True)
         return path
 
     def own(self, topic: str, partition: int, *, thread_id: str | None = None) -> str:
-        """Take a partition; returns the owner znode's path."""
+        """Claim a partition; return the path of its owner znode."""
         path = self.paths.owner(TopicPartition(topic, partition))
         self.client.create(path, (thread_id or f"{self.consumer_id}-0").encode(), ephemeral=True, makepath=True)
         return path
 
     def close(self) -> None:
-        """End the session."""
+        """Close the session."""
         self.client.stop()
         self.client.close()
 
 
 class Cable:
-    """Passes bytes to a port of this machine and back, until it is cut: then nothing passes, nothing closes.
+    """A proxy for a local port. While it is cut, it forwards nothing and keeps connections open.
 
-    ``on_request`` is shown what goes to the port before it gets there, ``garble`` changes what comes back.
+    ``on_request`` is called with data from clients before it is forwarded; ``garble`` changes data for clients.
     """
 
     def __init__(self, port: int) -> None:
@@ -203,11 +203,11 @@ class Cable:
             thread.join(PATIENCE)
 
     def cut(self) -> None:
-        """Let nothing pass any more."""
+        """Stop forwarding; hold back data."""
         self._whole.clear()
 
     def mend(self) -> None:
-        """Let everything pass again, also what was held back."""
+        """Resume forwarding, including data that was held back."""
         self._whole.set()
 
     def _accept(self) -> None:
@@ -252,7 +252,7 @@ def _shut(sock: socket.socket) -> None:
 
 
 def expire(cluster: DevCluster, member: Member) -> int:
-    """End a member's ZooKeeper session from outside, as ZooKeeper does with silent members; returns its id."""
+    """Expire the ZooKeeper session of a member and return the id of the session."""
     session = member.core.session
     identity = session._client.client_id
     twin = KazooClient(cluster.zookeeper_connect, client_id=identity, timeout=30)
@@ -263,7 +263,7 @@ def expire(cluster: DevCluster, member: Member) -> int:
 
 
 def kill(broker: Broker, zk: KazooClient) -> None:
-    """Kill a broker and have ZooKeeper forget it now, not only when its session is over."""
+    """Kill a broker and delete its znode at once, without waiting for its session to expire."""
     broker.kill()
     if json.loads(zk.get("/controller")[0])["brokerid"] == broker.node:
         zk.delete("/controller")
@@ -271,7 +271,7 @@ def kill(broker: Broker, zk: KazooClient) -> None:
 
 
 def end_offsets(cluster: DevCluster, topic: str, partitions: int) -> dict[int, int]:
-    """Return the end of each partition's log, from whoever leads it now."""
+    """Return the end offset of each partition from its current leader."""
 
     def ask() -> dict[int, int]:
         with cluster.new_admin() as admin:
@@ -281,11 +281,11 @@ def end_offsets(cluster: DevCluster, topic: str, partitions: int) -> dict[int, i
             except ZkConsumerError:
                 return {}
 
-    return wait_for(ask, what="all partitions tell their end")
+    return wait_for(ask, what="all partitions return their end offset")
 
 
 class Position(Protocol):
-    """A message, or where one stood."""
+    """A message, or the position of one."""
 
     @property
     def topic(self) -> str: ...
@@ -296,7 +296,7 @@ class Position(Protocol):
 
 
 class Reading(Protocol):
-    """A member of whichever kind."""
+    """A member of any kind."""
 
     @property
     def seen(self) -> Sequence[Position]: ...
@@ -307,7 +307,7 @@ class Reading(Protocol):
 def wait_until_all_is_read(
     cluster: DevCluster, topic: str, partitions: int, members: Collection[Reading], timeout: float = PATIENCE
 ) -> int:
-    """Wait until the members together have read each record of the topic; returns how many were read twice."""
+    """Wait until the members together have read all records of the topic; return the number of repeated reads."""
     ends = end_offsets(cluster, topic, partitions)
 
     def missing() -> dict[int, list[int]]:
@@ -317,13 +317,13 @@ def wait_until_all_is_read(
         lacks = {p: sorted(set(range(end)) - read.get(p, Counter()).keys())[:5] for p, end in ends.items()}
         return {p: offsets for p, offsets in lacks.items() if offsets}
 
-    wait_for(lambda: not missing(), timeout, what=f"all of {ends} is read")
+    wait_for(lambda: not missing(), timeout, what=f"all records below {ends} are read")
     read = offsets_of(message for member in members for message in member.seen if message.topic == topic)
     return sum(counter.total() - len(counter) for counter in read.values())
 
 
 def offsets_of(messages: Iterable[Position]) -> dict[int, Counter[int]]:
-    """Count how often each offset of each partition was read."""
+    """Return how often each offset of each partition was read."""
     found: dict[int, Counter[int]] = {}
     for message in messages:
         found.setdefault(message.partition, Counter())[message.offset] += 1
@@ -331,12 +331,12 @@ def offsets_of(messages: Iterable[Position]) -> dict[int, Counter[int]]:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Return how long a call takes."""
+    """Return the duration of a call in seconds."""
     started = time.monotonic()
     action()
     return time.monotonic() - started
 
 
 def texts(offsets: Mapping[int, int]) -> dict[int, str]:
-    """Return offsets as ``support.stored`` tells them."""
+    """Return offsets in the form of ``support.stored``."""
     return {partition: str(offset) for partition, offset in offsets.items()}

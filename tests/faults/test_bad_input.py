@@ -1,4 +1,4 @@
-"""Properties that are wrong, and ZooKeepers, brokers, chroots and topics that are not there."""
+"""Tests with invalid properties, and with unavailable ZooKeepers, brokers, chroots and topics."""
 
 from __future__ import annotations
 
@@ -220,8 +220,8 @@ def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_start(
     one = member({name: 1})
     wait_for(lambda: stored(zk, group, name) == {0: "50"})
     cluster.admin.delete_topic(name)
-    wait_for(lambda: one.owned == [], what="the member lets go of the topic")
-    wait_for(lambda: not zk.exists(f"/brokers/topics/{name}"), what="the topic is gone")
+    wait_for(lambda: one.owned == [], what="the member releases the topic")
+    wait_for(lambda: not zk.exists(f"/brokers/topics/{name}"), what="the topic is deleted")
     cluster.create_topic(name, 1)
     produce(cluster.admin, name, 0, numbers(100, 120))
     wait_for(lambda: one.count >= 70, what="the new records are read")
@@ -244,7 +244,7 @@ def test_members_join_and_wait_while_there_is_no_broker(
     assert zk.get_children("/brokers/ids") == []
     one = member({name: 1})
     assert one.owned == [0, 1]
-    # Nobody can tell where the logs begin, so there is nothing to store: not when asked, nor at the end.
+    # Without brokers, the start offsets are unknown, so neither a commit nor the shutdown commits anything.
     assert one.connector.commit_offsets() == {}
     one.leave()
     assert stored(zk, group, name) == {}
@@ -254,6 +254,6 @@ def test_members_join_and_wait_while_there_is_no_broker(
     for broker in cluster.brokers:
         broker.start()
     one.wait_for_more(100, 2 * PATIENCE)
-    wait_for(lambda: by_partition(one.seen).keys() == {0, 1}, what="both are read")
+    wait_for(lambda: by_partition(one.seen).keys() == {0, 1}, what="both partitions are read")
     assert {offsets[0] for offsets in by_partition(one.seen).values()} == {0}
     assert one.connector.commit_offsets().keys() == {TopicPartition(name, 0), TopicPartition(name, 1)}

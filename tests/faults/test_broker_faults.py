@@ -1,4 +1,4 @@
-"""Brokers killed, frozen, all away, or no longer leading."""
+"""Tests with brokers that are killed, paused, unavailable, or no longer leaders."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_a_frozen_broker_holds_up_its_own_partitions_alone(cluster: DevCluster, 
     [frozen, other] = cluster.brokers
     with cluster.new_admin() as admin:
         admin.wait_for_leaders(name, 4)
-        theirs = [partition for partition, leader in admin._leaders.items() if leader == other.endpoint]
-        assert len(theirs) == 2
+        available = [partition for partition, leader in admin._leaders.items() if leader == other.endpoint]
+        assert len(available) == 2
         one = member({name: 1}, socket_timeout_ms=1000)
         frozen.pause()
         for number in range(20):
-            for partition in theirs:
+            for partition in available:
                 produce(admin, name, partition.partition, numbers(10 * number, 10 * number + 10))
             wait_for(lambda: one.count == 20 * (number + 1), timeout=3)
 
@@ -117,7 +117,7 @@ def test_a_broker_that_comes_back_at_another_address_is_read_on(
 
 @contextlib.contextmanager
 def settings(broker: Broker, folder: Path, *lines: str) -> Iterator[None]:
-    """Restart a broker with further properties, and without them in the end."""
+    """Restart a broker with additional properties, and without them at the end."""
     file = folder / f"broker-{broker.node}.properties"
     before = file.read_text()
     file.write_text("\n".join([before, *lines, ""]))
@@ -137,7 +137,7 @@ def test_a_new_leader_is_found_when_the_preferred_one_dies(
     one = member({name: 2})
     one.wait_for_more(500)
     writer.stop()
-    wait_until_all_is_read(cluster, name, 4, [one])  # what is read is replicated
+    wait_until_all_is_read(cluster, name, 4, [one])  # consumed records are replicated
     kill(cluster.brokers[0], zk)
     writer = load(name, 4)
     one.wait_for_more(500)
@@ -152,14 +152,14 @@ def test_a_new_leader_is_found_when_the_preferred_one_dies(
 
 @pytest.mark.slow
 def test_answers_that_are_garbled_on_the_way_do_not_stop_a_member() -> None:
-    # Some of the changed bits are in records, whose checksum tells; others in the sizes, names and numbers around.
-    client, chance = free_port(), random.Random(4)
+    # Some changed bits are in records, which have a checksum; others in sizes, names and numbers outside of them.
+    client, rng = free_port(), random.Random(4)
 
     def garble(data: bytes) -> bytes:
-        if chance.random() < 0.7:
+        if rng.random() < 0.7:
             return data
-        position = chance.randrange(len(data))
-        return data[:position] + bytes([data[position] ^ 1 << chance.randrange(8)]) + data[position + 1 :]
+        position = rng.randrange(len(data))
+        return data[:position] + bytes([data[position] ^ 1 << rng.randrange(8)]) + data[position + 1 :]
 
     with DevCluster() as cluster, Cable(client) as cable:
         [broker] = cluster.brokers
@@ -204,7 +204,7 @@ def test_answers_that_are_garbled_on_the_way_do_not_stop_a_member() -> None:
 def read_for(
     seconds: float, cluster: DevCluster, cable: Cable, garble: Callable[[bytes], bytes], stream: KafkaStream
 ) -> tuple[list[MessageAndMetadata], Counter[str]]:
-    """Write and read with garbled answers; returns what was read and which errors there were."""
+    """Produce and read while responses are garbled; return the read messages and the errors."""
     seen: list[MessageAndMetadata] = []
     errors: Counter[str] = Counter()
     cable.garble = garble
@@ -231,7 +231,7 @@ def test_leaders_that_die_again_and_again_are_read_on_without_a_gap_or_a_repetit
         writer = load(name, 4)
         one.wait_for_more(500)
         writer.stop()
-        wait_until_all_is_read(cluster, name, 4, [one])  # what is read is replicated
+        wait_until_all_is_read(cluster, name, 4, [one])  # consumed records are replicated
         kill(broker, zk)
         writer = load(name, 4)
         one.wait_for_more(500)
@@ -239,11 +239,11 @@ def test_leaders_that_die_again_and_again_are_read_on_without_a_gap_or_a_repetit
         one.wait_for_more(500)
         writer.stop()
         assert wait_until_all_is_read(cluster, name, 4, [one]) == 0
-        wait_for(lambda: in_sync(zk, name) == {0: 2, 1: 2, 2: 2, 3: 2}, 60, what="both have all")
+        wait_for(lambda: in_sync(zk, name) == {0: 2, 1: 2, 2: 2, 3: 2}, 60, what="both replicas are in sync")
     assert all(offsets == sorted(offsets) for offsets in by_partition(one.seen).values())
 
 
 def in_sync(zk: KazooClient, topic: str) -> dict[int, int]:
-    """Return how many replicas of each partition have all of it."""
+    """Return the number of in-sync replicas of each partition."""
     path = f"/brokers/topics/{topic}/partitions"
     return {int(n): len(json.loads(zk.get(f"{path}/{n}/state")[0])["isr"]) for n in zk.get_children(path)}

@@ -1,4 +1,4 @@
-"""Offsets in Kafka while the broker that keeps them is away: nothing is reset, nothing waits for ever."""
+"""Tests of offsets in Kafka while the coordinator is unavailable: no reset, and no unlimited wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KAFKA = {
 
 
 def coordinator_of(cluster: DevCluster, group: str) -> Broker:
-    """Return the broker that keeps the group's offsets; the first to ask makes the topic that they are in."""
+    """Return the coordinator of the group; the first request creates the offsets topic."""
     brokers = parse_bootstrap(cluster.bootstrap_servers)
     asked = GroupCoordinator(group, lambda: brokers, "test", timeout=10)
     try:
@@ -63,7 +63,7 @@ def test_a_commit_is_tried_again_until_the_coordinator_is_back(
 
         begun = time.monotonic()
         with pytest.raises(RetriableError):
-            connector.commit_offsets(retry_on_failure=False)  # one try, as it says; the JVM would make six
+            connector.commit_offsets(retry_on_failure=False)  # one attempt as documented; the JVM makes six
         assert time.monotonic() - begun < 10
         commit = in_thread(connector.commit_offsets)
         broker.start()
@@ -76,7 +76,7 @@ def test_a_commit_is_tried_again_until_the_coordinator_is_back(
 def test_a_member_that_starts_while_the_coordinator_is_away_waits_and_goes_on_where_the_group_was(
     cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Callable[..., str], group: str, zk: KazooClient
 ) -> None:
-    """The JVM of 0.9 and 0.10 may take the coordinator's error for "no offset", and reset."""
+    """The JVM of 0.9 and 0.10 may interpret an error of the coordinator as a missing offset, and reset."""
     broker = coordinator_of(cluster, group)
     name = topic(partitions=1, replication=2)
     produce(cluster.admin, name, 0, numbers(0, 20))
@@ -88,7 +88,7 @@ def test_a_member_that_starts_while_the_coordinator_is_away_waits_and_goes_on_wh
 
     with create_consumer(config(**KAFKA, rebalance_max_retries=1000, rebalance_backoff_ms=200)) as connector:
         joining = in_thread(lambda: connector.create_message_streams({name: 1}))
-        wait_for(lambda: connector.unbalanced_since is not None, what="it has tried")
+        wait_for(lambda: connector.unbalanced_since is not None, what="an attempt has failed")
         broker.start()
         [stream] = joining.result(60)[name]
 
@@ -113,4 +113,4 @@ def test_shutdown_without_the_coordinator_is_bounded(
 
     assert time.monotonic() - begun < 20
     broker.start()
-    wait_for(lambda: not zk.exists(f"/consumers/{group}/owners/{name}/0"), what="its znodes are gone")
+    wait_for(lambda: not zk.exists(f"/consumers/{group}/owners/{name}/0"), what="its owner znode is deleted")

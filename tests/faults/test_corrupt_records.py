@@ -1,4 +1,4 @@
-"""Damaged and oversized records in the log of a real broker."""
+"""Tests with corrupt and oversized records in the log of a real broker."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .transaction_log import group_history
 Consumers = Callable[..., ZookeeperConsumerConnector]
 Topics = Callable[..., str]
 
-#: Records per batch; the tests write three batches and damage the second.
+#: Records per batch; the tests write three batches and corrupt the second.
 BATCH = 100
 
-#: Where a batch of format 2 has the size that follows it, and some byte in the middle of its records.
+#: Positions in a batch of format 2: its size field, and a byte in the middle of its records.
 SIZE, RECORDS = 8, 500
 
 
 @pytest.fixture
 def damaged(cluster: DevCluster, topic: Topics) -> Iterator[Callable[..., str]]:
-    """Make topics whose partition 0 has three batches, the second with a changed byte; other partitions are whole.
+    """Create topics whose partition 0 has three batches, the second with a changed byte; other partitions are valid.
 
-    The byte changes on the disk while the broker runs, as it does when a disk rots: brokers check what they are given
-    by producers and what they find after a crash, but not what they read.
+    The byte is changed on the disk while the broker runs, as by a disk error. Brokers check data from producers and,
+    after a crash, their logs, but not data that they read for consumers.
     """
     repairs: list[tuple[Path, int]] = []
 
@@ -48,12 +48,12 @@ def damaged(cluster: DevCluster, topic: Topics) -> Iterator[Callable[..., str]]:
         return name
 
     yield make
-    for segment, position in repairs:  # else the broker might not start any more
+    for segment, position in repairs:  # otherwise the broker might fail to start
         flip(segment, position)
 
 
 def flip(file: Path, position: int) -> None:
-    """Change the highest bit of one byte, in place."""
+    """Invert the highest bit of one byte of a file."""
     with file.open("r+b") as opened:
         opened.seek(position)
         [byte] = opened.read(1)
@@ -62,12 +62,12 @@ def flip(file: Path, position: int) -> None:
 
 
 def content(first: int, end: int | None = None) -> list[bytes]:
-    """Return values that make a batch larger than the 4 kB between two entries of the log's index."""
+    """Return values for a batch that is larger than the 4 kB between two entries of the log's index."""
     return [b"%060d" % number for number in range(first, first + BATCH if end is None else end)]
 
 
 def read_past_errors(items: Iterator[Any]) -> tuple[list[Any], list[CorruptRecordError]]:
-    """Read until nothing comes for ``consumer.timeout.ms``, or the same error came three times."""
+    """Read until no record arrives for ``consumer.timeout.ms``, or until the same error was raised three times."""
     read, errors = [], []
     while len(errors) < 3:
         try:
@@ -121,7 +121,7 @@ def test_a_damaged_batch_is_skipped_and_logged_where_that_is_asked_for(
     assert errors == []
     assert one.commit_offsets() == {TopicPartition(name, 0): 3 * BATCH}
     skipped = {str(name): values["Count"] for name, values in one.metrics.items() if "Skipped" in name.name}
-    assert list(skipped.values()) == [BATCH, BATCH], "of all topics, and of this one"
+    assert list(skipped.values()) == [BATCH, BATCH], "the metric of all topics and the one of this topic"
     [record] = [r for r in caplog.records if "corrupt_records_skipped" in r.getMessage()]
     assert f"offset={BATCH}" in record.getMessage()
     assert f"next_offset={2 * BATCH}" in record.getMessage()
@@ -172,21 +172,21 @@ def test_other_partitions_of_the_stream_flow_on_beside_a_damaged_one(
 def test_members_that_join_and_leave_beside_a_damaged_batch_lose_nothing_else(
     damaged: Callable[..., str], cluster: DevCluster, member: Callable[..., Member], group: str
 ) -> None:
-    # Each error has the partition fetched anew, also in the moment in which it goes to another member.
+    # Each error causes a new fetch of the partition, also while the partition is handed over to another member.
     name = damaged(partitions=3)
     stable = member({name: 1}, consumer_id="b", forgives=(CorruptRecordError,), refresh_leader_backoff_ms=0)
-    left = []
+    departed = []
     for number in range(15):
         guest = member({name: 1}, consumer_id="ac"[number % 2], forgives=(CorruptRecordError,))
-        wait_for(lambda: guest.owned, what="the guest owns something")
+        wait_for(lambda: guest.owned, what="the guest owns a partition")
         guest.leave()
-        left.append(guest)
+        departed.append(guest)
     for number in (1, 2):
         produce(cluster.admin, name, number, content(3 * BATCH))
 
     def read() -> dict[int, set[int]]:
         found: dict[int, set[int]] = {}
-        for message in [message for one in (stable, *left) for message in one.seen]:
+        for message in [message for one in (stable, *departed) for message in one.seen]:
             found.setdefault(message.partition, set()).add(message.offset)
         return found
 
@@ -215,7 +215,7 @@ def test_the_remedy_in_the_error_gets_past_a_damaged_batch(damaged: Callable[...
 def test_a_batch_whose_size_is_damaged_is_told_to_whoever_starts_at_it(
     damaged: Callable[..., str], consumer: Consumers
 ) -> None:
-    # The broker itself cannot read on there, and answers with an error instead of records.
+    # The broker cannot read beyond this position either, and returns an error instead of records.
     name = damaged(at=SIZE)
     one = consumer(consumer_timeout_ms=5000)
     [stream] = one.create_message_streams({name: 1})[name]

@@ -1,4 +1,4 @@
-"""Znodes that somebody else wrote, deleted or left behind."""
+"""Tests with znodes that other clients have written, deleted or left behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ UNREADABLE = {
 
 @pytest.fixture
 def peer(cluster: DevCluster, group: str) -> Iterator[Peer]:
-    """Another member of the group, made of znodes; before ours in the order of ids."""
+    """Return another group member that consists of znodes; its id sorts before the ids of the tested members."""
     with Peer(cluster, group, "a-peer") as peer:
         yield peer
 
@@ -58,13 +58,13 @@ def test_a_member_keeps_what_it_owns_while_a_registration_cannot_be_read(
     one = member({name: 1}, consumer_id="b")
     with caplog.at_level(logging.INFO, "zkconsumer"):
         path = peer.register(content)
-        wait_for(lambda: one.core.unbalanced_since is not None, what="the health turns red")
+        wait_for(lambda: one.core.unbalanced_since is not None, what="the member reports that it is unbalanced")
     assert path in caplog.text
     produce(cluster.admin, name, 1, numbers(0, 10))
     wait_for(lambda: one.count == 10)
     assert one.owned == [0, 1]
     peer.client.delete(path)
-    wait_for(lambda: one.core.unbalanced_since is None, what="the health is green again")
+    wait_for(lambda: one.core.unbalanced_since is None, what="the member is balanced again")
     one.leave()
 
 
@@ -74,10 +74,10 @@ def test_a_registration_that_becomes_readable_takes_its_share_at_once(
     name = topic(partitions=4)
     one = member({name: 1}, consumer_id="b", zookeeper_sync_time_ms=30_000)
     path = peer.register(b"{")
-    wait_for(lambda: one.core.unbalanced_since is not None, what="the health turns red")
+    wait_for(lambda: one.core.unbalanced_since is not None, what="the member reports that it is unbalanced")
     assert one.owned == [0, 1, 2, 3]
     peer.client.set(path, json.dumps({"subscription": {name: 1}, "pattern": "static"}).encode())
-    wait_for(lambda: one.owned == [2, 3], what="the other's share is given up")
+    wait_for(lambda: one.owned == [2, 3], what="the partitions of the other member are released")
 
 
 def test_a_first_rebalance_beside_an_unreadable_registration_names_its_path_and_content(
@@ -96,13 +96,13 @@ def test_nothing_new_is_claimed_while_a_filter_that_is_not_understood_is_in_the_
     name = topic(partitions=2)
     one = member({name: 1}, consumer_id="b")
     peer.register(b'{"version":1,"subscription":{"[a-z&&[^t]]+":1},"pattern":"white_list","timestamp":"1"}')
-    wait_for(lambda: one.core.unbalanced_since is not None, what="the health turns red")
+    wait_for(lambda: one.core.unbalanced_since is not None, what="the member reports that it is unbalanced")
     cluster.admin.create_partitions(name, 4)
     produce(cluster.admin, name, 0, numbers(0, 10))
     one.wait_for_more(10 - one.count)
     assert one.owned == sorted(owners(zk, group, name)) == [0, 1]
     peer.close()
-    wait_for(lambda: one.owned == [0, 1, 2, 3], what="all is claimed")
+    wait_for(lambda: one.owned == [0, 1, 2, 3], what="all partitions are claimed")
 
 
 GARBAGE = {
@@ -135,7 +135,7 @@ def test_an_offset_of_kafka_0_7_is_left_alone_and_the_partition_read_from_its_ow
     name = topic(partitions=1)
     produce(cluster.admin, name, 0, numbers(0, 10))
     path = f"/consumers/{group}/offsets/{name}"
-    zk.create(f"{path}/0-0", b"7", makepath=True)  # broker and partition
+    zk.create(f"{path}/0-0", b"7", makepath=True)  # znode name: broker and partition
     zk.create(f"{path}/0", b"4")
     one = member({name: 1})
     one.wait_for_more(6)
@@ -153,9 +153,9 @@ def test_an_offset_that_is_no_number_does_not_keep_a_partition_from_another_memb
     path = f"/consumers/{group}/offsets/{name}/0"
     zk.create(path, b"garbage", makepath=True)
     peer.client.delete(peer.paths.registration(peer.consumer_id))
-    wait_for(lambda: one.core.unbalanced_since is not None, what="partition 0 cannot be begun")
+    wait_for(lambda: one.core.unbalanced_since is not None, what="the start offset of partition 0 cannot be determined")
     peer.register({name: 1})
-    wait_for(lambda: one.core.unbalanced_since is None, what="it is given up again")
+    wait_for(lambda: one.core.unbalanced_since is None, what="partition 0 is no longer assigned")
     assert list(owners(zk, group, name)) == [1]
 
 
@@ -169,9 +169,9 @@ def test_an_offset_that_was_corrected_is_begun_with(
     path = f"/consumers/{group}/offsets/{name}/0"
     zk.create(path, b"garbage", makepath=True)
     peer.client.delete(peer.paths.registration(peer.consumer_id))
-    wait_for(lambda: one.core.unbalanced_since is not None, what="partition 0 cannot be begun")
+    wait_for(lambda: one.core.unbalanced_since is not None, what="the start offset of partition 0 cannot be determined")
     zk.set(path, b"90\n")
-    wait_for(lambda: one.count == 10, what="what is left is read")
+    wait_for(lambda: one.count == 10, what="the remaining records are read")
     assert values(one.seen) == numbers(90, 100)
 
 
@@ -214,7 +214,7 @@ def test_a_group_that_somebody_deletes_is_made_again_and_nothing_is_lost(
         try:
             zk.delete(f"/consumers/{group}", recursive=True)
         except NotEmptyError:
-            pass  # the members are already making it again
+            pass  # the members are already re-creating it
         wait_until_equal(lambda: members(zk, group), sorted(one.core.consumer_id for one in both))
         for one in both:
             one.wait_for_more(50)
@@ -238,7 +238,7 @@ def test_an_owner_znode_that_somebody_deletes_is_made_again_with_the_next_rebala
 
 @pytest.fixture
 def aside(cluster: DevCluster, zk: KazooClient, unique: Callable[[str], str]) -> str:
-    """A chroot with copies of the brokers' znodes, to be spoilt without upsetting the brokers; returns its path."""
+    """Return the path of a chroot with copies of the brokers' znodes, which tests can corrupt without side effects."""
     root = f"/{unique('chroot')}"
     for node in zk.get_children("/brokers/ids"):
         zk.create(f"{root}/brokers/ids/{node}", zk.get(f"/brokers/ids/{node}")[0], makepath=True)
@@ -304,12 +304,12 @@ def test_a_topic_znode_that_cannot_be_read_is_named_and_what_is_owned_is_kept(
     path = f"/brokers/topics/{name}"
     good = zk.get(aside + path)[0]
     zk.set(aside + path, content)
-    wait_for(lambda: one.core.unbalanced_since is not None, what="the health turns red")
+    wait_for(lambda: one.core.unbalanced_since is not None, what="the member reports that it is unbalanced")
     assert path in caplog.text
     produce(cluster.admin, name, 0, numbers(0, 10))
     wait_for(lambda: one.count == 10)
     zk.set(aside + path, good)
-    wait_for(lambda: one.core.unbalanced_since is None, what="the health is green again")
+    wait_for(lambda: one.core.unbalanced_since is None, what="the member is balanced again")
     assert one.connector.commit_offsets()[TopicPartition(name, 0)] == 10
 
 
@@ -319,13 +319,13 @@ def test_a_topic_that_appears_just_after_a_member_looked_for_it_is_not_overlooke
     name = topic(partitions=1)
     produce(cluster.admin, name, 0, numbers(0, 10))
     path = f"{aside}/brokers/topics/{name}"
-    looks = []
+    requests = []
 
     def appear(request: bytes) -> None:
-        # The member's first question of that path finds nothing; the znode comes before its second one.
+        # The member's first request for this path finds no znode. It is created before the second request.
         if path.encode() in request:
-            looks.append(request)
-            if len(looks) == 2:
+            requests.append(request)
+            if len(requests) == 2:
                 copy_topic(zk, aside, name)
 
     with Cable(cluster.zookeeper.port) as cable:

@@ -1,4 +1,4 @@
-"""A partition that nobody reads, or that cannot be fetched, does not hold up the others."""
+"""Tests that a partition which is not read, or cannot be fetched, does not block others."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from zkconsumer.devcluster.load import numbered_batch
 
 PARTITIONS, BATCHES, BATCH, SIZE = 8, 30, 500, 200
 
-#: Bytes that a fetch may bring of one partition: some twenty fetches for each.
+#: Maximum bytes per fetch and partition, so that each partition needs about twenty fetches.
 FETCH = 200_000
 
 
 def fill(cluster: DevCluster, name: str) -> int:
-    """Write the same into all partitions; returns the records of each."""
+    """Write the same records to all partitions; return the number of records per partition."""
     for number in range(BATCHES):
         content = numbered_batch(number * BATCH, BATCH, size=SIZE)
         for partition in range(PARTITIONS):

@@ -1,4 +1,4 @@
-"""Who owns a partition while members come, go, die, freeze and get into each other's way."""
+"""Tests of partition ownership while members join, leave, are killed or suspended, and claim the same partitions."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ Topics = Callable[..., str]
 
 @pytest.fixture
 def peer(cluster: DevCluster, group: str) -> Iterator[Peer]:
-    """Another member of the group, made of znodes; before ours in the order of ids."""
+    """Return another group member that consists of znodes; its id sorts before the ids of the tested members."""
     with Peer(cluster, group, "a-peer") as peer:
         yield peer
 
 
 @pytest.fixture
 def child(cluster: DevCluster, group: str) -> Iterator[Callable[..., ChildMember]]:
-    """Start a member in a process of its own: ``child(topic)``."""
+    """Start a member in a separate process: ``child(topic)``."""
     started: list[ChildMember] = []
 
     def start(topic: str, **settings: object) -> ChildMember:
@@ -77,13 +77,13 @@ def test_a_partition_that_is_held_by_another_is_claimed_as_soon_as_it_is_release
     assert one.owned == [2, 3]
     blocked = peer.own(name, 1)
     peer.client.delete(peer.paths.registration(peer.consumer_id))
-    wait_for(lambda: one.core.unbalanced_since is not None, what="the health turns red")
-    assert sorted(owners(zk, group, name)) == [1, 2, 3]  # all or none: 0 is free, but not claimed alone
+    wait_for(lambda: one.core.unbalanced_since is not None, what="the member reports that it is unbalanced")
+    assert sorted(owners(zk, group, name)) == [1, 2, 3]  # 0 is not claimed without 1
     for number in range(4):
         produce(cluster.admin, name, number, numbers(0, 10))
-    wait_for(lambda: one.count == 20, what="what is kept flows on")
+    wait_for(lambda: one.count == 20, what="the partitions that stay assigned are read")
     peer.client.delete(blocked)
-    wait_for(lambda: one.count == 40, 5, what="the rest is read, long before the next try is due")
+    wait_for(lambda: one.count == 40, 5, what="the other partitions are read, long before the next attempt is due")
     assert one.core.unbalanced_since is None
 
 
@@ -107,7 +107,7 @@ def test_a_registration_of_an_older_session_of_the_same_member_is_waited_for(
     with Peer(cluster, group, "one") as older:
         older.register({name: 1})
         starting = in_thread(lambda: member({name: 1}, consumer_id="one", zookeeper_sync_time_ms=30_000))
-        wait_for(lambda: older.client.get_children(older.paths.ids), what="it is registered")
+        wait_for(lambda: older.client.get_children(older.paths.ids), what="it has registered")
         assert starting.is_alive()
     assert starting.result(5).owned == [0]
 
@@ -146,7 +146,7 @@ def test_shutdown_ends_a_join_that_waits_in_another_thread_and_leaves_nothing_be
     peer.own(name, 0)
     one = create_consumer(config(rebalance_max_retries=1000, zookeeper_session_timeout_ms=30_000))
     joining = in_thread(lambda: one.create_message_streams({name: 1}))
-    wait_for(lambda: members(zk, group), what="it is registered")
+    wait_for(lambda: members(zk, group), what="it has registered")
     one.shutdown()
     with pytest.raises(ClosedError):
         joining.result(5)
@@ -174,7 +174,7 @@ def test_shutdown_that_races_with_a_join_leaves_nothing_behind(
         joining = in_thread(functools.partial(one.create_message_streams, {name: 1}))
         while one._runtime is None and joining.is_alive():
             time.sleep(0)
-        time.sleep(number * 0.0002)  # it is the moment that is tried
+        time.sleep(number * 0.0002)  # vary the time of the shutdown
         one.shutdown()
         with contextlib.suppress(ClosedError):
             joining.result(5)
@@ -183,7 +183,7 @@ def test_shutdown_that_races_with_a_join_leaves_nothing_behind(
 
 @pytest.fixture
 def quick_switches() -> Iterator[None]:
-    """Have Python go from thread to thread more often, to meet more of the orders that they may run in."""
+    """Shorten the switch interval of Python to test more interleavings of threads."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -197,10 +197,10 @@ def test_partitions_of_a_killed_member_are_taken_over_within_a_session_timeout(
     writer = load(name, 4)
     one = member({name: 1})
     killed = child(name)
-    wait_for(lambda: killed.count > 100 and len(one.owned) == 2, what="both read")
+    wait_for(lambda: killed.count > 100 and len(one.owned) == 2, what="both members read")
     killed.signal(signal.SIGKILL)
     died = time.monotonic()
-    wait_for(lambda: one.owned == [0, 1, 2, 3], what="all is taken over")
+    wait_for(lambda: one.owned == [0, 1, 2, 3], what="all partitions are taken over")
     assert time.monotonic() - died < SESSION_TIMEOUT_MS / 1000 + 1.5
     one.wait_for_more(500)
     writer.stop()
@@ -216,14 +216,14 @@ def test_a_member_that_was_frozen_comes_back_without_storing_anything_for_partit
     writer = load(name, 4)
     one = member({name: 1})
     frozen = child(name, **{"auto.commit.interval.ms": 10})
-    wait_for(lambda: frozen.count > 100 and len(one.owned) == 2, what="both read")
+    wait_for(lambda: frozen.count > 100 and len(one.owned) == 2, what="both members read")
     frozen.signal(signal.SIGSTOP)
-    wait_for(lambda: one.owned == [0, 1, 2, 3], what="all is taken over")
+    wait_for(lambda: one.owned == [0, 1, 2, 3], what="all partitions are taken over")
     one.wait_for_more(100)
     frozen.signal(signal.SIGCONT)
-    wait_for(lambda: len(one.owned) == 2, what="it has joined again")
+    wait_for(lambda: len(one.owned) == 2, what="the suspended member has rejoined")
     read = frozen.count
-    wait_for(lambda: frozen.count > read + 100, what="it reads again")
+    wait_for(lambda: frozen.count > read + 100, what="the suspended member reads again")
     writer.stop()
     wait_until_all_is_read(cluster, name, 4, [one, frozen])
     assert group_history(cluster.folder, group).violations == []
@@ -232,8 +232,8 @@ def test_a_member_that_was_frozen_comes_back_without_storing_anything_for_partit
 def test_what_was_owned_before_zookeeper_was_away_is_left_to_a_member_that_came_meanwhile(
     cluster: DevCluster, member: Members, topic: Topics, group: str, zk: KazooClient
 ) -> None:
-    # ZooKeeper counts sessions anew when it starts, so the session that the member gave up lives on, owner znodes
-    # and all. They must not stay with the member when its share is smaller now.
+    # A restarted ZooKeeper restarts the timeouts of all sessions, so the session whose partitions the member gave up
+    # still exists, including its owner znodes. The member must not keep znodes of partitions it is no longer assigned.
     name = topic(partitions=4)
     with Cable(cluster.zookeeper.port) as cable:
         one = member({name: 1}, consumer_id="b", zookeeper_connect=f"127.0.0.1:{cable.port}")
@@ -246,23 +246,23 @@ def test_what_was_owned_before_zookeeper_was_away_is_left_to_a_member_that_came_
         with Peer(cluster, group, "a-peer") as peer:
             peer.register({name: 1})
             cable.mend()
-            wait_for(lambda: one.owned == [2, 3], what="the member has its share")
+            wait_for(lambda: one.owned == [2, 3], what="the member owns its assigned partitions")
             assert one.core.session.session_id == session
             wait_until_equal(lambda: sorted(owners(zk, group, name)), [2, 3], 5)
 
 
 def churn(member: Members, name: str, duration: float) -> list[Member]:
-    """Let members join and leave, two at a time; returns those that have left."""
-    left: list[Member] = []
+    """Let members join and leave, two at a time; return the members that have left."""
+    departed: list[Member] = []
     until = time.monotonic() + duration
     while time.monotonic() < until:
         guests = [member({name: 1 + number}, consumer_id=f"{time.monotonic_ns()}") for number in range(2)]
-        wait_for(lambda: all(guest.owned for guest in guests), what="the guests own something")
+        wait_for(lambda: all(guest.owned for guest in guests), what="the guests own partitions")
         guests[0].wait_for_more(20)
         for guest in guests:
             guest.leave()
-        left += guests
-    return left
+        departed += guests
+    return departed
 
 
 def test_members_that_join_and_leave_under_load_lose_nothing_and_repeat_no_more_than_what_was_in_hand(
@@ -281,19 +281,19 @@ def test_members_that_join_and_leave_for_a_minute_lose_nothing(
 
 def join_and_leave(cluster: DevCluster, member: Members, load: Loads, name: str, group: str, duration: float) -> None:
     writer = load(name, 6, per_second=6000, batch=100)
-    # The slow one always has decoded messages in hand when its partitions go.
+    # The slow member always has decoded messages when its partitions are revoked.
     slow = member({name: 1}, consumer_id="slow", pause=0.001)
     quick = member({name: 2}, consumer_id="quick")
-    left = churn(member, name, duration)
+    departed = churn(member, name, duration)
     writer.stop()
     slow.pause = 0.0
-    repeated = wait_until_all_is_read(cluster, name, 6, [slow, quick, *left])
+    repeated = wait_until_all_is_read(cluster, name, 6, [slow, quick, *departed])
     for one in (slow, quick):
         one.leave()
     history = group_history(cluster.folder, group)
     assert history.violations == []
     handed_over = sum(len(owned) - 1 for owned in history.owners.values())
-    print(f"{len(left)} guests, {handed_over} hand-overs, {repeated} of {writer.written} repeated")
+    print(f"{len(departed)} guests, {handed_over} hand-overs, {repeated} of {writer.written} repeated")
     assert repeated <= handed_over
 
 
@@ -305,13 +305,13 @@ def test_sessions_that_expire_while_members_join_and_leave_lose_nothing(
     name = topic(partitions=6)
     writer = load(name, 6)
     stable = [member({name: count}, consumer_id=f"stable-{count}") for count in (1, 2)]
-    left: list[Member] = []
+    departed: list[Member] = []
     for _ in range(15):
         for one in stable:
             expire(cluster, one)
-        left += churn(member, name, 0.5)
+        departed += churn(member, name, 0.5)
     writer.stop()
-    wait_until_all_is_read(cluster, name, 6, [*stable, *left])
+    wait_until_all_is_read(cluster, name, 6, [*stable, *departed])
     for one in stable:
         one.leave()
     assert group_history(cluster.folder, group).violations == []
@@ -336,7 +336,7 @@ def test_commits_of_several_threads_while_sessions_expire_are_made_by_the_owner_
             one = both[number % 2]
             before = one.core.rebalances
             expire(cluster, one)
-            wait_for(lambda: one.core.rebalances > before and one.owned, what="it is back")
+            wait_for(lambda: one.core.rebalances > before and one.owned, what="the member has rejoined")
     finally:
         stop.set()
     for call in committing:

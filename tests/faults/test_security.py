@@ -1,4 +1,4 @@
-"""TLS, SASL and ACLs: brokers and a ZooKeeper that want to know who comes, and refuse others."""
+"""Tests of TLS, SASL and ACLs with brokers and a ZooKeeper that require authentication."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MODULES = "org.apache.kafka.common.security"
 
 
 def scram(algorithm: str, password: str) -> str:
-    """Return a credential as brokers keep it in ZooKeeper. Source: RFC 5802."""
+    """Return a SCRAM credential as brokers store it in ZooKeeper. Source: RFC 5802."""
     salt, iterations = os.urandom(16), 4096
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
     client = hmac.digest(salted, b"Client Key", algorithm)
@@ -48,7 +48,7 @@ def scram(algorithm: str, password: str) -> str:
 
 
 def write_keystore(authority: trustme.CA, folder: Path) -> Path:
-    """Write key and certificate of a server on this machine, as the JVM reads them."""
+    """Write the key and the certificate of a local server to a keystore of the JVM."""
     server = authority.issue_cert("127.0.0.1")
     key = load_pem_private_key(server.private_key_pem.bytes(), None)
     path = folder / "server.pem"
@@ -59,7 +59,7 @@ def write_keystore(authority: trustme.CA, folder: Path) -> Path:
 
 
 class Secured:
-    """A cluster whose one broker also listens for each way of being secured, and the files of its clients."""
+    """A cluster whose broker has a listener for each security setting, and the files of its clients."""
 
     def __init__(self, cluster: DevCluster, folder: Path) -> None:
         self.cluster = cluster
@@ -114,7 +114,7 @@ class Secured:
         broker.restart()
 
     def tls(self, **changes: object) -> dict[str, object]:
-        """Return the properties of a client that trusts the broker."""
+        """Return the properties of a client that trusts the broker's certificate."""
         return {"security.protocol": "SSL", "ssl.ca.location": str(self.ca), **changes}
 
     def password(self, mechanism: str = "PLAIN", password: str = PASSWORD) -> dict[str, object]:
@@ -176,7 +176,7 @@ def test_a_consumer_reads_and_commits_through_a_secured_listener(
     unique: Callable[[str], str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Brokers are found through ZooKeeper where it tells one listener of that protocol."""
+    """Brokers are found through ZooKeeper if it has one listener with the security protocol."""
     name = secured.cluster.create_topic(unique("t"), 2)
     for partition in range(2):
         produce(secured.cluster.admin, name, partition, numbers(0, 50))
@@ -258,7 +258,7 @@ def test_a_setting_that_cannot_work_is_refused(
     consumer: Callable[..., ZookeeperConsumerConnector],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "kerberos", None)  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "kerberos", None)  # simulates a missing installation
     with pytest.raises(ConfigurationError, match=said) as raised:
         consumer(properties).create_message_streams({"t": 1})
     assert PASSWORD not in str(raised.value)

@@ -1,4 +1,4 @@
-"""The lease of a ZooKeeper session: what renews it, what ends it, and what does not."""
+"""Tests of the lease of a ZooKeeper session: what renews it, and what ends it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from zkconsumer.zookeeper.session import Event, ZooKeeperSession
 
 from .faults import Cable, Member
 
-#: Seconds.
+#: Session timeout in seconds.
 SESSION_TIMEOUT = 3.0
 
 
 @pytest.fixture
 def session(cluster: DevCluster) -> Iterator[Callable[..., ZooKeeperSession]]:
-    """Open a session through cables, which are tried in this order: ``session(first, second)``."""
+    """Open a session through cables, which are used in this order: ``session(first, second)``."""
     opened: list[ZooKeeperSession] = []
 
     def start(*cables: Cable) -> ZooKeeperSession:
@@ -81,7 +81,7 @@ def test_busy_member_thread_keeps_its_partitions(member: Callable[..., Member], 
 def test_lapsed_lease_on_living_connection_is_regained(
     member: Callable[..., Member], topic: Callable[..., str], load: Callable[..., Any]
 ) -> None:
-    """As after a process was suspended for a session timeout, and ZooKeeper had not expired its session yet."""
+    """Simulates a process that was suspended for a session timeout before ZooKeeper has expired its session."""
     name = topic(partitions=2)
     load(name, 2)
     one = member({name: 1}, zookeeper_session_timeout_ms=60_000)
@@ -91,6 +91,6 @@ def test_lapsed_lease_on_living_connection_is_regained(
     with session.lease._lock:
         session.lease._renewed_at, session.lease._renewal = time.monotonic() - 60, None
     one.core.wake()
-    wait_for(lambda: one.core.rebalances > rebalances, what="it has registered again")
+    wait_for(lambda: one.core.rebalances > rebalances, what="the member has registered again")
     one.wait_for_more(100)
     assert (one.owned, one.core.rebalances, session.session_id) == ([0, 1], rebalances + 1, identity)

@@ -1,4 +1,4 @@
-"""ZooKeeper restarted, away, frozen, cut off, or of the opinion that a member is dead."""
+"""Tests with a ZooKeeper that is restarted, stopped, paused or unreachable, and with expired sessions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_expired_session_is_replaced_and_nothing_is_lost(
     for times in (1, 2, 3):
         session = expire(cluster, one)
         wait_for(lambda: one.core.session.session_id not in (0, session), what="a new session")
-        wait_for(lambda: one.core.rebalances > times and one.owned == [0, 1, 2, 3], what="it is back")
+        wait_for(lambda: one.core.rebalances > times and one.owned == [0, 1, 2, 3], what="the member has rejoined")
         one.wait_for_more(500)
     writer.stop()
     wait_until_all_is_read(cluster, name, 4, [one])
@@ -67,7 +67,7 @@ def test_without_zookeeper_for_longer_than_a_session_nothing_is_delivered_or_sto
     one = member({name: 1})
     one.wait_for_more(500)
     cluster.zookeeper.kill()
-    wait_for(lambda: one.connector.assignment == {}, what="the member gives up its partitions")
+    wait_for(lambda: one.connector.assignment == {}, what="the member has given up its partitions")
     read = one.count
     writer.wait_for_more(500)
     assert one.count <= read + 1
@@ -89,7 +89,7 @@ def test_a_frozen_zookeeper_stops_delivery_after_a_session_timeout_and_resumes_i
     one = member({name: 1})
     one.wait_for_more(500)
     cluster.zookeeper.pause()
-    wait_for(lambda: one.connector.assignment == {}, what="the member gives up its partitions")
+    wait_for(lambda: one.connector.assignment == {}, what="the member has given up its partitions")
     read = one.count
     writer.wait_for_more(500)
     assert one.count <= read + 1
@@ -133,16 +133,16 @@ def test_a_member_that_is_cut_off_stops_before_another_takes_over(
         writer = load(name, 4)
         cut_off = member({name: 1}, consumer_id="a", zookeeper_connect=f"127.0.0.1:{cable.port}")
         other = member({name: 1}, consumer_id="b")
-        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both own half")
+        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both members own half")
         cut_off.wait_for_more(200)
         cable.cut()
-        wait_for(lambda: other.owned == [0, 1, 2, 3], what="the other takes over")
+        wait_for(lambda: other.owned == [0, 1, 2, 3], what="the other member takes over")
         assert cut_off.owned == []
         read = cut_off.count
         other.wait_for_more(200)
         assert cut_off.count <= read + 1
         cable.mend()
-        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both own half again")
+        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both members own half again")
         cut_off.wait_for_more(200)
         writer.stop()
         wait_until_all_is_read(cluster, name, 4, [cut_off, other])
@@ -155,22 +155,22 @@ def test_a_member_that_is_cut_off_stops_before_another_takes_over(
 def test_idle_member_stops_when_silently_cut_off(
     session_timeout_ms: int, cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
-    """A member that commits nothing sends no request to ZooKeeper whose failure would show the cut."""
+    """A member that commits nothing sends no commit requests, whose failure would reveal the cut."""
     name = topic(partitions=4)
     settings = {"zookeeper_session_timeout_ms": session_timeout_ms, "auto_commit_enable": "false"}
     with Cable(cluster.zookeeper.port) as cable:
         writer = load(name, 4)
         cut_off = member({name: 1}, consumer_id="a", zookeeper_connect=f"127.0.0.1:{cable.port}", **settings)
         other = member({name: 1}, consumer_id="b", **settings)
-        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both own half")
+        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both members own half")
         cut_off.wait_for_more(200)
         cable.cut()
-        wait_for(lambda: other.owned == [0, 1, 2, 3], what="the other takes over")
+        wait_for(lambda: other.owned == [0, 1, 2, 3], what="the other member takes over")
         read, owned = cut_off.count, cut_off.owned
         writer.wait_for_more(4000)
         assert (owned, cut_off.owned, cut_off.count) == ([], [], read)
         cable.mend()
-        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both own half again")
+        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both members own half again")
         cut_off.wait_for_more(200)
         other.leave()
         cut_off.leave()
@@ -187,13 +187,13 @@ def test_a_member_that_joins_while_zookeeper_is_frozen_is_there_when_it_resumes(
 
         def freeze(request: bytes) -> None:
             requests.append(request)
-            if len(requests) == 4:  # connected, and in the middle of its first rebalance
+            if len(requests) == 4:  # connected, during its first rebalance
                 cluster.zookeeper.pause()
 
         cable.on_request = freeze
         settings = {"zookeeper_connect": f"127.0.0.1:{cable.port}", "rebalance_max_retries": 1000}
         joining = in_thread(lambda: member({name: 1}, **settings))
-        wait_for(lambda: len(requests) >= 5, what="the member tries to connect again")
+        wait_for(lambda: len(requests) >= 5, what="the member reconnects")
         assert joining.is_alive()
         cluster.zookeeper.resume()
         one = joining.result()
@@ -207,18 +207,26 @@ def test_commits_fail_while_zookeeper_is_away_and_work_after_it(
 ) -> None:
     name = topic()
     produce(cluster.admin, name, 0, numbers(0, 10))
-    one = consumer(auto_commit_enable="false", zookeeper_session_timeout_ms=60_000)  # it outlives the restart
-    [stream] = one.create_message_streams({name: 1})[name]
-    take(stream, 5)
-    cluster.zookeeper.kill()
-    wait_for(lambda: not one._runtime.member.session.is_connected, what="the member sees it")
-    with pytest.raises(ZooKeeperUnavailableError):
-        one.commit_offsets()
-    start_zookeeper(cluster)
-    take(stream, 5)
-    wait_for(lambda: one._runtime.member.session.is_connected, what="the member is connected again")
-    assert one.commit_offsets() == {TopicPartition(name, 0): 10}
-    assert stored(zk, group, name) == {0: "10"}
+    with Cable(cluster.zookeeper.port) as cable:
+        one = consumer(
+            auto_commit_enable="false",
+            zookeeper_connect=f"127.0.0.1:{cable.port}",
+            zookeeper_session_timeout_ms=60_000,  # longer than the restart
+        )
+        [stream] = one.create_message_streams({name: 1})[name]
+        take(stream, 5)
+        cluster.zookeeper.kill()
+        wait_for(lambda: not one._runtime.member.session.is_connected, what="the member is disconnected")
+        with pytest.raises(ZooKeeperUnavailableError):
+            one.commit_offsets()
+        cable.cut()  # see start_zookeeper
+        start_zookeeper(cluster)
+        cable.mend()
+        take(stream, 5)
+        wait_for(lambda: one._runtime.member.session.is_connected, what="the member is connected again")
+        assert one.commit_offsets() == {TopicPartition(name, 0): 10}
+        assert stored(zk, group, name) == {0: "10"}
+        one.shutdown()
 
 
 @pytest.mark.slow
@@ -234,7 +242,7 @@ def test_a_zookeeper_that_restarts_and_freezes_again_and_again_costs_nothing_but
             one.wait_for_more(200, 60)
         if number % 2:
             cluster.zookeeper.pause()
-            wait_for(lambda: not any(one.owned for one in both), what="both give up their partitions")
+            wait_for(lambda: not any(one.owned for one in both), what="both members have given up their partitions")
             cluster.zookeeper.resume()
         else:
             cluster.zookeeper.kill()

@@ -1,7 +1,7 @@
-"""What really happened in ZooKeeper: its transaction log, read from the server's own files.
+"""Read the transaction log of ZooKeeper from the files of the server.
 
-Polling znodes misses what comes and goes between two looks. The log has every write in its order, with the
-session that made it, so that ``check_group`` can say of each commit whether its session owned the partition then.
+Polling znodes misses changes between two reads. The log contains all writes in order with their sessions, so
+``group_history`` can check for each commit whether its session owned the partition at that time.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CREATE, _DELETE, _SET, _MULTI = 1, 2, 5, 14
-_CREATES = (_CREATE, 15, 19, 21)  # create, create2, and those of containers and with a time to live
+_CREATES = (_CREATE, 15, 19, 21)  # create, create2, createContainer, createTTL
 _DELETES = (_DELETE, 20)
 _ERROR, _CLOSE_SESSION = -1, -11
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One change of a znode, or with ``kind`` ``close`` the end of a session and of its ephemeral znodes."""
+    """A change of a znode, or, with the ``kind`` ``close``, the end of a session and of its ephemeral znodes."""
 
     zxid: int
     session: int
@@ -48,7 +48,7 @@ class _Buffer:
 
 
 def read(folder: Path) -> list[Write]:
-    """Return all writes so far, from the files in a cluster's ``folder``, in order."""
+    """Return all writes so far in order, from the files in the ``folder`` of a cluster."""
     files = (folder / "zookeeper-data" / "version-2").glob("log.*")
     return [write for file in sorted(files, key=lambda f: int(f.suffix[1:], 16)) for write in _entries(file)]
 
@@ -59,10 +59,10 @@ def _entries(file: Path) -> Iterator[Write]:
         while len(head := log.read(12)) == 12:
             (size,) = struct.unpack(">i", head[8:])
             if not size:
-                return  # the file is allocated ahead
+                return  # the rest of the file is preallocated
             entry = log.read(size + 1)
             if len(entry) <= size or entry[size] != 0x42:
-                return  # being written
+                return  # the entry is being written
             yield from _entry(_Buffer(entry))
 
 
@@ -82,7 +82,7 @@ def _entry(buffer: _Buffer) -> Iterator[Write]:
 def _change(zxid: int, session: int, kind: int, buffer: _Buffer) -> Iterator[Write]:
     if kind in _CREATES:
         path, data = buffer.text(), buffer.bytes()
-        for _ in range(max(0, buffer.unpack("i"))):  # the access rights
+        for _ in range(max(0, buffer.unpack("i"))):  # the ACL
             buffer.unpack("i"), buffer.text(), buffer.text()
         ephemeral = kind in (_CREATE, 15) and bool(buffer.unpack("b"))
         yield Write(zxid, session, "create", path, data, ephemeral)
@@ -94,19 +94,19 @@ def _change(zxid: int, session: int, kind: int, buffer: _Buffer) -> Iterator[Wri
 
 @dataclass(slots=True)
 class GroupHistory:
-    """What the log says of one group: ``commits`` and ``owners`` list what each partition's znode ever held."""
+    """The history of one group: ``commits`` and ``owners`` list all contents of each partition's znode."""
 
     commits: dict[str, list[int]]
     owners: dict[str, list[str]]
     violations: list[str]
 
 
-def group_history(folder: Path, group: str, *, ours: str = "") -> GroupHistory:
-    """Follow a group's owner and offset znodes through the log.
+def group_history(folder: Path, group: str) -> GroupHistory:
+    """Return the history of a group's owner and offset znodes.
 
-    A violation is a commit by a session that does not own the partition at that moment, an offset that moves back,
-    and an owner znode that somebody else than its owner deletes. Only commits of sessions that ever owned a partition
-    are looked at, so tests may write offsets themselves.
+    Violations are a commit by a session that does not own the partition at that time, an offset that is lowered, and
+    the deletion of an owner znode by another session than its owner's. Only commits of sessions that have owned a
+    partition are checked, so tests may write offsets.
     """
     root = f"/consumers/{group}/"
     writes = [w for w in read(folder) if w.kind == "close" or root in f"{w.path}/"]
@@ -129,13 +129,13 @@ def group_history(folder: Path, group: str, *, ours: str = "") -> GroupHistory:
             if w.session in members:
                 history.commits.setdefault(partition, []).append(stored)
                 if owner.get(partition) != w.session:
-                    holder = f"{owner[partition]:#x}" if partition in owner else "nobody"
+                    holder = f"{owner[partition]:#x}" if partition in owner else "no session"
                     history.violations.append(
-                        f"{w.zxid:#x}: {w.session:#x} stored {stored} for {partition}, which {holder} owned"
+                        f"{w.zxid:#x}: {w.session:#x} committed {stored} for {partition}, which {holder} owned"
                     )
                 if stored < offset.get(partition, 0):
                     history.violations.append(
-                        f"{w.zxid:#x}: {partition} went back from {offset[partition]} to {stored}"
+                        f"{w.zxid:#x}: {partition} was lowered from {offset[partition]} to {stored}"
                     )
             offset[partition] = stored
     return history

@@ -1,1 +1,1 @@
-"""One group of JVM old consumers, of ours and of Spark queries, on real servers."""
+"""Tests of groups with JVM consumers, zkconsumer and Spark queries, on real servers."""

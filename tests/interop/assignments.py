@@ -1,7 +1,7 @@
-"""What the JVM's own assignors give random groups, by their real classes and a real ZooKeeper.
+"""Compute the assignments of random groups with the JVM's own assignors and a real ZooKeeper.
 
-``python -m tests.interop.assignments`` writes the answers for ``COUNT`` groups into ``ANSWERS``, which the unit tests
-hold ours against; so those need neither a JVM nor a compiler.
+``python -m tests.interop.assignments`` writes the results for ``COUNT`` groups into ``ANSWERS``. The unit tests compare
+them with the assignors of zkconsumer, and need neither a JVM nor a compiler for that.
 """
 
 from __future__ import annotations
@@ -29,39 +29,36 @@ from zkconsumer.zookeeper.registry import Registration
 COUNT = 2000
 ANSWERS = Path(__file__).parents[1] / "unit" / "jvm_assignments.json.gz"
 
-#: Release of the JVM consumer to the order of dealing that it stands for.
+#: Round-robin order by release of the JVM consumer.
 RELEASES = {"0.8.2.2": "0.8.2", "0.11.0.3": "0.10.2", "1.1.1": "1.0"}
 
 _GROUP = "g"
-#: Owner in an answer where the JVM raises an exception instead.
+#: Result if the JVM throws an exception.
 RAISES = "raises"
 
 
-def random_topics(chance: random.Random) -> dict[str, int]:
-    """Return topics with their numbers of partitions; no two partitions have the same hash in any order."""
+def random_topics(rng: random.Random) -> dict[str, int]:
+    """Return the number of partitions by topic; all partitions have different hashes in each round-robin order."""
     while True:
-        topics = {f"{chance.choice('abcdefgh')}{chance.randrange(1000)}": chance.randrange(13) for _ in range(40)}
+        topics = {f"{rng.choice('abcdefgh')}{rng.randrange(1000)}": rng.randrange(13) for _ in range(40)}
         texts = [(form, t, p) for t, n in topics.items() for p in range(n) for form in ("{}-{}", "[{},{}]")]
         hashes = {(form, java_hash(form.format(t, p))) for form, t, p in texts}
         if len(hashes) == len(texts):
             return topics
 
 
-def random_group(chance: random.Random, topics: dict[str, int]) -> dict[str, dict[str, int]]:
-    """Return members with what they subscribe to; half of the groups subscribe alike."""
-    names = chance.sample(sorted(topics), chance.randint(1, 4))
-    members = [f"{_GROUP}_{chance.randrange(1000)}-{number}" for number in range(chance.randint(1, 5))]
-    if chance.random() < 0.5:
-        counts = {member: chance.randint(1, 12 if chance.random() < 0.1 else 3) for member in members}
+def random_group(rng: random.Random, topics: dict[str, int]) -> dict[str, dict[str, int]]:
+    """Return the subscription of each member; in half of the groups all members have the same subscription."""
+    names = rng.sample(sorted(topics), rng.randint(1, 4))
+    members = [f"{_GROUP}_{rng.randrange(1000)}-{number}" for number in range(rng.randint(1, 5))]
+    if rng.random() < 0.5:
+        counts = {member: rng.randint(1, 12 if rng.random() < 0.1 else 3) for member in members}
         return {member: dict.fromkeys(names, counts[member]) for member in members}
-    return {
-        member: {t: chance.randint(1, 3) for t in chance.sample(names, chance.randint(1, len(names)))}
-        for member in members
-    }
+    return {member: {t: rng.randint(1, 3) for t in rng.sample(names, rng.randint(1, len(names)))} for member in members}
 
 
 class Assignors:
-    """The assignors of one release, in a JVM of their own."""
+    """The assignors of one release, in a separate JVM."""
 
     def __init__(self, release: str, zookeeper: str) -> None:
         self._old = release.startswith("0.8")
@@ -86,7 +83,7 @@ class Assignors:
         self._gateway.shutdown()
 
     def answer(self, strategy: str, members: list[str]) -> dict[str, str] | str:
-        """Return ``topic,partition`` to thread id for the group that is registered now."""
+        """Return the thread id by ``topic,partition`` for the currently registered group."""
         assignor = {"range": self._package.RangeAssignor, "roundrobin": self._package.RoundRobinAssignor}[strategy]()
         owners: dict[str, str] = {}
         try:
@@ -110,7 +107,7 @@ class Assignors:
 
 @contextlib.contextmanager
 def ensemble() -> Iterator[tuple[str, KazooClient]]:
-    """A ZooKeeper and a client of it."""
+    """Start a ZooKeeper; yield its address and a client."""
     with tempfile.TemporaryDirectory() as folder:
         server = ZooKeeperServer(Path(folder))
         server.start()
@@ -125,9 +122,9 @@ def ensemble() -> Iterator[tuple[str, KazooClient]]:
 
 
 def answers(count: int, seed: int) -> dict[str, Any]:
-    """Ask the JVM about random groups."""
-    chance = random.Random(seed)
-    topics = random_topics(chance)
+    """Return the assignments that the JVM computes for random groups."""
+    rng = random.Random(seed)
+    topics = random_topics(rng)
     groups = []
     with ensemble() as (connect, zk):
         for topic, size in topics.items():
@@ -136,7 +133,7 @@ def answers(count: int, seed: int) -> dict[str, Any]:
         releases = {release: Assignors(release, connect) for release in RELEASES}
         try:
             for number in range(count):
-                members = random_group(chance, topics)
+                members = random_group(rng, topics)
                 if number:
                     zk.delete(f"/consumers/{_GROUP}", recursive=True)
                 for member, subscription in members.items():

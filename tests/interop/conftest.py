@@ -1,4 +1,4 @@
-"""Members of one group as child processes, a load, and a look at their znodes."""
+"""Fixtures for members of one group as child processes, and for a load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .group import Group
 from .jvm import ChildConsumer, Maker, jvm_consumer
 from .neighbours import Neighbours
 
-#: Milliseconds between two commits of every member.
+#: Commit interval of all members, in milliseconds.
 COMMIT_INTERVAL_MS = 1000
 
 
@@ -23,14 +23,15 @@ COMMIT_INTERVAL_MS = 1000
 def child(
     zkconsumer_cluster: DevCluster | ExistingCluster, group: str, zk: KazooClient, tmp_path: Path
 ) -> Iterator[Callable[..., ChildConsumer]]:
-    """Start members: ``child(jvm_consumer, "1-jvm", topic)`` returns when that one is registered.
+    """Start members: ``child(jvm_consumer, "1-jvm", topic)`` returns when the member has registered.
 
-    ``consumer_id=None`` lets it make its id itself, and nobody waits for it; other settings are properties.
+    With ``consumer_id=None`` the member generates its id, and the call does not wait for it. Other settings are
+    properties.
     """
     started: list[ChildConsumer] = []
 
     def start(make: Maker, name: str, topic: str, *, wait: bool = True, **settings: object) -> ChildConsumer:
-        # The JVM's tool refuses "smallest" for a group that has offsets, as it refuses --from-beginning there.
+        # The JVM's tool refuses "smallest" and --from-beginning for a group with offsets.
         refuses = make is jvm_consumer and zk.exists(f"/consumers/{group}/offsets")
         wanted = {
             "zookeeper.connect": zkconsumer_cluster.zookeeper_connect,
@@ -46,7 +47,7 @@ def child(
         member.start()
         if wait and wanted["consumer.id"]:
             path = f"/consumers/{wanted['group.id']}/ids/{wanted['group.id']}_{wanted['consumer.id']}"
-            wait_for(lambda: zk.exists(path) or not member.is_running, what=f"{name} is registered")
+            wait_for(lambda: zk.exists(path) or not member.is_running, what=f"{name} has registered")
             assert member.is_running, member.log_end()
         return member
 
@@ -57,7 +58,7 @@ def child(
 
 @pytest.fixture
 def load(zkconsumer_cluster: DevCluster | ExistingCluster) -> Iterator[Callable[..., Load]]:
-    """Write into a topic all the time: ``load(topic, partitions=4)``."""
+    """Produce to a topic continuously: ``load(topic, partitions=4)``."""
     started: list[Load] = []
 
     def start(topic: str, partitions: int, **options: int) -> Load:
@@ -77,7 +78,7 @@ def neighbours(
     topic: Callable[..., str],
     load: Callable[..., Load],
 ) -> Callable[..., Neighbours]:
-    """Make a group without members, on a topic that is being written to; options are the load's."""
+    """Create a group without members, and a topic with a load; ``options`` are those of the load."""
 
     def make(partitions: int = 8, **options: int) -> Neighbours:
         name = topic(partitions)

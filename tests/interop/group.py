@@ -1,4 +1,4 @@
-"""What ZooKeeper says of a group."""
+"""The znodes of a group."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_partit
 
 
 class Node(NamedTuple):
-    """A znode: what it holds, and the session that it ends with, 0 for none."""
+    """A znode: its content, and the session that owns it (0 if it is not ephemeral)."""
 
     data: bytes
     session: int
 
 
 class Group:
-    """The znodes of a group, and of the one topic that it reads."""
+    """Reads the znodes of a group that reads one topic."""
 
     def __init__(self, zk: KazooClient, name: str, topic: str) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class Group:
         return f"members {members}, owners {self.shares()}, offsets {self.stored()}"
 
     def consumer_id(self, configured: str) -> str:
-        """Return the id of the member whose ``consumer.id`` was configured."""
+        """Return the consumer id of the member with the property ``consumer.id``."""
         return f"{self.name}_{configured}"
 
     def registrations(self) -> dict[str, Node]:
@@ -46,12 +46,12 @@ class Group:
         return {int(name): node for name, node in self._children(self.paths.owners(self.topic)).items()}
 
     def stored(self) -> dict[int, int]:
-        """Return the offset of each partition that has one."""
+        """Return the committed offset of each partition that has one."""
         parent = self.paths.offset(TopicPartition(self.topic, 0)).rpartition("/")[0]
         return {int(name): int(node.data) for name, node in self._children(parent).items()}
 
     def predicted(self, registrations: dict[str, Node]) -> dict[int, str]:
-        """Return the thread id that the range assignor gives each partition."""
+        """Return the thread id to which the range assignor assigns each partition."""
         path = topic_path(self.topic)
         partitions = {self.topic: parse_partitions(self.topic, self._zk.get(path)[0])}
         members = {name: Registration.from_json(name, node.data) for name, node in registrations.items()}
@@ -59,7 +59,7 @@ class Group:
         return {partition.partition: thread for partition, thread in assignment.items()}
 
     def is_balanced(self, consumer_ids: Collection[str]) -> bool:
-        """Whether just these are members, and own what the assignor gives them, in the sessions they registered in."""
+        """Whether these are all members, and own their assigned partitions in their current sessions."""
         registrations = self.registrations()
         if registrations.keys() != set(consumer_ids):
             return False
@@ -70,7 +70,7 @@ class Group:
         return self.owners() == wanted
 
     def shares(self) -> dict[str, list[int]]:
-        """Return which partitions each member owns now."""
+        """Return the partitions that each member owns."""
         found: dict[str, list[int]] = {}
         for partition, node in sorted(self.owners().items()):
             found.setdefault(node.data.decode().rpartition("-")[0], []).append(partition)

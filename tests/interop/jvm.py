@@ -1,4 +1,4 @@
-"""Consumers as child processes that die with the test: the JVM's old ones, ours, and a Spark query."""
+"""Consumers as child processes that end with the test: JVM consumers, zkconsumer, and a Spark query."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from zkconsumer.devcluster.java import java_home
 from zkconsumer.devcluster.process import ServerProcess
 from zkconsumer.devcluster.servers import java_command, kafka_jars, write_properties
 
-#: The last release that had the old consumer.
+#: The last release with the old consumer.
 LAST = "1.1.1"
-#: Bytes of a value of the load.
+#: Size of the values of the load, in bytes.
 WIDTH = 16
 
-# exec keeps the process id, so that signals meet the consumer itself.
+# exec keeps the process id, so signals are sent to the consumer and not to the shell.
 _INTO_FILE = 'out=$1; shift; exec "$@" >"$out"'
 _FAILURES = (
     "can't rebalance after",
@@ -27,12 +27,12 @@ _FAILURES = (
     " ERROR ",
     " FATAL ",
 )
-# Spark's own workers complain on a busy machine, and are started again.
+# Errors of Spark's workers on a busy machine are no failures, because the workers are restarted.
 _SPARK_FAILURES = ("failed to rebalance after", " ERROR zkconsumer")
 
 
 class ChildConsumer(ServerProcess):
-    """A consumer that writes the values it reads into a file, a line each; its ``log`` is the JVM's, ours has none."""
+    """A consumer that writes each value that it reads to a line of a file. Only JVM consumers have a ``log``."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path, *, failures: Sequence[str] = _FAILURES) -> None:
         self._failures = failures
@@ -43,13 +43,13 @@ class ChildConsumer(ServerProcess):
 
     @property
     def values(self) -> list[bytes]:
-        """The lines written so far."""
+        """Return the lines written so far."""
         return self.output.read_bytes().split(b"\n")[:-1]
 
     def new_numbers(self) -> list[int]:
         """Return the numbers of the load that were written since the last call.
 
-        The last one may lack the end of its line: the JVM writes that by itself, and may be killed before.
+        The end of the last line may be missing: the JVM writes it separately, and may be killed before that.
         """
         with self.output.open("rb") as file:
             file.seek(self._read)
@@ -63,22 +63,22 @@ class ChildConsumer(ServerProcess):
 
     @property
     def messages(self) -> str:
-        """What was written to standard error."""
+        """Return the output to standard error."""
         return self.log.with_suffix(".out").read_text()
 
     @property
     def failures(self) -> list[str]:
-        """The lines that tell of a rebalance given up, or of an error that nobody has expected."""
+        """Return the lines that report a failed rebalance or an unexpected error."""
         text = self.messages + (self.log.read_text(errors="replace") if self.log.exists() else "")
         return [f"{self.name}: {line}" for line in text.splitlines() if any(word in line for word in self._failures)]
 
 
-#: Makes a consumer, not started, from a name, a folder, properties and a topic.
+#: Creates a consumer, without starting it, from a name, a folder, properties and a topic.
 Maker = Callable[[str, Path, Mapping[str, object], str], ChildConsumer]
 
 
 def jvm_consumer(name: str, folder: Path, properties: Mapping[str, object], topic: str) -> ChildConsumer:
-    """The JVM's console consumer. It registers a filter, also for a single topic."""
+    """Return a JVM console consumer. It registers a topic filter, also for a single topic."""
     return _jvm("kafka.tools.ConsoleConsumer", name, folder, _console_arguments(name, folder, properties, topic))
 
 
@@ -94,7 +94,7 @@ def jvm_filter(option: str, expression: str, release: str = LAST) -> Maker:
 
 
 def our_filter(option: str, expression: str) -> Maker:
-    """Return a maker of our console consumers with the same."""
+    """Return a maker of zkconsumer's console consumers with the same options."""
 
     def make(name: str, folder: Path, properties: Mapping[str, object], topic: str) -> ChildConsumer:
         _, at, _, _, *others = _console_arguments(name, folder, properties, topic)
@@ -105,7 +105,7 @@ def our_filter(option: str, expression: str) -> Maker:
 
 
 def jvm_performance(name: str, folder: Path, properties: Mapping[str, object], topic: str) -> ChildConsumer:
-    """The JVM's ConsumerPerformance with two threads, which registers the topic itself; ends where there is no load."""
+    """Return a JVM ConsumerPerformance with two threads and a static subscription; it ends if there is no load."""
     path = write_properties(folder / f"{name}.properties", properties)
     arguments = ["--zookeeper", str(properties["zookeeper.connect"]), "--topic", topic, "--consumer.config", str(path)]
     arguments += ["--group", str(properties["group.id"]), "--threads", "2", "--messages", "1000000000"]
@@ -113,13 +113,13 @@ def jvm_performance(name: str, folder: Path, properties: Mapping[str, object], t
 
 
 def our_consumer(name: str, folder: Path, properties: Mapping[str, object], topic: str) -> ChildConsumer:
-    """Our console consumer, with the same arguments: that is the point."""
+    """Return zkconsumer's console consumer, which has the same arguments as the JVM's."""
     command = [sys.executable, "-m", "zkconsumer", "console-consumer"]
     return ChildConsumer(name, [*command, *_console_arguments(name, folder, properties, topic)], folder)
 
 
 def spark_query(name: str, folder: Path, properties: Mapping[str, object], topic: str) -> ChildConsumer:
-    """A streaming query of one thread id in a Spark of its own, which ends at SIGTERM."""
+    """Return a streaming query with one thread id in a separate Spark session; SIGTERM stops it."""
     options = {key: value for key, value in properties.items() if not key.startswith(("auto.commit", "consumer.id"))}
     path = write_properties(folder / f"{name}.properties", options)
     script = Path(__file__).with_name("spark_query.py")

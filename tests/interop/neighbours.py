@@ -1,4 +1,4 @@
-"""The members of one group under a load: some alive, some killed, and what all of them have read."""
+"""The members of one group under a load, and the numbers that they have read."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Start = Callable[..., ChildConsumer]
 
 
 class Neighbours:
-    """Starts and ends members, and keeps count of the numbers that they read."""
+    """Starts and stops members, and counts the numbers that they read."""
 
     def __init__(self, start: Start, group: Group, load: Load) -> None:
         self.group = group
         self.load = load
         self.alive: list[ChildConsumer] = []
         self.all: list[ChildConsumer] = []
-        #: How often each number was read, by all members.
+        #: How often each number was read by all members together.
         self.read: Counter[int] = Counter()
-        #: The consumer id of each member to its name.
+        #: Name of each member by its consumer id.
         self.names: dict[str, str] = {}
-        #: What each member has read, in its order.
+        #: The numbers that each member has read, in order.
         self.read_by: dict[str, list[int]] = {}
         self._start = start
         self._next = itertools.count(1)
@@ -34,9 +34,10 @@ class Neighbours:
         self._repeated = 0
 
     def start(self, make: Maker, **settings: object) -> ChildConsumer:
-        """Start a member; the group may take a while to be balanced.
+        """Start a member without waiting until the group is balanced.
 
-        A JVM's console consumer begins at the end where there is no offset, so it waits for the others' first ones.
+        A JVM console consumer starts at the end of a partition without a committed offset, so the call first waits
+        until other members have committed offsets of all partitions.
         """
         if self.alive and make is jvm_consumer:
             wait_for(lambda: len(self.group.stored()) == len(self.load.partitions), what="all partitions have offsets")
@@ -45,8 +46,8 @@ class Neighbours:
         self.alive.append(member)
         self.all.append(member)
         self.read_by[name] = []
-        if make is spark_query:  # which makes its id itself, anew at each start
-            found = wait_for(lambda: self._dead() or self._unknown(), 40.0, what=f"{name} is registered")
+        if make is spark_query:  # generates a new consumer id at each start
+            found = wait_for(lambda: self._dead() or self._unknown(), 40.0, what=f"{name} has registered")
             assert not self._dead(), self._dead()[0].messages[-2000:]
             self.names[found[0]] = name
         else:
@@ -60,17 +61,17 @@ class Neighbours:
         return member
 
     def kill(self, member: ChildConsumer) -> None:
-        """Kill a member (SIGKILL)."""
+        """Kill a member with SIGKILL."""
         member.kill()
         self.alive.remove(member)
 
     def leave(self, member: ChildConsumer) -> None:
-        """Stop a member in order (SIGTERM)."""
+        """Stop a member with SIGTERM."""
         member.stop()
         self.alive.remove(member)
 
     def wait_until_balanced(self, timeout: float = 30.0) -> dict[str, list[int]]:
-        """Wait until the living members own what the assignor gives them; returns what each does, by its name."""
+        """Wait until the running members own their assigned partitions; return these partitions by member name."""
         alive = {member.name for member in self.alive}
         wanted = {consumer_id for consumer_id, name in self.names.items() if name in alive}
         try:
@@ -80,8 +81,8 @@ class Neighbours:
         assert not self._dead(), self._dead()[0].messages[-2000:]
         return {self.names[consumer_id]: partitions for consumer_id, partitions in self.group.shares().items()}
 
-    def settle(self, timeout: float = 30.0) -> int:
-        """Wait until all that is written by now is read and stored; returns how much was read again since the last."""
+    def wait_until_committed(self, timeout: float = 30.0) -> int:
+        """Wait until all written numbers are read and committed; return how many were repeated since the last call."""
         end = self.load.written
         self.wait_until_read(end, timeout)
         counts = Counter(self.load.partition_of(number).partition for number in range(end))
@@ -90,8 +91,8 @@ class Neighbours:
             stored = self.group.stored()
             return {p: stored.get(p, -1) for p, count in counts.items() if stored.get(p, -1) < count}
 
-        wait_for(lambda: not lagging(), timeout, what=f"offsets of {dict(counts)} or more are stored")
-        self.look()
+        wait_for(lambda: not lagging(), timeout, what=f"offsets of at least {dict(counts)} are committed")
+        self.record_reads()
         repeated = self.read.total() - len(self.read)
         before, self._repeated = self._repeated, repeated
         return repeated - before
@@ -100,7 +101,7 @@ class Neighbours:
         """Wait until the members together have read each number before ``end``."""
 
         def all_is_read() -> bool:
-            self.look()
+            self.record_reads()
             while self._first_missing in self.read:
                 self._first_missing += 1
             return self._first_missing >= end
@@ -114,8 +115,8 @@ class Neighbours:
                 f"{len(missing)} of {end} numbers are not read, by partition {partitions}: {missing[:20]}; {self.group}"
             ) from None
 
-    def look(self) -> None:
-        """Take note of what the members have read."""
+    def record_reads(self) -> None:
+        """Record the numbers that the members have read."""
         for member in self.all:
             numbers = member.new_numbers()
             self.read.update(numbers)
@@ -123,7 +124,7 @@ class Neighbours:
 
     @property
     def failures(self) -> list[str]:
-        """What the members complain of."""
+        """Return the failures that members have reported."""
         return [line for member in self.all for line in member.failures]
 
     def _unknown(self) -> list[str]:

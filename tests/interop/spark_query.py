@@ -1,4 +1,4 @@
-"""Run by ``jvm.spark_query``: a streaming query that writes the values it reads to standard output."""
+"""A streaming query that writes the values it reads to standard output; started by ``jvm.spark_query``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def main(properties: str, topic: str, folder: str) -> None:
 
 
 def write_values(batch: Any, _number: int) -> None:
-    """Write the values of a batch, which is not a large one, in one go."""
+    """Write the values of a small batch in one call."""
     values = batch.select("value").toArrow().column("value").to_pylist()
     lines = b"".join(value + b"\n" for value in values)
     while lines:

@@ -1,4 +1,4 @@
-"""The same life of a group on brokers of each generation, from 0.8.2 to 4.3."""
+"""Run the same tests with brokers of each generation, from 0.8.2 to 4.3."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zkconsumer.devcluster.servers import is_kraft, numbers
 
 Consumer = Callable[..., ZookeeperConsumerConnector]
 
-#: The oldest is in every run, the others are for ``make interop``; the rest of the tests have the newest.
+#: The oldest release is tested in every run, the others in ``make interop``. All other tests use the newest release.
 GENERATIONS = ["0.8.2.2", "0.9.0.1", "0.10.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.2", "4.3.0"]
 IN_EVERY_RUN = ("0.8.2.2",)
 
@@ -49,12 +49,12 @@ def consumer(generation: DevCluster) -> Iterator[Consumer]:
 
 
 def message_format(kafka: str) -> int:
-    """Return the newest that brokers of a version store."""
+    """Return the newest message format that brokers of a release store."""
     return 0 if numbers(kafka) < (0, 10) else 1 if numbers(kafka) < (0, 11) else 2
 
 
 def codecs(kafka: str) -> list[int]:
-    """Return the codecs that brokers of a version know in that format."""
+    """Return the codecs that brokers of a release support in that format."""
     known = CODECS[message_format(kafka)]
     return [codec for codec in known if codec != ZSTD or numbers(kafka) >= (2, 1)]
 
@@ -95,7 +95,7 @@ def test_produce_consume_rebalance_commit(
         for partition in range(4):
             record = Record(0, value=b"last of %d" % partition)
             generation.admin.produce(TopicPartition(name, partition), entry(message_format(kafka), [record]))
-        wait_for(lambda: sum(len(reader.seen) for reader in readers) == 4, what="each reads what is its own")
+        wait_for(lambda: sum(len(reader.seen) for reader in readers) == 4, what="each member reads its partitions")
         assert [sorted(reader.values) for reader in readers] == [
             [b"last of 0", b"last of 1"],
             [b"last of 2", b"last of 3"],
@@ -109,7 +109,7 @@ def test_produce_consume_rebalance_commit(
         for reader in readers:
             reader.finish()
         assert stored(client, group, name) == dict.fromkeys(range(4), str(each + 1))
-        assert [len(reader.seen) for reader in readers] == [2, 2]  # nothing was read again
+        assert [len(reader.seen) for reader in readers] == [2, 2]  # nothing is read twice
     finally:
         client.stop()
         client.close()
@@ -118,7 +118,7 @@ def test_produce_consume_rebalance_commit(
 def test_a_record_larger_than_a_fetch_arrives(
     generation: DevCluster, consumer: Consumer, unique: Callable[[str], str]
 ) -> None:
-    """Brokers before 0.10.1 cut it; the JVM's consumer would end there."""
+    """Brokers before 0.10.1 truncate it, and the JVM consumer would stop with an error."""
     name, kafka = generation.create_topic(unique("t")), generation.kafka
     for value in (b"small", b"x" * 300_000, b"after"):
         generation.admin.produce(TopicPartition(name, 0), entry(message_format(kafka), [Record(0, value=value)]))
@@ -132,7 +132,7 @@ def test_a_record_larger_than_a_fetch_arrives(
 def test_a_member_finds_brokers_that_zookeeper_does_not_tell_of(
     generation: DevCluster, consumer: Consumer, unique: Callable[[str], str]
 ) -> None:
-    """Those before 0.10 cannot be asked for their versions; who has only their addresses finds out."""
+    """Brokers before 0.10 have no ApiVersions request; with bootstrap servers alone, this is detected."""
     name = generation.create_topic(unique("t"))
     generation.admin.produce(TopicPartition(name, 0), entry(message_format(generation.kafka), [Record(0, value=b"v")]))
     bootstrap = generation.bootstrap_servers

@@ -1,4 +1,4 @@
-"""Ours and the JVM's old consumer in one group."""
+"""Tests of zkconsumer and JVM consumers in one group."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ Topic = Callable[..., str]
 def test_three_rounds_of_joins_and_kills_lose_nothing_and_repeat_no_more_than_a_commit_interval_brings(
     neighbours: Callable[..., Neighbours],
 ) -> None:
-    """The one that is killed has read no more than that since its last commit."""
+    """A killed member repeats at most the records of one commit interval."""
     group = neighbours()
     most = group.load.per_second * COMMIT_INTERVAL_MS / 1000
     repeated: list[tuple[str, int]] = []
 
     def step(what: str) -> None:
         group.wait_until_balanced()
-        repeated.append((what, group.settle()))
-        # The next kill meets another moment between two commits.
+        repeated.append((what, group.wait_until_committed()))
+        # Vary the time of the next kill between two commits.
         group.load.wait_for_more(len(repeated) * 7 % 10 * group.load.per_second // 10)
 
     ours = group.join(our_consumer)
@@ -65,7 +65,7 @@ def test_three_rounds_of_joins_and_kills_lose_nothing_and_repeat_no_more_than_a_
 def test_members_of_both_kinds_that_start_at_once_share_the_partitions(neighbours: Callable[..., Neighbours]) -> None:
     group = neighbours()
     group.join(our_consumer)
-    group.settle()
+    group.wait_until_committed()
 
     for make in (jvm_consumer, our_consumer, jvm_consumer, our_consumer):
         group.start(make)
@@ -81,13 +81,13 @@ def test_members_of_both_kinds_that_start_at_once_share_the_partitions(neighbour
 def test_a_member_of_ours_that_is_killed_while_a_jvm_joins_does_not_make_it_give_up(
     neighbours: Callable[..., Neighbours],
 ) -> None:
-    """Its znodes are in the way until its session ends, and the JVM tries four times only."""
+    """Its znodes block the JVM until its session expires, and the JVM has only four attempts."""
     group = neighbours()
     ours = group.join(our_consumer)
-    group.settle()
+    group.wait_until_committed()
 
     jvm = group.start(jvm_consumer)
-    wait_for(lambda: group.group.consumer_id(jvm.name) in group.group.registrations(), what="the JVM is registered")
+    wait_for(lambda: group.group.consumer_id(jvm.name) in group.group.registrations(), what="the JVM has registered")
     group.kill(ours)
 
     assert group.wait_until_balanced() == {jvm.name: list(range(8))}
@@ -100,10 +100,10 @@ def test_a_member_of_ours_that_is_killed_while_a_jvm_joins_does_not_make_it_give
 def test_a_jvm_that_is_killed_while_ours_joins_is_waited_for(neighbours: Callable[..., Neighbours]) -> None:
     group = neighbours()
     jvm = group.join(jvm_consumer)
-    group.settle()
+    group.wait_until_committed()
 
     ours = group.start(our_consumer)
-    wait_for(lambda: group.group.consumer_id(ours.name) in group.group.registrations(), what="ours is registered")
+    wait_for(lambda: group.group.consumer_id(ours.name) in group.group.registrations(), what="ours has registered")
     group.kill(jvm)
 
     assert group.wait_until_balanced() == {ours.name: list(range(8))}
@@ -118,7 +118,7 @@ def test_a_frozen_member_of_ours_that_the_jvm_has_replaced_comes_back_and_moves_
 ) -> None:
     group = neighbours()
     ours, jvm = group.join(our_consumer), group.join(jvm_consumer)
-    group.settle()
+    group.wait_until_committed()
     highest: dict[int, int] = {}
     went_back: list[tuple[int, int, int]] = []
 
@@ -132,11 +132,11 @@ def test_a_frozen_member_of_ours_that_the_jvm_has_replaced_comes_back_and_moves_
     ours.pause()
     jvm_alone = {group.group.consumer_id(jvm.name)}
     wait_for(lambda: watch() and group.group.is_balanced(jvm_alone), what="the JVM has all partitions")
-    group.settle()
+    group.wait_until_committed()
     ours.resume()
     both = {group.group.consumer_id(member.name) for member in (ours, jvm)}
-    wait_for(lambda: watch() and group.group.is_balanced(both), what="both have their share")
-    group.settle()
+    wait_for(lambda: watch() and group.group.is_balanced(both), what="both own their assigned partitions")
+    group.wait_until_committed()
 
     watch()
     assert went_back == []
@@ -150,26 +150,26 @@ def test_a_frozen_member_of_ours_that_the_jvm_has_replaced_comes_back_and_moves_
 def test_a_minute_of_members_that_come_and_go_at_any_moment_loses_nothing(
     seed: int, neighbours: Callable[..., Neighbours]
 ) -> None:
-    """Nobody waits for the group to be balanced; half of those that go are killed."""
-    chance = random.Random(seed)
+    """The events do not wait for a balanced group; half of the departures are kills."""
+    rng = random.Random(seed)
     group = neighbours()
     group.join(our_consumer)
     end = time.monotonic() + 60
 
     while time.monotonic() < end:
-        if len(group.alive) == 1 or (len(group.alive) < 4 and chance.random() < 0.5):
-            group.start(chance.choice([our_consumer, jvm_consumer]))
+        if len(group.alive) == 1 or (len(group.alive) < 4 and rng.random() < 0.5):
+            group.start(rng.choice([our_consumer, jvm_consumer]))
         else:
-            chance.choice([group.kill, group.leave])(chance.choice(group.alive))
-        group.load.wait_for_more(chance.randrange(3 * group.load.per_second))
+            rng.choice([group.kill, group.leave])(rng.choice(group.alive))
+        group.load.wait_for_more(rng.randrange(3 * group.load.per_second))
 
     group.wait_until_balanced()
     group.wait_until_read(group.load.stop(), timeout=60)
     assert group.failures == []
 
 
-class AtWork:
-    """What has partitions, as a Spark query does, and never finishes what it is at."""
+class BusyHandler:
+    """A PartitionHandler that owns partitions, as a Spark query does, and never finishes its batch."""
 
     release_timeout = 5.0
 
@@ -194,16 +194,17 @@ class AtWork:
 def test_two_that_join_while_one_of_us_is_at_work_wait_for_one_handover_and_not_for_two(
     child: Child, topic: Topic, group: str, config: Callable[..., ConsumerConfig], zk: KazooClient
 ) -> None:
-    """The second one shifts what the JVM is due; its four tries must last until that is free, too."""
+    """The second join changes the assignment of the JVM, whose four attempts must last until all of it is released."""
     name = topic(8)
     znodes = Group(zk, group, name)
-    ours = GroupMember(config(consumer_id="c-at-work"), Registration.static({name: 1}), AtWork(), auto_commit=False)
+    registration = Registration.static({name: 1})
+    ours = GroupMember(config(consumer_id="c-busy"), registration, BusyHandler(), auto_commit=False)
     ours.start()
     try:
         jvm = child(jvm_consumer, "b-jvm", name, zookeeper_session_timeout_ms=10_000)
-        wait_for(lambda: "end rebalancing consumer" in jvm.log.read_text(), what="the JVM has tried once")
+        wait_for(lambda: "end rebalancing consumer" in jvm.log.read_text(), what="the JVM has made one attempt")
         child(our_consumer, "a-ours", name, zookeeper_session_timeout_ms=10_000)
-        wanted = {znodes.consumer_id(one) for one in ("a-ours", "b-jvm", "c-at-work")}
+        wanted = {znodes.consumer_id(one) for one in ("a-ours", "b-jvm", "c-busy")}
         wait_for(lambda: znodes.is_balanced(wanted) or not jvm.is_running)
 
         assert jvm.failures == []
@@ -219,7 +220,7 @@ def test_two_that_join_while_one_of_us_is_at_work_wait_for_one_handover_and_not_
         ("--whitelist", "{start}.*", True),
         ("--whitelist", " 'other, {start}-[0-9a-f]+' ", True),
         ("--whitelist", "{start}", False),
-        # 1.1.1 escapes what it has escaped, registers a regex that matches nothing, and abides by that.
+        # 1.1.1 escapes the expression twice and registers a pattern that matches nothing, and uses that pattern.
         ("--whitelist", "{start}\\-.*", False),
         ("--blacklist", "other|{start}x.*", True),
         ("--blacklist", "(?:o|{start}).+", False),
@@ -250,14 +251,14 @@ def test_a_jvm_with_a_filter_has_its_share_of_the_topics_that_it_matches(
     assert jvm.failures == []
 
 
-# ---- handing over in order ----------------------------------------------------------------------------------
+# ---- orderly handover ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.timeout(120)
 def test_a_group_goes_from_ours_to_the_jvm_and_back_without_a_record_lost_or_read_again(
     zkconsumer_cluster: DevCluster | ExistingCluster, child: Child, topic: Topic, group: str, zk: KazooClient
 ) -> None:
-    """Each has read all that there is when it is stopped, so the offsets that it leaves say all."""
+    """Each member reads all records before it is stopped, so its committed offsets are the end offsets."""
     name = topic(4)
     znodes = Group(zk, group, name)
     expected = numbers(0, 0)
@@ -267,7 +268,7 @@ def test_a_group_goes_from_ours_to_the_jvm_and_back_without_a_record_lost_or_rea
             produce(zkconsumer_cluster.admin, name, partition, content)
             expected += content
         member = child(make, f"{turn}-{make.__name__}", name)
-        wait_for(lambda member=member: len(member.values) >= 400, what=f"{member.name} has read its share")
+        wait_for(lambda member=member: len(member.values) >= 400, what=f"{member.name} has read all records")
 
         member.stop()
 
@@ -282,29 +283,29 @@ def test_a_group_goes_from_ours_to_the_jvm_and_back_without_a_record_lost_or_rea
 def test_members_that_are_stopped_in_order_under_load_lose_nothing_and_repeat_what_was_in_hand(
     neighbours: Callable[..., Neighbours],
 ) -> None:
-    """One message of ours; of the JVM, which hands out what it has after its last commit, its chunks."""
+    """zkconsumer repeats one message; the JVM delivers the queued chunks after its last commit and repeats them."""
     group = neighbours()
     group.join(our_consumer)
-    group.settle()
+    group.wait_until_committed()
     for make in (jvm_consumer, our_consumer, jvm_consumer):
         group.join(make)
-        group.settle()
+        group.wait_until_committed()
         leaving = group.alive[0]
 
         group.leave(leaving)
 
         group.wait_until_balanced()
-        repeated = group.settle()
+        repeated = group.wait_until_committed()
         assert repeated <= (1 if "our" in leaving.name else group.load.per_second // 10)
     group.wait_until_read(group.load.stop())
     assert group.failures == []
 
 
-# ---- what they write ----------------------------------------------------------------------------------------
+# ---- content of znodes --------------------------------------------------------------------------------------
 
 
 def pattern(text: bytes, group: str) -> str:
-    """Return text with ``n`` for each number and ``h`` for the hexadecimal end of a consumer id."""
+    """Replace numbers by ``n`` and the hexadecimal end of a consumer id by ``h``."""
     plain = text.decode().replace(group, "GROUP")
     return re.sub(r"[0-9]{13}", "MS", re.sub(r"(?<=[0-9]{13}-)[0-9a-f]{1,8}(?=-|$)", "HEX", plain))
 
@@ -345,7 +346,7 @@ def test_the_znodes_of_both_look_alike_to_the_byte(
 
 
 def all_below(zk: KazooClient, path: str) -> list[str]:
-    """Return a path with all below it."""
+    """Return a path and all paths below it."""
     return [path, *(below for child in sorted(zk.get_children(path)) for below in all_below(zk, f"{path}/{child}"))]
 
 
@@ -354,11 +355,12 @@ def all_below(zk: KazooClient, path: str) -> list[str]:
 def test_the_registrations_of_filters_are_those_of_the_jvm(
     child: Child, topic: Topic, group: str, zk: KazooClient
 ) -> None:
-    """Byte for byte where nothing is escaped; else decoded, as members up to 1.0.0 write it."""
+    """The bytes are equal if nothing is escaped; otherwise they decode to what members up to 1.0.0 write."""
     name = topic()
 
     def registered(make: Any, member: str) -> bytes:
-        child(make, member, name, auto_offset_reset="largest")  # which the JVM's tool takes with offsets stored, too
+        # The JVM's tool refuses smallest for a group with offsets.
+        child(make, member, name, auto_offset_reset="largest")
         return bytes(zk.get(f"/consumers/{group}/ids/{group}_{member}")[0])
 
     for option in ("--whitelist", "--blacklist"):

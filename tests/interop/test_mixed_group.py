@@ -1,6 +1,6 @@
-"""Ours beside JVM members of several releases: they join, leave and die at random, under load.
+"""zkconsumer and JVM members of several releases join, leave and are killed at random under load.
 
-The same is played with JVM members alone, to hold ours against.
+The same schedule is run with JVM members alone for comparison.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OURS = "zkconsumer"
 
 @dataclass(frozen=True)
 class Setting:
-    """How the members of a group share it."""
+    """The assignment strategy of a group and the releases of its JVM members."""
 
     strategy: str
     releases: tuple[str, ...]
@@ -47,13 +47,13 @@ ROUND_ROBIN_0 = Setting("roundrobin", ("0.8.2.2", "0.11.0.3"), "0.10.2")
 
 @dataclass
 class Outcome:
-    """What a run of a schedule brought."""
+    """The result of running a schedule."""
 
-    seconds: list[float] = field(default_factory=list)  # per event, until every partition has its owner again
+    seconds: list[float] = field(default_factory=list)  # per event, until all partitions have the expected owners
     written: int = 0
     lost: int = 0
     repeated: int = 0
-    repeated_among_ours: int = 0  # where one of ours handed over to one of ours, and none was killed
+    repeated_among_ours: int = 0  # between two zkconsumer members that were not killed
     failures: list[str] = field(default_factory=list)
 
     def row(self, name: str) -> str:
@@ -66,7 +66,7 @@ class Outcome:
 
 
 class MixedGroup:
-    """A group on three topics, with its load, its members and what they have read."""
+    """A group on three topics, with its load, its members, and the numbers that they have read."""
 
     def __init__(
         self, cluster: DevCluster | ExistingCluster, zk: KazooClient, group: str, topics: list[str], setting: Setting
@@ -78,12 +78,12 @@ class MixedGroup:
         self.all: dict[str, ChildConsumer] = {}
         self.killed: set[str] = set()
         self.readers: dict[int, list[str]] = {}
-        for partition in self.partitions:  # 0.8.2's console always begins at the end where nothing is stored
+        for partition in self.partitions:  # without an offset, the console consumer of 0.8.2 starts at the end
             zk.create(self._paths.offset(partition), b"0", makepath=True)
         self._load = SteadyLoad(cluster.new_admin(), self.partitions, per_second=_PER_SECOND, width=WIDTH)
 
     def start(self, kind: str, folder: Path) -> None:
-        """Start a member: ours, or a JVM's of some release."""
+        """Start a zkconsumer member, or a JVM member of a release."""
         name = f"m{len(self.all)}-{kind.replace('.', '')}"
         expression = "|".join(self._topics)
         maker: Maker = our_filter("--whitelist", expression)
@@ -106,11 +106,11 @@ class MixedGroup:
         self.alive[name] = self.all[name] = member
         member.start()
         path = self._paths.registration(f"{self._group}_{name}")
-        wait_for(lambda: self._zk.exists(path) or not member.is_running, what=f"{name} is registered")
+        wait_for(lambda: self._zk.exists(path) or not member.is_running, what=f"{name} has registered")
         assert member.is_running, member.log_end()
 
     def leave(self, name: str) -> None:
-        """Have a member end in peace."""
+        """Stop a member with SIGTERM."""
         self.alive.pop(name).stop()
 
     def kill(self, name: str) -> None:
@@ -119,7 +119,7 @@ class MixedGroup:
         self.alive.pop(name).kill()
 
     def wait_until_balanced(self, timeout: float = 60.0) -> None:
-        """Wait until each partition is owned by the thread that the assignor gives it."""
+        """Wait until each partition is owned by its assigned thread."""
         wanted = {f"{self._group}_{name}" for name in self.alive}
 
         def balanced() -> bool:
@@ -135,7 +135,7 @@ class MixedGroup:
                 return False
             return owners == self._predicted(members)
 
-        wait_for(balanced, timeout, what=f"{sorted(wanted)} share all partitions")
+        wait_for(balanced, timeout, what=f"{sorted(wanted)} own their assigned partitions")
 
     def _predicted(self, members: dict[str, Registration]) -> dict[TopicPartition, str]:
         static = {}
@@ -146,24 +146,24 @@ class MixedGroup:
         threads = threads_by_topic(static, self._topics)
         return assign(self._setting.strategy, self._setting.order, sizes, threads)
 
-    def look(self) -> None:
-        """Take note of what was read."""
+    def record_reads(self) -> None:
+        """Record the numbers that the members have read."""
         for name, member in self.all.items():
             for number in member.new_numbers():
                 self.readers.setdefault(number, []).append(name)
 
     def finish(self, outcome: Outcome) -> None:
-        """Stop the load, wait for what is on its way, and count."""
+        """Stop the load, wait until all numbers are read, and count lost and repeated ones."""
         outcome.written = self._load.stop()
 
         def all_is_read() -> bool:
-            self.look()
+            self.record_reads()
             return len(self.readers) >= outcome.written
 
         try:
             wait_for(all_is_read, 60)
         except AssertionError:
-            pass  # counted below
+            pass  # counted as lost below
         outcome.lost = outcome.written - len(self.readers)
         outcome.repeated = sum(len(names) - 1 for names in self.readers.values())
         outcome.repeated_among_ours = sum(
@@ -174,23 +174,23 @@ class MixedGroup:
         outcome.failures = [line for member in self.all.values() for line in member.failures]
 
     def close(self) -> None:
-        """End what still runs."""
+        """Stop the load and kill all members."""
         self._load.stop()
         for member in self.all.values():
             member.kill()
 
 
 def schedule(seed: int, events: int, releases: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return what happens: ``(start, kind)``, or ``(leave | kill, kind)`` of one that is there then."""
-    chance, steps, alive = random.Random(seed), [("start", OURS), ("start", releases[0])], [OURS, releases[0]]
+    """Return random events: ``(start, kind)``, or ``(leave | kill, kind)`` of a running member."""
+    rng, steps, alive = random.Random(seed), [("start", OURS), ("start", releases[0])], [OURS, releases[0]]
     while len(steps) < events:
-        if len(alive) < 2 or (len(alive) < 5 and chance.random() < 0.55):
-            kind = OURS if chance.random() < 0.5 else chance.choice(releases)
+        if len(alive) < 2 or (len(alive) < 5 and rng.random() < 0.55):
+            kind = OURS if rng.random() < 0.5 else rng.choice(releases)
             steps.append(("start", kind))
             alive.append(kind)
         else:
-            kind = alive.pop(chance.randrange(len(alive)))
-            steps.append((chance.choice(["leave", "kill"]), kind))
+            kind = alive.pop(rng.randrange(len(alive)))
+            steps.append((rng.choice(["leave", "kill"]), kind))
     return steps
 
 
@@ -202,7 +202,7 @@ def played(
     unique: Callable[[str], str],
     tmp_path: Path,
 ) -> Iterator[Callable[..., Outcome]]:
-    """Play a schedule with a fresh group; ``ours`` says what takes the place of our members."""
+    """Run a schedule with a new group; ``ours`` is the kind of member to start instead of zkconsumer."""
     groups: list[MixedGroup] = []
 
     def play(steps: list[tuple[str, str]], setting: Setting, ours: str = OURS) -> Outcome:
@@ -221,7 +221,7 @@ def played(
             begun = time.monotonic()
             group.wait_until_balanced()
             outcome.seconds.append(time.monotonic() - begun)
-            group.look()
+            group.record_reads()
         group.finish(outcome)
         return outcome
 
@@ -246,17 +246,17 @@ def test_members_of_all_releases_share_a_group_with_ours(
     steps = schedule(events, events, setting.releases)
 
     mixed = played(steps, setting)
-    anchor = played(steps, setting, ours=setting.releases[-1])
+    baseline = played(steps, setting, ours=setting.releases[-1])
 
     with capsys.disabled():
-        print(f"\n{setting.strategy} {'+'.join(setting.releases)}: seconds until all is owned again")
+        print(f"\n{setting.strategy} {'+'.join(setting.releases)}: seconds until all partitions are owned")
         print("members      events   median    worst   written  lost  repeated  among ours")
         print(mixed.row("with ours"))
-        print(anchor.row("JVMs alone"))
+        print(baseline.row("JVMs alone"))
     assert mixed.failures == []
     assert (mixed.lost, mixed.repeated_among_ours) == (0, 0)
-    if events >= 10:  # of fewer a median says little
-        assert statistics.median(mixed.seconds) <= statistics.median(anchor.seconds)
-    assert max(mixed.seconds) <= max(anchor.seconds) + 5  # a JVM starts beside us, on the same cores
-    kills = Counter(what for what, _ in steps)["kill"]  # each repeats what was read since the last commit, a second ago
-    assert mixed.repeated <= max(anchor.repeated, kills * _PER_SECOND)
+    if events >= 10:  # the median of fewer events is not significant
+        assert statistics.median(mixed.seconds) <= statistics.median(baseline.seconds)
+    assert max(mixed.seconds) <= max(baseline.seconds) + 5  # a starting JVM uses the same cores
+    kills = Counter(what for what, _ in steps)["kill"]  # each repeats at most one second of records
+    assert mixed.repeated <= max(baseline.repeated, kills * _PER_SECOND)

@@ -1,4 +1,4 @@
-"""Offsets that ours and the JVM leave for each other: in ZooKeeper, in Kafka, in both, and in files."""
+"""Offsets that zkconsumer and the JVM commit for each other: in ZooKeeper, in Kafka, in both, and in files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STORAGES = {
     "kafka": {"offsets.storage": "kafka", "dual.commit.enabled": "false"},
     "dual": {"offsets.storage": "kafka", "dual.commit.enabled": "true"},
 }
-#: The last release that had the tools for offsets.
+#: The last release with the tools for offsets.
 TOOLS = "0.11.0.3"
 
 
@@ -40,7 +40,7 @@ def at(zkconsumer_cluster: Cluster) -> str:
 
 
 def jvm(tool: str, *arguments: object, release: str = TOOLS) -> str:
-    """Run a tool of the JVM to its end and return its output."""
+    """Run a tool of the JVM and return its output."""
     command = java_command("128m", kafka_jars(release), tool, *map(str, arguments))
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -48,7 +48,7 @@ def jvm(tool: str, *arguments: object, release: str = TOOLS) -> str:
 
 
 def jvm_console(config: ConsumerConfig, storage: str, topic: str, count: int, folder: Path) -> list[bytes]:
-    """Have the JVM's console consumer read so many messages, and leave."""
+    """Run the JVM console consumer until it has read ``count`` messages, and return their values."""
     settings = {
         "group.id": config.group_id,
         "zookeeper.connect": config.zookeeper_connect,

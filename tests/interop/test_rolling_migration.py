@@ -1,4 +1,4 @@
-"""The example of a rolling migration does what it says."""
+"""Run the example of a rolling migration and check its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A JVM old consumer, a plain zkconsumer and a Spark query in one group."""
+"""A JVM consumer, a plain consumer and a Spark query in one group."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from .neighbours import Neighbours
 def test_a_jvm_a_plain_consumer_and_a_spark_query_each_deliver_what_the_jvms_range_assignor_gives_them(
     seconds: int, neighbours: Callable[..., Neighbours]
 ) -> None:
-    """All is delivered; while the group stays as it is, once."""
+    """All records are delivered, and exactly once while the group does not change."""
     group = neighbours()
-    # A busy machine is no fault here: each joins when the others have come to rest, with a session that lasts.
+    # Members join one by one and have long sessions, so a busy machine does not cause failures.
     spark = group.join(spark_query, zookeeper_session_timeout_ms=10_000)
-    group.settle()
+    group.wait_until_committed()
     jvm = group.join(jvm_consumer, zookeeper_session_timeout_ms=10_000)
-    group.settle()
+    group.wait_until_committed()
     group.join(our_consumer, zookeeper_session_timeout_ms=10_000)
     shares = group.wait_until_balanced()
     assert sorted(map(len, shares.values())) == [2, 3, 3]
-    wait_for(lambda: said_by_the_assignor(jvm, group) == shares, what="the JVM's assignor says the same")
+    wait_for(lambda: assignment_in_log(jvm, group) == shares, what="the JVM has computed the same assignment")
 
-    group.settle()
+    group.wait_until_committed()
     begin = group.load.written
     over = time.monotonic() + seconds
     wait_for(lambda: time.monotonic() > over or not all(member.is_running for member in group.alive), seconds + 1)
@@ -54,8 +54,8 @@ def test_a_jvm_a_plain_consumer_and_a_spark_query_each_deliver_what_the_jvms_ran
     assert group.wait_until_balanced()
 
 
-def said_by_the_assignor(jvm: ChildConsumer, group: Neighbours) -> dict[str, list[int]]:
-    """Return the partitions of each member by the log of the JVM's range assignor, as of its last rebalance."""
+def assignment_in_log(jvm: ChildConsumer, group: Neighbours) -> dict[str, list[int]]:
+    """Return the partitions by member from the JVM's log of its last rebalance."""
     last = jvm.log.read_text().rpartition(" rebalancing the following partitions")[2]
     shares: dict[str, list[int]] = {}
     for thread, partition in re.findall(r"INFO (\S+) attempting to claim partition (\d+) \(kafka.consumer.Range", last):

@@ -1,1 +1,1 @@
-"""Real queries of a real Spark on real brokers: what they deliver, what they store, what they survive."""
+"""Tests of Spark queries with real brokers: records, committed offsets, and recovery after failures."""

@@ -1,7 +1,7 @@
-"""Drivers, workers, servers and members of one group that end and come back at random moments.
+"""Kill and restart drivers, workers, servers and members of one group at random times.
 
-Who does what is a generator that yields for how many seconds it has nothing to do; one thread runs all of them, so that
-all of it goes on at once and nothing is left behind when one fails.
+Each activity is a generator that yields the number of seconds until its next step. One thread runs all of them, so the
+activities overlap, and no thread remains when one of them fails.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from zkconsumer.errors import RetriableError
 
 from .queries import START, kill, runners
 
-Doing = Iterator[float]
+Steps = Iterator[float]
 
 
 class Extent(NamedTuple):
-    """How much of it.
+    """The number and the speed of events.
 
     Attributes:
-        pace: what pauses, of seconds, are multiplied by.
-        bounces, neighbours, queries: how often, at most, a server is restarted or frozen, a JVM joins, and the second
-            query does.
-        slow: seconds that a batch's sink takes at most.
-        per_second: records that are written.
+        pace: factor of the pauses between events.
+        bounces, neighbours, queries: maximum number of restarts or pauses of servers, of JVM members that join, and of
+            starts of the second query.
+        slow: maximum duration of a batch's sink, in seconds.
+        per_second: records that are produced per second.
     """
 
     driver_kills: int
@@ -59,7 +59,7 @@ class Extent(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What one run of a batch saw of a partition."""
+    """The records of one partition in one run of a batch."""
 
     run: int
     batch: int
@@ -72,7 +72,7 @@ class Seen(NamedTuple):
 
 
 class StubbornLoad(Load):
-    """A load that outlives any time without leaders; what it is not told of may be written twice."""
+    """A load that retries while partitions have no leader; unacknowledged records may be written twice."""
 
     def _run(self) -> None:
         try:
@@ -90,11 +90,11 @@ class StubbornLoad(Load):
 
 
 class Driver(ServerProcess):
-    """A Spark of its own that runs one query whenever it is started, see ``chaos_driver.py``."""
+    """A Spark driver process that runs one query whenever it is started; see ``chaos_driver.py``."""
 
     def __init__(self, name: str, folder: Path, options: dict[str, str], slow: float) -> None:
         self.checkpoint, self._seen = folder / f"{name}-checkpoint", folder / f"{name}-seen"
-        # The sockets there must not have long names.
+        # Spark creates Unix sockets in it, whose paths have a maximum length.
         self._temporary = tempfile.TemporaryDirectory(prefix="zkconsumer-", ignore_cleanup_errors=True)
         spark = self._temporary.name
         settings = {
@@ -111,15 +111,15 @@ class Driver(ServerProcess):
         self._session = 0
 
     def start(self, *, wait: bool = False) -> None:
-        """Start it; where that takes its time, nobody waits."""
-        assert not self.processes, f"{self.name}: some of its processes are left"
+        """Start the process without waiting for the query."""
+        assert not self.processes, f"{self.name}: some of its processes are still running"
         super().start(wait=wait)
         assert self.pid is not None
         self._session = self.pid
 
     @property
     def processes(self) -> list[psutil.Process]:
-        """All that runs for the driver: its Python and JVM, and the processes that plan and read."""
+        """Return all processes of the driver: Python, the JVM, planning processes and workers."""
         found = []
         for process in psutil.process_iter() if self._session else ():
             try:
@@ -131,13 +131,13 @@ class Driver(ServerProcess):
 
     @property
     def seen(self) -> list[Seen]:
-        """What its batches saw, in all runs."""
+        """Return the records of its batches in all runs."""
         lines = self._seen.read_text().splitlines() if self._seen.exists() else []
         return [Seen(*json.loads(line)) for line in lines]
 
     @property
     def is_done(self) -> bool:
-        """Whether all batches in its checkpoint are done."""
+        """Whether all batches in its checkpoint have finished."""
         if not self.checkpoint.exists():
             return True
         logs = [self.checkpoint / folder for folder in ("offsets", "commits")]
@@ -146,7 +146,7 @@ class Driver(ServerProcess):
 
     @property
     def output(self) -> str:
-        """The end of what it wrote."""
+        """Return the end of its output."""
         return self._written[-6000:]
 
     @property
@@ -155,16 +155,16 @@ class Driver(ServerProcess):
         return out.read_text(errors="replace") if out.exists() else ""
 
     def workers(self) -> list[psutil.Process]:
-        """The processes that run tasks in Python."""
+        """Return the processes that run tasks in Python."""
         return [p for p in self.processes if _has(p, "pyspark.worker")]
 
     @property
     def lost_tasks(self) -> int:
-        """How many tasks failed."""
+        """Return the number of failed tasks."""
         return self._written.count(" Lost task ")
 
     def end(self, how: str) -> str:
-        """Kill what ends the driver: one process, or all of them; returns what was killed."""
+        """Kill one process of the driver, or all of them, and return what was killed."""
         victims = {
             "Python": [psutil.Process(self.pid)],
             "JVM": [p for p in self.processes if _has(p, "org.apache.spark.deploy.SparkSubmit")],
@@ -174,14 +174,14 @@ class Driver(ServerProcess):
         return how if victims else "all"
 
     def kill(self) -> None:
-        """End all of its processes at once."""
+        """Kill all of its processes at once."""
         while processes := self.processes:
             kill(processes)
             psutil.wait_procs(processes, PATIENCE)
         super().kill()
 
     def close(self) -> None:
-        """Kill it, and delete what Spark has left behind."""
+        """Kill the driver and delete the temporary files of Spark."""
         self.kill()
         self._temporary.cleanup()
 
@@ -194,15 +194,15 @@ def _has(process: psutil.Process, word: str) -> bool:
 
 
 def _reads(process: psutil.Process, ports: Sequence[int]) -> bool:
-    """Whether a worker is connected with a broker."""
+    """Whether a worker is connected to a broker."""
     try:
         return any(c.raddr and c.raddr.port in ports for c in process.net_connections("tcp"))
     except psutil.Error:
         return False
 
 
-def until(condition: Callable[[], object], timeout: float, what: Callable[[], str]) -> Doing:
-    """Wait for a condition, with a deadline."""
+def until(condition: Callable[[], object], timeout: float, what: Callable[[], str]) -> Steps:
+    """Wait for a condition; fail after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout:g} s: {what()}"
@@ -210,11 +210,11 @@ def until(condition: Callable[[], object], timeout: float, what: Callable[[], st
 
 
 class Chaos:
-    """All that happens to one group.
+    """Random events that affect one group.
 
     Attributes:
-        counts: of what has happened.
-        died: drivers that ended though nobody had killed them, and what they said.
+        counts: number of events by kind.
+        died: name and output of drivers that terminated without being killed.
     """
 
     def __init__(
@@ -241,155 +241,157 @@ class Chaos:
             "zookeeper.session.timeout.ms": 3000,
             "zookeeper.connection.timeout.ms": 20_000,
             "auto.commit.interval.ms": 1000,
-            "auto.offset.reset": "largest",  # its tool refuses the other for a group that has offsets
+            "auto.offset.reset": "largest",  # the JVM's tool refuses smallest for a group with offsets
         }
-        self._busy = 2
+        self._active_killers = 2
         self._started = time.monotonic()
 
     def run(self, timeout: float) -> None:
-        """Let all of it happen; in the end the servers are up, both queries run, and nobody else is in the group."""
+        """Run all activities. At the end, the servers and both queries are running, and the JVM members have left."""
         deadline = time.monotonic() + timeout
-        doings = [self._drivers(), self._workers(), self._servers(), self._neighbours(), self._second_query()]
+        activities = [self._drivers(), self._workers(), self._servers(), self._neighbours(), self._second_query()]
         order = itertools.count()
-        waiting = [(0.0, next(order), doing) for doing in doings]
+        waiting = [(0.0, next(order), activity) for activity in activities]
         while waiting:
-            at, _, doing = heapq.heappop(waiting)
+            at, _, activity = heapq.heappop(waiting)
             assert time.monotonic() < deadline, f"not done within {timeout:g} s: {dict(self.counts)}"
             time.sleep(max(0.0, at - time.monotonic()))
             try:
-                pause = next(doing)
+                pause = next(activity)
             except StopIteration:
                 continue
-            heapq.heappush(waiting, (time.monotonic() + pause, next(order), doing))
+            heapq.heappush(waiting, (time.monotonic() + pause, next(order), activity))
 
     def close(self) -> None:
-        """Kill all that was started here."""
+        """Kill all processes that were started."""
         for one in self.neighbours:
             one.kill()
         for driver in (self.first, self.second):
             driver.close()
 
-    def tell(self, what: str) -> None:
-        """Print what happens, with the time."""
+    def log(self, what: str) -> None:
+        """Print an event with the time."""
         print(f"{time.monotonic() - self._started:7.1f} {what}", flush=True)
 
-    def _chance(self, who: str) -> random.Random:
-        return random.Random(f"{self._seed} {who}")
+    def _random(self, activity: str) -> random.Random:
+        return random.Random(f"{self._seed} {activity}")
 
-    def _pause(self, chance: random.Random, least: float, most: float) -> Doing:
-        """Wait a random time, not beyond the end of it all."""
-        ends = time.monotonic() + chance.uniform(least, most) * self._extent.pace
-        while self._busy and (left := ends - time.monotonic()) > 0:
+    def _pause(self, rng: random.Random, least: float, most: float) -> Steps:
+        """Wait for a random time, at most until the killing of drivers and workers has ended."""
+        ends = time.monotonic() + rng.uniform(least, most) * self._extent.pace
+        while self._active_killers and (left := ends - time.monotonic()) > 0:
             yield min(left, 0.2)
 
     # ---- drivers ----
 
-    def _drivers(self) -> Doing:
-        """Kill the first query's driver at any moment of its life, and start it again."""
-        chance = self._chance("drivers")
+    def _drivers(self) -> Steps:
+        """Kill the driver of the first query at random times and start it again."""
+        rng = self._random("drivers")
         for _ in range(self._extent.driver_kills):
-            yield from self._live(self.first)
-            if chance.random() < 0.3:
-                yield from self._any_time(self.first, chance, 0, 20)
+            yield from self._ensure_running(self.first)
+            if rng.random() < 0.3:
+                yield from self._keep_running(self.first, rng, 0, 20)
             else:
-                yield from self._get_on(self.first)
-                yield from self._any_time(self.first, chance, 0, 8)
-            yield from self._end(self.first, chance.choice(["all", "all", "all", "Python", "JVM", "planner"]))
+                yield from self._wait_for_batch(self.first)
+                yield from self._keep_running(self.first, rng, 0, 8)
+            yield from self._kill(self.first, rng.choice(["all", "all", "all", "Python", "JVM", "planner"]))
             self.counts["driver kills"] += 1
-            yield chance.uniform(0, 6) * self._extent.pace
-        yield from self._live(self.first)
-        self._busy -= 1
+            yield rng.uniform(0, 6) * self._extent.pace
+        yield from self._ensure_running(self.first)
+        self._active_killers -= 1
 
-    def _second_query(self) -> Doing:
-        """Have another query join and leave."""
-        chance = self._chance("second")
+    def _second_query(self) -> Steps:
+        """Start and stop a second query of the group."""
+        rng = self._random("second")
         for _ in range(self._extent.queries):
-            yield from self._pause(chance, 2, 15)
-            yield from self._live(self.second)
+            yield from self._pause(rng, 2, 15)
+            yield from self._ensure_running(self.second)
             self.counts["joins of the second query"] += 1
-            yield from self._get_on(self.second)
-            yield from self._any_time(self.second, chance, 0, 30)
-            if not self._busy:
+            yield from self._wait_for_batch(self.second)
+            yield from self._keep_running(self.second, rng, 0, 30)
+            if not self._active_killers:
                 return
-            if chance.random() < 0.3:
-                yield from self._end(self.second, "all")
+            if rng.random() < 0.3:
+                yield from self._kill(self.second, "all")
                 self.counts["kills of the second query"] += 1
             else:
-                self.tell("second: SIGTERM")
+                self.log("second: SIGTERM")
                 assert self.second.pid is not None
                 os.kill(self.second.pid, signal.SIGTERM)
-                yield from self._until_gone(self.second)
+                yield from self._wait_for_exit(self.second)
         if self._extent.queries:
-            yield from self._live(self.second)
+            yield from self._ensure_running(self.second)
 
-    def _live(self, driver: Driver) -> Doing:
+    def _ensure_running(self, driver: Driver) -> Steps:
         if not driver.is_running:
-            yield from self._until_gone(driver)
-            self.tell(f"{driver.name}: starts")
+            yield from self._wait_for_exit(driver)
+            self.log(f"{driver.name}: starts")
             driver.start()
 
-    def _any_time(self, driver: Driver, chance: random.Random, least: float, most: float) -> Doing:
-        """Wait a random time, and start the driver again should it end by itself."""
-        for pause in self._pause(chance, least, most):
+    def _keep_running(self, driver: Driver, rng: random.Random, least: float, most: float) -> Steps:
+        """Wait for a random time, and restart the driver if it terminates."""
+        for pause in self._pause(rng, least, most):
             yield pause
             if not driver.is_running:
-                yield from self._revive(driver)
+                yield from self._restart(driver)
 
-    def _get_on(self, driver: Driver) -> Doing:
-        """Wait until the driver has done a batch since it was started."""
+    def _wait_for_batch(self, driver: Driver) -> Steps:
+        """Wait until the driver has finished a batch since its start."""
         batches = len(driver.seen)
         while len(driver.seen) == batches:
             yield from until(
                 lambda: len(driver.seen) > batches or not driver.is_running,
-                5 * START,  # two Sparks and all the servers on two cores, and others beside them
+                5 * START,  # two Spark drivers and all servers share two cores
                 lambda: f"a batch of {driver.name}; {driver.output}",
             )
             if not driver.is_running:
-                yield from self._revive(driver)
+                yield from self._restart(driver)
 
-    def _revive(self, driver: Driver) -> Doing:
-        self.tell(f"{driver.name}: ended by itself")
-        self.died.append(f"{driver.name} ended by itself: {driver.output}")
-        yield from self._live(driver)
+    def _restart(self, driver: Driver) -> Steps:
+        self.log(f"{driver.name}: terminated unexpectedly")
+        self.died.append(f"{driver.name} terminated unexpectedly: {driver.output}")
+        yield from self._ensure_running(driver)
 
-    def _end(self, driver: Driver, how: str) -> Doing:
-        yield from self._live(driver)
+    def _kill(self, driver: Driver, how: str) -> Steps:
+        yield from self._ensure_running(driver)
         killed = driver.end(how)
         self.counts[f"of it {killed}"] += driver is self.first
-        self.tell(f"{driver.name}: {killed} killed")
-        yield from self._until_gone(driver)
+        self.log(f"{driver.name}: {killed} killed")
+        yield from self._wait_for_exit(driver)
 
-    def _until_gone(self, driver: Driver) -> Doing:
-        """Wait until all of its processes have ended: two drivers must not use one checkpoint."""
+    def _wait_for_exit(self, driver: Driver) -> Steps:
+        """Wait until all of its processes have terminated, because two drivers must not use one checkpoint."""
 
-        def is_gone() -> bool:
+        def has_exited() -> bool:
             return not driver.is_running and not driver.processes
 
         yield from until(
-            is_gone, 60, lambda: f"{driver.name} ends: {[p.cmdline()[-3:] for p in driver.processes]}; {driver.output}"
+            has_exited,
+            60,
+            lambda: f"{driver.name} ends: {[p.cmdline()[-3:] for p in driver.processes]}; {driver.output}",
         )
 
     # ---- workers ----
 
-    def _workers(self) -> Doing:
-        """Kill processes that run tasks, most of them while they read from a broker."""
-        chance = self._chance("workers")
+    def _workers(self) -> Steps:
+        """Kill workers, most of them while they are reading from a broker."""
+        rng = self._random("workers")
         for _ in range(self._extent.worker_kills):
-            yield from self._pause(chance, 1, 20)
-            wants_reader = chance.random() < 0.7
+            yield from self._pause(rng, 1, 20)
+            wants_reader = rng.random() < 0.7
             deadline = time.monotonic() + 4 * START
             workers: list[psutil.Process] = []
-            looked_at = 0.0
+            listed_at = 0.0
             while True:
                 now = time.monotonic()
                 assert now < deadline, "no driver has a worker"
-                if now > looked_at + 0.5:
+                if now > listed_at + 0.5:
                     workers = [w for driver in (self.first, self.second) for w in driver.workers()]
-                    looked_at = now
+                    listed_at = now
                 reading = [w for w in workers if _reads(w, self._ports)]
                 victims = reading if wants_reader and now < deadline - 2 * START else workers
                 if victims:
-                    victim = chance.choice(victims)
+                    victim = rng.choice(victims)
                     try:
                         victim.kill()
                         break
@@ -398,8 +400,8 @@ class Chaos:
                 yield 0.01 if workers else 0.2
             self.counts["worker kills"] += 1
             self.counts["of workers that read"] += victim in reading
-            self.tell(f"a worker killed{', which read' * (victim in reading)}")
-        self._busy -= 1
+            self.log(f"a worker killed{', which read' * (victim in reading)}")
+        self._active_killers -= 1
 
     @property
     def _ports(self) -> list[int]:
@@ -407,41 +409,41 @@ class Chaos:
 
     # ---- servers ----
 
-    def _servers(self) -> Doing:
-        """Restart ZooKeeper or a broker, or freeze it for a moment, one at a time."""
-        chance = self._chance("servers")
+    def _servers(self) -> Steps:
+        """Restart or pause ZooKeeper or a broker, one at a time."""
+        rng = self._random("servers")
         zookeeper, brokers = self._cluster.zookeeper, self._cluster.brokers
         for _ in range(self._extent.bounces):
-            yield from self._pause(chance, 3, 15)
-            if not self._busy:
+            yield from self._pause(rng, 3, 15)
+            if not self._active_killers:
                 return
-            server = chance.choice([zookeeper, zookeeper, *brokers])
-            how = chance.choice(["kill", "stop", "pause"])
+            server = rng.choice([zookeeper, zookeeper, *brokers])
+            how = rng.choice(["kill", "stop", "pause"])
             self.counts[f"{'ZooKeeper' if server is zookeeper else 'broker'} {how}s"] += 1
-            self.tell(f"{server.name}: {how}")
+            self.log(f"{server.name}: {how}")
             if how == "pause":
                 server.pause()
-                yield chance.uniform(0.5, 5)
+                yield rng.uniform(0.5, 5)
                 server.resume()
             else:
                 os.kill(server.pid or 0, signal.SIGKILL if how == "kill" else signal.SIGTERM)
                 yield from until(lambda: not server.is_running, 60, lambda: f"{server.name} ends; {server.log_end()}")
-                yield chance.uniform(0, 3)
-                yield from self._bring_back(server)
+                yield rng.uniform(0, 3)
+                yield from self._start_server(server)
             written = self._load.written + 100
             yield from until(lambda: self._load.written > written, 120, lambda: f"{server.name} serves again")
-            self.tell(f"{server.name}: serves again")
+            self.log(f"{server.name}: serves again")
 
-    def _bring_back(self, server: Broker | ZooKeeperServer) -> Doing:
+    def _start_server(self, server: Broker | ZooKeeperServer) -> Steps:
         if isinstance(server, Broker):
-            yield from until(lambda: self._is_forgotten(server), 30, lambda: f"the session of {server.name} ends")
+            yield from until(lambda: self._is_unregistered(server), 30, lambda: f"the session of {server.name} ends")
         port = server.endpoint.port if isinstance(server, Broker) else server.port
         server.start(wait=False)
         yield from until(
             lambda: server.is_running and is_listening(port), 60, lambda: f"{server.name} is back; {server.log_end()}"
         )
 
-    def _is_forgotten(self, broker: Broker) -> bool:
+    def _is_unregistered(self, broker: Broker) -> bool:
         try:
             return self._zk.exists(f"/brokers/ids/{broker.node}") is None
         except KazooException:
@@ -449,26 +451,26 @@ class Chaos:
 
     # ---- JVM ----
 
-    def _neighbours(self) -> Doing:
-        """Have a JVM's old consumer join and leave."""
-        chance, topic = self._chance("neighbours"), self._load.partitions[0].topic
+    def _neighbours(self) -> Steps:
+        """Start and stop JVM consumers of the group."""
+        rng, topic = self._random("neighbours"), self._load.partitions[0].topic
         for _ in range(self._extent.neighbours):
-            if not self._busy:
+            if not self._active_killers:
                 return
             name = f"jvm-{len(self.neighbours)}"
             one = jvm_consumer(name, self._folder, {**self._neighbour, "consumer.id": name}, topic)
             self.neighbours.append(one)
             one.start()
             self.counts["joins of a JVM"] += 1
-            self.tell(f"{name}: joins")
+            self.log(f"{name}: joins")
             deadline = time.monotonic() + 20
             while not one.output.stat().st_size and time.monotonic() < deadline:
                 yield 0.1
             self.counts["of JVMs that read nothing in 20 s"] += not one.output.stat().st_size
-            yield from self._pause(chance, 2, 25)
+            yield from self._pause(rng, 2, 25)
             self.counts["of JVMs that gave up"] += not one.is_running
             if one.pid is not None:
-                self.tell(f"{name}: SIGTERM")
+                self.log(f"{name}: SIGTERM")
                 os.kill(one.pid, signal.SIGTERM)
             yield from until(lambda: not one.is_running, 60, lambda: f"{name} ends; {one.log_end()}")
-            yield from self._pause(chance, 2, 12)
+            yield from self._pause(rng, 2, 12)

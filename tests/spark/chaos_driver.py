@@ -1,7 +1,7 @@
 """A Spark driver that is killed and started again: ``python -m spark.chaos_driver '{"options": {...}, ...}'``.
 
-Each batch writes what it saw, a line of JSON for each partition, and is on the disk before it goes on; then its sink
-is slow. SIGTERM ends the query in order.
+Each batch writes a line of JSON for each partition that it has read and flushes it to the disk. Its sink then sleeps.
+SIGTERM stops the query.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .session import start_spark
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Run a query until it is killed, or until SIGTERM."""
+    """Run a query until SIGTERM."""
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    spark = start_spark(Path(settings["folder"]), "local[2,4]")  # a task whose worker was killed is tried again
-    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "1000000")  # the test reads the log of all batches
-    spark.sparkContext.setLogLevel("WARN")  # tells of lost tasks
+    spark = start_spark(Path(settings["folder"]), "local[2,4]")  # tasks are retried up to three times
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "1000000")  # the test reads the offset log of all batches
+    spark.sparkContext.setLogLevel("WARN")  # reports lost tasks
     run = os.getpid()
 
     def on_batch(frame: Any, number: int) -> None:
@@ -52,7 +52,7 @@ def main(settings: dict[str, Any]) -> None:
 
 
 def append(path: str, lines: bytes) -> None:
-    """Write all lines at once, so that a kill leaves none torn."""
+    """Write all lines in one call, so that a kill leaves no incomplete line."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         assert os.write(file, lines) == len(lines)

@@ -1,7 +1,7 @@
-"""A driver whose executors are processes of their own: ``python -m spark.cluster_driver '{...}'`` in ``tests``.
+"""A driver with executors in separate processes: ``python -m spark.cluster_driver '{...}'`` in ``tests``.
 
-Reads what is there with the source, and prints as JSON which offsets were seen, and from which folder the executors
-have the package.
+It reads all available records with the source, and prints as JSON the offsets and the folder from which the executors
+have imported the package.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Run a query, and one with a decoder that sees the end."""
+    """Run a query, and one whose decoder detects the end of the stream."""
     spark = start_spark(Path(settings["folder"]), "local-cluster[2,1,1024]", settings["conf"])
     seen: list[Any] = []
     stream = spark.readStream.format("zkconsumer").options(**settings["options"]).load()

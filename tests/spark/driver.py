@@ -1,6 +1,6 @@
-"""A Spark driver of its own, to be killed: ``python -m spark.driver '{"options": {...}, ...}'`` in ``tests``.
+"""A Spark driver that tests kill: ``python -m spark.driver '{"options": {...}, ...}'`` in ``tests``.
 
-Each batch writes what it saw, a line of JSON for each partition, and then ``hold`` blocks for ever.
+Each batch writes a line of JSON for each partition that it has read. The batch with the number ``hold`` then blocks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A driver of Spark Streaming, to be killed: ``python dstream_driver.py '{"folder": ...}'``.
+"""A driver of Spark Streaming that tests kill: ``python dstream_driver.py '{"folder": ...}'``.
 
-Each batch of each of two streams writes a line of JSON: the stream, the time, the number of records, the ranges.
+Each batch of its two streams writes a line of JSON: the stream, the time, the number of records, and the ranges.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ warnings.simplefilter("ignore", FutureWarning)
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Run until killed."""
+    """Run both streams until the process is killed."""
     from pyspark import SparkConf, SparkContext
     from pyspark.streaming import StreamingContext
 
@@ -28,13 +28,13 @@ def main(settings: dict[str, Any]) -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     folder = Path(settings["folder"])
 
-    def noted(kind: str, seen: str) -> Any:
-        def note(time: datetime, rdd: Any) -> None:
+    def recorder(kind: str, seen: str) -> Any:
+        def record(time: datetime, rdd: Any) -> None:
             ranges = [[r.partition, r.fromOffset, r.untilOffset] for r in rdd.offsetRanges()]
             with Path(seen).open("a") as file:
                 file.write(json.dumps([kind, round(time.timestamp() * 1000), rdd.count(), ranges]) + "\n")
 
-        return note
+        return record
 
     def create() -> StreamingContext:
         conf = SparkConf().setMaster("local[2]").setAppName("dstreams")
@@ -56,11 +56,11 @@ def main(settings: dict[str, Any]) -> None:
             {settings["topic"]: 1},
             {**reset, "zookeeper.session.timeout.ms": "3000"},
         )
-        group.foreachRDD(noted("group", seen))
+        group.foreachRDD(recorder("group", seen))
         direct = KafkaUtils.createDirectStream(
             ssc, [settings["topic"]], {**reset, "metadata.broker.list": settings["brokers"]}
         )
-        direct.foreachRDD(noted("direct", seen))
+        direct.foreachRDD(recorder("direct", seen))
         return ssc
 
     ssc = StreamingContext.getOrCreate(str(folder / "checkpoint"), create)

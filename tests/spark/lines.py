@@ -1,4 +1,4 @@
-"""Decoders as a user writes them, in a file that is given to Spark by ``addPyFile``."""
+"""Decoders of a user, in a file that is shipped with ``addPyFile``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zkconsumer.spark import BatchDecoder, RecordDecoder
 
 
 class Words(RecordDecoder):
-    """The words of a record, each with its length; ``!`` is an error, and ``.`` the end."""
+    """Returns the words of a record with their lengths; ``!`` raises an error, ``.`` ends the stream."""
 
     schema = "word string, length int, at bigint"
 
@@ -41,7 +41,7 @@ class Words(RecordDecoder):
 
 
 class Numbers(BatchDecoder):
-    """Values as numbers, a whole batch at a time; odd ones are left out."""
+    """Returns values as numbers, one batch at a time; skips odd numbers."""
 
     schema = "number bigint, partition int"
 
@@ -52,7 +52,7 @@ class Numbers(BatchDecoder):
 
 
 class NoSchema(RecordDecoder):
-    """Wrong: no columns."""
+    """Invalid, because it has no schema."""
 
     def decode(self, record: MessageAndMetadata) -> None:
         del record

@@ -1,4 +1,4 @@
-"""What is around a query: plain consumers of its group, a load, and brokers that come back."""
+"""Helpers for tests of a query in a group: plain consumers and end offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Cluster = DevCluster | ExistingCluster
 
 
 class Plain:
-    """A plain consumer whose streams are each read by a thread, until it leaves."""
+    """A plain consumer; each of its streams is read by a thread until the consumer leaves."""
 
     def __init__(self, config: ConsumerConfig, topics: Mapping[str, int]) -> None:
         self._connector = create_consumer(config)
@@ -24,17 +24,17 @@ class Plain:
 
     @property
     def owned(self) -> list[int]:
-        """Numbers of the partitions that are owned, of all topics."""
+        """Return the numbers of the owned partitions of all topics."""
         return sorted(partition for _, partition in self._connector.assignment)
 
     @property
     def offsets(self) -> Counter[tuple[int, int]]:
-        """How often each (partition, offset) was read."""
+        """Return how often each (partition, offset) was read."""
         return Counter((m.partition, m.offset) for reader in self._readers for m in list(reader.seen))
 
     @property
     def count(self) -> int:
-        """How many messages were read so far."""
+        """Return the number of messages read so far."""
         return sum(len(reader.seen) for reader in self._readers)
 
     def wait_for_messages(self, count: int) -> None:
@@ -42,18 +42,18 @@ class Plain:
         wait_for(lambda: self.count >= count, what=f"{count} messages")
 
     def wait_for_more(self, count: int) -> None:
-        """Wait for ``count`` messages more."""
+        """Wait for ``count`` more messages."""
         self.wait_for_messages(self.count + count)
 
     def leave(self) -> None:
-        """Shut down; raises what a stream raised."""
+        """Shut down; raise the error of a stream if there was one."""
         self._connector.shutdown()
         for reader in self._readers:
             reader.finish()
 
 
 def end_offsets(cluster: Cluster, topic: str, partitions: int) -> dict[int, int]:
-    """Return the end of each partition's log, from whoever leads it now."""
+    """Return the end offset of each partition from its current leader."""
 
     def ask() -> dict[int, int]:
         with cluster.new_admin() as admin:
@@ -63,4 +63,4 @@ def end_offsets(cluster: Cluster, topic: str, partitions: int) -> dict[int, int]
             except ZkConsumerError:
                 return {}
 
-    return wait_for(ask, what="all partitions tell their end")
+    return wait_for(ask, what="all partitions return their end offset")

@@ -1,4 +1,4 @@
-"""Queries whose batches are kept, what they saw, and what their checkpoint says."""
+"""Helpers for streaming queries: the records of their batches, their progress, and their checkpoints."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from zkconsumer.message import TopicPartition
 
 T = TypeVar("T")
 
-#: Topic and partition to: first offset, the one after the last, number of records.
+#: First offset, end offset (exclusive) and number of records by topic and partition.
 Spans = dict[tuple[str, int], tuple[int, int, int]]
 
-#: Seconds for what a warm Spark does in three.
+#: Timeout in seconds for operations that take three seconds in a running Spark session.
 START = 60.0
 
 
 class Batch(NamedTuple):
-    """One batch as ``foreachBatch`` saw it."""
+    """One batch, as passed to ``foreachBatch``."""
 
     number: int
     table: pa.Table
 
     @property
     def spans(self) -> Spans:
-        """From where to where it goes."""
+        """Return the range of offsets and the number of records of each partition."""
         groups = self.table.group_by(["topic", "partition"]).aggregate([("offset", "min_max"), ("offset", "count")])
         return {
             (row["topic"], row["partition"]): (
@@ -51,16 +51,16 @@ class Batch(NamedTuple):
         }
 
     def column(self, name: str) -> list[Any]:
-        """Return one column."""
+        """Return the values of a column."""
         return list(self.table.column(name).to_pylist())
 
 
 class Query:
-    """A query that has been started, and the batches that it has done.
+    """A running query and its finished batches.
 
     Args:
-        before: called with the number of each batch before its tasks read.
-        on_batch: called with each batch before it is done; what it raises fails the query.
+        before: called with the number of each batch before its tasks start.
+        on_batch: called with each batch before it finishes; an exception fails the query.
         trigger: arguments of ``DataStreamWriter.trigger``.
     """
 
@@ -83,7 +83,7 @@ class Query:
             writer = writer.trigger(**trigger)
         self.handle = writer.start()
 
-    def _take(self, frame: Any, number: int) -> None:  # in a thread of py4j's
+    def _take(self, frame: Any, number: int) -> None:  # runs in a thread of py4j
         if self._before is not None:
             self._before(number)
         batch = Batch(number, frame.toArrow())
@@ -94,17 +94,17 @@ class Query:
 
     @property
     def offsets(self) -> Counter[tuple[int, int]]:
-        """How often each (partition, offset) was seen, in batches that are done."""
+        """Return how often each (partition, offset) is in the finished batches."""
         return seen(self.batches)
 
     @property
     def count(self) -> int:
-        """How many records were seen, in batches that are done."""
+        """Return the number of records in the finished batches."""
         return sum(batch.table.num_rows for batch in self.batches)
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the source told in the last progress report: its lag, ``rereadRecords`` and so on."""
+        """Return the source's part of the last progress report, such as lag and ``rereadRecords``."""
         progress = self.handle.lastProgress
         if not progress:
             return {}
@@ -112,7 +112,7 @@ class Query:
         return dict(json.loads(state) if isinstance(state, str) else state or {})
 
     def wait_for(self, condition: Callable[[], T], timeout: float = PATIENCE, *, what: str = "") -> T:
-        """Wait for a condition while the query runs; raises what the query died of."""
+        """Wait for a condition while the query runs; raise the error of a failed query."""
 
         def ask() -> T:
             if (error := self.handle.exception()) is not None:
@@ -122,16 +122,16 @@ class Query:
         return wait_for(ask, timeout, what=what)
 
     def wait_for_records(self, count: int, timeout: float = START) -> None:
-        """Wait until batches with ``count`` records in all are done."""
+        """Wait until the finished batches have at least ``count`` records in total."""
         self.wait_for(lambda: self.count >= count, timeout, what=f"{count} records")
 
     def wait_for_more(self, count: int = 1, timeout: float = START) -> None:
-        """Wait for ``count`` records more."""
+        """Wait for ``count`` more records."""
         self.wait_for_records(self.count + count, timeout)
 
     def finish(self, timeout: float = START) -> None:
-        """Wait for the end of a query that ends by itself; raises what it died of."""
-        assert self.handle.awaitTermination(timeout), "the query did not end"
+        """Wait until the query terminates; raise its error if it has failed."""
+        assert self.handle.awaitTermination(timeout), "the query did not terminate"
 
     def stop(self) -> None:
         """Stop the query."""
@@ -139,7 +139,7 @@ class Query:
 
 
 class Gate:
-    """A sink that holds one batch until the gate is opened: ``on_batch=gate.hold``."""
+    """A sink that blocks one batch until the gate is opened: ``on_batch=gate.hold``."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -147,25 +147,25 @@ class Gate:
         self._open = threading.Event()
 
     def hold(self, batch: Batch) -> None:
-        """Hold the batch with the gate's number."""
+        """Block the batch whose number is the gate's."""
         if batch.number == self.number:
             self.holding.set()
             self._open.wait()
 
     def open(self) -> None:
-        """Let it go on."""
+        """Let the batch continue."""
         self._open.set()
 
 
 def seen(batches: Iterable[Batch]) -> Counter[tuple[int, int]]:
-    """Count how often each (partition, offset) is in the batches."""
+    """Return how often each (partition, offset) is in the batches."""
     return Counter(
         pair for batch in batches for pair in zip(batch.column("partition"), batch.column("offset"), strict=True)
     )
 
 
 def planned(checkpoint: Path) -> dict[int, dict[tuple[str, int], tuple[int, int]]]:
-    """Return the ranges in the checkpoint's log of each batch, empty ones left out."""
+    """Return the non-empty ranges of each batch in the offset log of a checkpoint."""
     logged = {}
     for file in (checkpoint / "offsets").iterdir():
         if file.name.isdigit():
@@ -180,7 +180,7 @@ def planned(checkpoint: Path) -> dict[int, dict[tuple[str, int], tuple[int, int]
 
 
 def check_union(spans: Iterable[Spans], expected: Mapping[tuple[str, int], tuple[int, int]]) -> None:
-    """Check that spans follow one another without gap or overlap, each full, over the expected ranges."""
+    """Check that the spans cover the expected ranges without gaps or overlaps, and that no record is missing."""
     by_partition: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for batch in spans:
         for partition, (start, until, count) in batch.items():
@@ -196,7 +196,7 @@ def check_union(spans: Iterable[Spans], expected: Mapping[tuple[str, int], tuple
 
 
 def repetitions(counts: Iterable[Counter[tuple[int, int]]], ends: Mapping[int, int]) -> int:
-    """Check that all offsets up to ``ends`` were seen; returns how many of them more than once."""
+    """Check that all offsets below ``ends`` were read; return the number of repeated reads."""
     total: Counter[tuple[int, int]] = Counter()
     for count in counts:
         total.update(count)
@@ -206,7 +206,7 @@ def repetitions(counts: Iterable[Counter[tuple[int, int]]], ends: Mapping[int, i
 
 
 def runners(parent: int) -> list[psutil.Process]:
-    """Return the processes that plan batches, below the JVM or the driver ``parent``."""
+    """Return the planning processes among the descendants of ``parent``, a JVM or a driver."""
     found = []
     for process in psutil.Process(parent).children(recursive=True):
         try:
@@ -218,14 +218,14 @@ def runners(parent: int) -> list[psutil.Process]:
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
-    """End processes by SIGKILL, as far as they are there."""
+    """Kill processes with SIGKILL; ignore processes that have terminated."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
 
 
 def delete_records(cluster: DevCluster | ExistingCluster, partition: TopicPartition, before: int) -> None:
-    """Let a partition's log begin at ``before``."""
+    """Delete the records of a partition below the offset ``before``."""
     lookup = LeaderLookup("test", 10)
     _, leader = lookup.leaders(parse_bootstrap(cluster.bootstrap_servers), [partition])[partition]
     lookup.close()

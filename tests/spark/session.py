@@ -1,4 +1,4 @@
-"""A Spark of two cores with a small heap, for the tests and for the drivers that they kill."""
+"""A Spark session with two cores and a small heap, for the tests and for drivers in other processes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from zkconsumer.devcluster.java import java_home
 
 
 def start_spark(folder: Path, master: str = "local[2]", conf: Mapping[str, str] | None = None) -> Any:
-    """Return a session that knows the source; all its files are in ``folder``."""
+    """Return a session in which the source is registered; all its files are in ``folder``."""
     os.environ["JAVA_HOME"] = str(java_home())
     paths = [str(Path(__file__).parent / "on_path"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # of the processes that Spark starts
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # for the processes that Spark starts
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -45,13 +45,13 @@ def start_spark(folder: Path, master: str = "local[2]", conf: Mapping[str, str] 
 
 
 def stop_spark(spark: Any) -> None:
-    """Stop the session and end its JVM, which would else live as long as this process."""
+    """Stop the session and its JVM, which would otherwise run until this process ends."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
     spark.stop()
     if gateway is not None:
         gateway.shutdown()
-        gateway.proc.stdin.close()  # what the JVM waits for
+        gateway.proc.stdin.close()  # the JVM exits when its standard input is closed
         gateway.proc.wait(20)
         SparkContext._gateway = SparkContext._jvm = None

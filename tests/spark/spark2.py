@@ -1,4 +1,4 @@
-"""Spark 2.4's own example scripts, as pyspark's source distribution has them: fetched by pip once, pinned, kept."""
+"""Example scripts of Spark 2.4 from the source distribution of pyspark: fetched once with pip, pinned, and cached."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from zkconsumer.devcluster.java import cache_folder
 
 _VERSION = "2.4.8"
 
-#: What a script has to be, byte by byte.
+#: SHA-256 of each script.
 EXAMPLES = {
     "kafka_wordcount.py": "183f0ecd4ccea1f6fc9d7279ff16bd9c2219877332fad23944d6b087d09f914f",
     "direct_kafka_wordcount.py": "4ec82b4e8a38fb1f331b3f07a9921d7b1848457c25a37fb2f75f86aad80d6051",
 }
 
-#: pip runs its setup script, which knows these releases.
+#: pip runs the setup script of pyspark, which requires these releases.
 _CONSTRAINTS = "pypandoc==1.5\nsetuptools==69.5.1\n"
 
 
 def example(name: str) -> Path:
-    """Return a script; the first time all are fetched, 220 MB of which a few kB are kept."""
+    """Return the path of a script; the first call downloads 220 MB, of which a few kB are cached."""
     folder = cache_folder() / f"spark-{_VERSION}-examples"
     if not all((folder / each).exists() for each in EXAMPLES):
         _fetch(folder)
     script = folder / name
     found = hashlib.sha256(script.read_bytes()).hexdigest()
-    assert found == EXAMPLES[name], f"{script} is not the one of Spark {_VERSION}; delete it to have it fetched again"
+    assert found == EXAMPLES[name], f"{script} is not the script of Spark {_VERSION}; delete it to fetch it again"
     return script
 
 

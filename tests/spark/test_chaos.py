@@ -205,11 +205,11 @@ def run(
         assert chaos.first.is_running, chaos.first.output
         chaos.run(timeout)
         written = load.stop()
-        chaos.tell("all is written")
+        chaos.log("all is written")
         ends = end_offsets(cluster, topic, PARTITIONS)
         end = {partition: str(offset) for partition, offset in ends.items()}
         wait_until_equal(lambda: stored(zk, group, topic), end, 2 * START)
-        chaos.tell("all is stored")
+        chaos.log("all is stored")
         logs = read_logs(config(group_id=f"{group}-check"), topic, ends)
         assert set(numbers(b"".join(logs.values())).tolist()) == set(range(written))
         # What is stored may have been read by others: a batch that the checkpoint has is run again nevertheless.

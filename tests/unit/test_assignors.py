@@ -1,4 +1,4 @@
-"""The assignors: the JVM's own answers, and what must hold for any group."""
+"""Tests of the assignors against results of the JVM, and their properties for random groups."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Threads = dict[str, list[str]]
 def owners(topic: str, partitions: int, threads: Threads, others: dict[str, int] | None = None) -> list[str]:
     """Return the owner of each partition of a topic, in numeric order."""
     sizes = {topic: partitions} | (others or {})
-    found = assign_range({name: list(range(size)) for name, size in sizes.items()}, threads)
-    return [found[TopicPartition(topic, number)] for number in range(partitions)]
+    result = assign_range({name: list(range(size)) for name, size in sizes.items()}, threads)
+    return [result[TopicPartition(topic, number)] for number in range(partitions)]
 
 
 def group(**members: Registration) -> dict[str, Registration]:
     return {f"g1_{name}": registration for name, registration in members.items()}
 
 
-# ---- reference, section 3.6: run on Kafka's own classes ---------------------------------------------
+# ---- reference, section 3.6: results of Kafka's classes ---------------------------------------------
 
 
 def test_v1_two_members_with_two_threads_each_on_two_topics() -> None:
@@ -62,9 +62,9 @@ def test_v3_the_first_threads_get_one_more() -> None:
 
 
 def test_partitions_are_dealt_in_numeric_order_whatever_their_order_and_gaps() -> None:
-    found = assign_range({"t": [10, 9, 100, 2]}, {"t": ["b", "a"]})
+    result = assign_range({"t": [10, 9, 100, 2]}, {"t": ["b", "a"]})
 
-    assert found == {
+    assert result == {
         TopicPartition("t", 2): "a",
         TopicPartition("t", 9): "a",
         TopicPartition("t", 10): "b",
@@ -105,7 +105,7 @@ def test_a_member_with_an_empty_subscription_changes_nothing() -> None:
     assert threads_by_topic(alone, ["orders"]) == threads_by_topic(alone | group(b=Registration({})), ["orders"])
 
 
-# ---- for any group ----------------------------------------------------------------------------------
+# ---- random groups ----------------------------------------------------------------------------------
 
 topic_names = st.sampled_from(["orders", "payments", "clicks", "AaAa", "BBBB"])
 consumer_ids = st.from_regex(r"g_[a-zA-Z0-9._-]{1,8}", fullmatch=True)
@@ -120,12 +120,12 @@ def test_every_partition_of_a_read_topic_has_exactly_one_owner_that_reads_it(
 ) -> None:
     threads = threads_by_topic(members, partitions)
 
-    found = assign_range(partitions, threads)
+    result = assign_range(partitions, threads)
 
-    assert sorted(found) == sorted(
+    assert sorted(result) == sorted(
         TopicPartition(topic, number) for topic, numbers in partitions.items() if threads[topic] for number in numbers
     )
-    assert all(thread in threads[partition.topic] for partition, thread in found.items())
+    assert all(thread in threads[partition.topic] for partition, thread in result.items())
 
 
 @given(members=groups, partitions=topics)
@@ -134,10 +134,10 @@ def test_threads_of_a_topic_differ_by_one_partition_at_most_and_the_first_ones_h
 ) -> None:
     threads = threads_by_topic(members, partitions)
 
-    found = assign_range(partitions, threads)
+    result = assign_range(partitions, threads)
 
     for topic, ids in threads.items():
-        counts = Counter(thread for partition, thread in found.items() if partition.topic == topic)
+        counts = Counter(thread for partition, thread in result.items() if partition.topic == topic)
         shares = [counts[thread] for thread in sorted(ids)]
         assert shares == sorted(shares, reverse=True)
         assert not shares or shares[0] - shares[-1] <= 1
@@ -147,10 +147,10 @@ def test_threads_of_a_topic_differ_by_one_partition_at_most_and_the_first_ones_h
 def test_each_thread_gets_neighbouring_partitions(
     members: dict[str, Registration], partitions: dict[str, list[int]]
 ) -> None:
-    found = assign_range(partitions, threads_by_topic(members, partitions))
+    result = assign_range(partitions, threads_by_topic(members, partitions))
 
     for topic, numbers in partitions.items():
-        row = [found[TopicPartition(topic, n)] for n in sorted(numbers) if TopicPartition(topic, n) in found]
+        row = [result[TopicPartition(topic, n)] for n in sorted(numbers) if TopicPartition(topic, n) in result]
         assert row == sorted(row)
 
 
@@ -166,12 +166,12 @@ def test_every_member_computes_the_same_whatever_order_it_reads_things_in(
     order = list(partitions)
     shuffled.shuffle(order)
 
-    theirs = assign_range(
+    result = assign_range(
         {topic: numbers[topic] for topic in order},
         threads_by_topic({name: members[name] for name in names}, order),
     )
 
-    assert theirs == assign_range(partitions, threads_by_topic(members, partitions))
+    assert result == assign_range(partitions, threads_by_topic(members, partitions))
 
 
 @given(members=groups, partitions=topics)
@@ -183,18 +183,18 @@ def test_a_member_needs_to_know_of_its_own_topics_only(
     for consumer_id, registration in members.items():
         own = {topic: partitions[topic] for topic in registration.subscription if topic in partitions}
         alone = assign_range(own, threads_by_topic(members, own))
-        mine = {p: thread for p, thread in whole.items() if thread.rpartition("-")[0] == consumer_id}
-        assert {p: thread for p, thread in alone.items() if thread.rpartition("-")[0] == consumer_id} == mine
+        expected = {p: thread for p, thread in whole.items() if thread.rpartition("-")[0] == consumer_id}
+        assert {p: thread for p, thread in alone.items() if thread.rpartition("-")[0] == consumer_id} == expected
 
 
 # ---- round-robin: reference, section 3.6 -------------------------------------------------------------
 
 
-def dealt(topic: str, partitions: dict[str, int], threads: Threads, order: str) -> list[str]:
-    """Return the owner of each partition of a topic, dealt round-robin over all topics."""
-    found = assign_roundrobin({name: list(range(size)) for name, size in partitions.items()}, threads, order)
-    assert len(found) == sum(partitions.values())
-    return [found[TopicPartition(topic, number)] for number in range(partitions[topic])]
+def round_robin(topic: str, partitions: dict[str, int], threads: Threads, order: str) -> list[str]:
+    """Return the owner of each partition of a topic, assigned round-robin over all topics."""
+    result = assign_roundrobin({name: list(range(size)) for name, size in partitions.items()}, threads, order)
+    assert len(result) == sum(partitions.values())
+    return [result[TopicPartition(topic, number)] for number in range(partitions[topic])]
 
 
 @pytest.mark.parametrize("order", ROUND_ROBIN_ORDERS)
@@ -203,8 +203,8 @@ def test_v4_two_topics_are_dealt_one_after_the_other_in_both_orders(order: str) 
     threads = threads_by_topic(group(a=both, b=both), ["payments", "orders"])
     sizes = {"orders": 6, "payments": 4}
 
-    assert dealt("orders", sizes, threads, order) == ["g1_a-0", "g1_a-1", "g1_b-0", "g1_b-1", "g1_a-0", "g1_a-1"]
-    assert dealt("payments", sizes, threads, order) == ["g1_b-0", "g1_b-1", "g1_a-0", "g1_a-1"]
+    assert round_robin("orders", sizes, threads, order) == ["g1_a-0", "g1_a-1", "g1_b-0", "g1_b-1", "g1_a-0", "g1_a-1"]
+    assert round_robin("payments", sizes, threads, order) == ["g1_b-0", "g1_b-1", "g1_a-0", "g1_a-1"]
 
 
 @pytest.mark.parametrize("order", ROUND_ROBIN_ORDERS)
@@ -212,7 +212,7 @@ def test_v5_twelve_threads_are_dealt_to_in_the_order_of_their_text(order: str) -
     threads = threads_by_topic(group(c=Registration({"wide": 12})), ["wide"])
 
     numbers = [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
-    assert dealt("wide", {"wide": 14}, threads, order) == [f"g1_c-{number}" for number in numbers]
+    assert round_robin("wide", {"wide": 14}, threads, order) == [f"g1_c-{number}" for number in numbers]
 
 
 def test_v6_the_hash_interleaves_topics() -> None:
@@ -223,8 +223,8 @@ def test_v6_the_hash_interleaves_topics() -> None:
     expected = dict(zip(order, cycle(["g1_a-0", "g1_b-0", "g1_b-1"]), strict=False))
 
     for topic, size in (("clicks", 12), ("views", 11)):
-        found = dealt(topic, {"clicks": 12, "views": 11}, threads, "1.0")
-        assert found == [expected[f"{topic}{number}"] for number in range(size)]
+        result = round_robin(topic, {"clicks": 12, "views": 11}, threads, "1.0")
+        assert result == [expected[f"{topic}{number}"] for number in range(size)]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_v7_and_v8_releases_before_and_after_1_0_differ(order: str, expected: st
     one = Registration({"orders": 1})
     threads = threads_by_topic(group(a=one, b=one, c=one), ["orders"])
 
-    assert dealt("orders", {"orders": 12}, threads, order) == [f"g1_{letter}-0" for letter in expected]
+    assert round_robin("orders", {"orders": 12}, threads, order) == [f"g1_{letter}-0" for letter in expected]
 
 
 def test_v9_a_thread_that_does_not_read_the_topic_is_skipped_from_0_10_2_on() -> None:
@@ -244,18 +244,18 @@ def test_v9_a_thread_that_does_not_read_the_topic_is_skipped_from_0_10_2_on() ->
     )
     sizes = {"orders": 6, "payments": 4}
 
-    assert dealt("orders", sizes, threads, "1.0") == ["g1_a-0", "g1_b-0"] * 3
-    assert dealt("payments", sizes, threads, "1.0") == ["g1_b-0"] * 4
+    assert round_robin("orders", sizes, threads, "1.0") == ["g1_a-0", "g1_b-0"] * 3
+    assert round_robin("payments", sizes, threads, "1.0") == ["g1_b-0"] * 4
     with pytest.raises(AssignmentError, match="Round-robin assignment is allowed only if all consumers"):
-        dealt("orders", sizes, threads, "0.8.2")
+        round_robin("orders", sizes, threads, "0.8.2")
 
 
 def test_equal_hashes_are_dealt_by_topic_and_partition() -> None:
     threads = {"AaAa": ["t-0", "t-1"], "BBBB": ["t-1", "t-0"]}
 
-    found = assign_roundrobin({"BBBB": [0], "AaAa": [0]}, threads)
+    result = assign_roundrobin({"BBBB": [0], "AaAa": [0]}, threads)
 
-    assert found == {TopicPartition("AaAa", 0): "t-0", TopicPartition("BBBB", 0): "t-1"}
+    assert result == {TopicPartition("AaAa", 0): "t-0", TopicPartition("BBBB", 0): "t-1"}
 
 
 @given(
@@ -273,14 +273,14 @@ def test_each_partition_is_dealt_to_one_reader_of_its_topic(
     members = {name: Registration(topics) for name, topics in subscriptions.items()}
     threads = threads_by_topic(members, sizes)
 
-    found = assign_roundrobin({name: list(range(size)) for name, size in sizes.items()}, threads)
+    result = assign_roundrobin({name: list(range(size)) for name, size in sizes.items()}, threads)
 
     expected = {TopicPartition(t, n) for t, size in sizes.items() for n in range(size) if threads[t]}
-    assert found.keys() == expected
-    assert all(thread in threads[partition.topic] for partition, thread in found.items())
+    assert result.keys() == expected
+    assert all(thread in threads[partition.topic] for partition, thread in result.items())
 
 
-# ---- 2,000 random groups, as Kafka's own classes assign them ------------------------------------------
+# ---- 2,000 random groups, assigned by Kafka's own classes ---------------------------------------------
 
 JVM_ANSWERS = json.loads(gzip.decompress(Path(__file__).with_name("jvm_assignments.json.gz").read_bytes()))
 
@@ -288,25 +288,25 @@ JVM_ANSWERS = json.loads(gzip.decompress(Path(__file__).with_name("jvm_assignmen
 @pytest.mark.parametrize(("release", "order"), [("0.8.2.2", "0.8.2"), ("0.11.0.3", "0.10.2"), ("1.1.1", "1.0")])
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])
 def test_the_jvms_own_classes_assign_the_same(strategy: str, release: str, order: str) -> None:
-    """Made by ``tests/interop/assignments.py``."""
+    """The expected results were computed by ``tests/interop/assignments.py``."""
     partitions = {topic: list(range(size)) for topic, size in JVM_ANSWERS["topics"].items()}
     refused = 0
-    for found in JVM_ANSWERS["groups"]:
-        members = {name: Registration(topics) for name, topics in found["members"].items()}
+    for entry in JVM_ANSWERS["groups"]:
+        members = {name: Registration(topics) for name, topics in entry["members"].items()}
         threads = threads_by_topic(members, {topic for member in members.values() for topic in member.subscription})
-        answer = found[strategy][release]
-        if answer == "raises":
+        expected = entry[strategy][release]
+        if expected == "raises":
             refused += 1
             with pytest.raises(AssignmentError):
                 assign(strategy, order, partitions, threads)
         else:
-            ours = assign(strategy, order, partitions, threads)
-            assert {f"{topic},{number}": thread for (topic, number), thread in ours.items()} == answer
+            result = assign(strategy, order, partitions, threads)
+            assert {f"{topic},{number}": thread for (topic, number), thread in result.items()} == expected
     assert len(JVM_ANSWERS["groups"]) >= 2000
     assert (refused > 0) is (strategy == "roundrobin" and release == "0.8.2.2")
 
 
-# ---- flink: computed by its own formula on a JVM -----------------------------------------------------
+# ---- flink: computed by Flink's formula on a JVM -----------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -324,9 +324,9 @@ def test_flink_deals_a_topic_in_turn_from_where_its_name_says(
     topic: str, three: list[int], starts: tuple[int, int, int]
 ) -> None:
     threads = {topic: ["g_c-0", "g_a-0", "g_b-0"]}
-    found = assign("flink", "", {topic: [5, 3, 4, 0, 1, 2, 7, 6]}, threads)
+    result = assign("flink", "", {topic: [5, 3, 4, 0, 1, 2, 7, 6]}, threads)
     in_order = sorted(threads[topic])
-    assert [found[TopicPartition(topic, number)] for number in range(8)] == [in_order[index] for index in three]
+    assert [result[TopicPartition(topic, number)] for number in range(8)] == [in_order[index] for index in three]
     for members, start in zip((4, 5, 7), starts, strict=True):
         ids = [f"g_{number}-0" for number in range(members)]
         assert assign_flink({topic: [0]}, {topic: ids}) == {TopicPartition(topic, 0): ids[start]}
@@ -335,9 +335,9 @@ def test_flink_deals_a_topic_in_turn_from_where_its_name_says(
 @given(st.integers(0, 40), st.integers(1, 12), st.from_regex(r"\A[a-zA-Z0-9._-]{1,30}\Z"))
 def test_flink_gives_each_partition_once_and_all_threads_alike(partitions: int, members: int, topic: str) -> None:
     ids = [f"g_{number:02}-0" for number in range(members)]
-    found = assign_flink({topic: range(partitions)}, {topic: ids})
-    assert set(found) == {TopicPartition(topic, number) for number in range(partitions)}
-    counts = [Counter(found.values())[thread] for thread in ids]
+    result = assign_flink({topic: range(partitions)}, {topic: ids})
+    assert set(result) == {TopicPartition(topic, number) for number in range(partitions)}
+    counts = [Counter(result.values())[thread] for thread in ids]
     assert max(counts) - min(counts) <= 1
 
 

@@ -1,4 +1,4 @@
-"""Buffers that are used again."""
+"""Tests of the pool of reusable buffers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_buffer_is_used_again_once_nobody_sees_it() -> None:
     del buffer
 
     other = allocate(MIB)
-    assert other.address != address, "an array still has it"
+    assert other.address != address, "an array still uses the buffer"
     assert column.to_pylist() == [b"hello"]
     del column, other
     both = [allocate(MIB), allocate(MIB)]
@@ -108,7 +108,7 @@ def test_no_two_threads_get_the_same_buffer() -> None:
 
 def test_one_that_comes_back_while_another_is_taken_does_no_harm() -> None:
     class Cycle:
-        """Garbage that only the collector finds, which runs in the middle of an allocation."""
+        """Garbage that is freed by the cyclic collector, which may run during an allocation."""
 
     gc.set_threshold(1)
     try:

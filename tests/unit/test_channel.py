@@ -1,4 +1,4 @@
-"""BrokerChannel against a peer that does what no broker should: over real sockets, with hand-made answers."""
+"""Tests of BrokerChannel with a faulty peer, over real sockets and with hand-made responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBrokerError, ZkConsumerError
 from zkconsumer.message import Endpoint
 
-#: Given the request's key, version and correlation id; returns the whole answer with its size, or None to hang up.
+#: Takes API key, version and correlation id of a request; returns the response with its size, None to disconnect.
 Answer = Callable[[int, int, int], bytes | None]
 
 API_VERSIONS, FETCH = 18, 1
@@ -41,7 +41,7 @@ def api_versions(correlation: int, *, error: int = 0, version: int = 0, newest_f
 
 
 class Peer(threading.Thread):
-    """A server of one connection after the other."""
+    """A server that serves one connection at a time."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(name="test-peer", daemon=True)
@@ -133,13 +133,13 @@ def fetched(records: bytes, version: int = 11) -> bytes:
 
 
 def broker(answer_to_fetch: Callable[[int], bytes | None]) -> Answer:
-    """A peer that negotiates as a broker does."""
+    """Return the answers of a peer that negotiates versions like a broker."""
     return lambda key, version, correlation: (
         api_versions(correlation, version=version) if key == API_VERSIONS else answer_to_fetch(correlation)
     )
 
 
-# ---- good answers --------------------------------------------------------------------------------------
+# ---- valid responses -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 3_000_000])
@@ -193,7 +193,7 @@ def test_a_broker_that_refuses_to_tell_its_versions_is_unsupported(
         one.connect()
 
 
-# ---- bad ones ------------------------------------------------------------------------------------------
+# ---- faulty responses ----------------------------------------------------------------------------------
 
 
 def test_nobody_there_is_said_with_the_address(channel: Callable[..., BrokerChannel]) -> None:
@@ -315,7 +315,7 @@ def test_closing_ends_an_attempt_to_connect_in_another_thread(channel: Callable[
         deaf.listen(0)
         waiting_there = []
         try:
-            for _ in range(3):  # until the kernel takes no more
+            for _ in range(3):  # until the send buffer of the kernel is full
                 one = socket.socket()
                 one.setblocking(False)
                 one.connect_ex(deaf.getsockname())
@@ -337,7 +337,7 @@ def test_closing_ends_an_attempt_to_connect_in_another_thread(channel: Callable[
 def test_closing_keeps_the_descriptor_until_the_other_thread_is_done_with_it(
     channel: Callable[..., BrokerChannel], peer: Callable[..., Peer]
 ) -> None:
-    # Else a new connection may get its number, and the thread would wait for that.
+    # Otherwise a new connection could reuse the file descriptor, and the thread would wait for that connection.
     answering = threading.Event()
     server = peer(broker(lambda correlation: framed(correlation, fetched(b"x")) if answering.wait(20) else None))
     one = channel(server.endpoint)

@@ -1,4 +1,4 @@
-"""ConsumerConfig: the old properties with their old names, defaults, rules and texts."""
+"""Tests of ConsumerConfig: names, defaults, rules and error messages of the old properties."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zkconsumer.settings import to_rst
 
 REQUIRED = {"group.id": "g", "zookeeper.connect": "h:2181"}
 
-#: Kafka 1.1 ConsumerConfig and ZKConfig. What this version does not have yet is not in it.
+#: Defaults of Kafka 1.1 (ConsumerConfig and ZKConfig), without properties that zkconsumer does not support.
 OLD_DEFAULTS: dict[str, object] = {
     "consumer.id": None,
     "client.id": "g",
@@ -38,16 +38,16 @@ OLD_DEFAULTS: dict[str, object] = {
     "consumer.timeout.ms": -1,
     "partition.assignment.strategy": "range",
     "exclude.internal.topics": True,
-    "dual.commit.enabled": False,  # unless the offsets are in Kafka
+    "dual.commit.enabled": False,  # true if the offsets are in Kafka
     "offsets.channel.backoff.ms": 1000,
     "offsets.channel.socket.timeout.ms": 10_000,
     "offsets.commit.max.retries": 5,
 }
 
-#: What the old consumer did not have, or had another default for.
+#: Defaults of properties that are new, or that had another default in the old consumer.
 OWN_DEFAULTS: dict[str, object] = {
     "bootstrap.servers": "",
-    "socket.receive.buffer.bytes": -1,  # 65536, which is slower than what the system chooses
+    "socket.receive.buffer.bytes": -1,  # 65536 in the old consumer, which is slower than the automatic size
     "isolation.level": "read_uncommitted",
     "check.crcs": True,
     "corrupt.record.policy": "raise",
@@ -168,7 +168,7 @@ def test_a_good_value_is_read_as(name: str, given: object, read: object) -> None
         ("fetch.min.bytes", 1.5),
         ("fetch.min.bytes", "1e3"),
         ("fetch.min.bytes", "-1"),
-        ("fetch.min.bytes", "٣"),  # int() reads other scripts' digits, Java's users would not
+        ("fetch.min.bytes", "٣"),  # int() accepts digits of other scripts, Java does not
         ("fetch.min.bytes", "2147483648"),
         ("fetch.min.bytes", True),
         ("fetch.message.max.bytes", "0"),
@@ -269,7 +269,7 @@ def test_isolation_level_tells_whether_only_committed_records_are_read() -> None
 
 
 def test_offsets_in_kafka_are_written_to_zookeeper_too_unless_that_is_switched_off() -> None:
-    assert config(offsets_storage="KAFKA").offsets_storage == "kafka"  # in any case, as the original
+    assert config(offsets_storage="KAFKA").offsets_storage == "kafka"  # case-insensitive, as in the original
     assert config(offsets_storage="kafka").dual_commit_enabled is True
     assert config(offsets_storage="kafka", dual_commit_enabled="false").dual_commit_enabled is False
 

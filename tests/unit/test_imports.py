@@ -1,4 +1,4 @@
-"""The house stays in order: who may import whom, and what an import costs."""
+"""Tests of the import order of modules, of the cost of imports, and of ``__all__``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import zkconsumer
 
 ROOT = Path(zkconsumer.__file__).parent
 
-#: From top to bottom; a module imports from its own line and from lines above it. ``rebalance`` and the like
-#: are packages. ``devcluster`` stands above ``tools``, which start it. ``zkconsumer/__init__.py`` and
-#: ``__main__.py`` are front doors, which import what they show.
+#: Layers from top to bottom: a module imports only from its own line and from lines above it. A name stands for a
+#: module or a package. ``devcluster`` is above ``tools``, which start it. ``zkconsumer/__init__.py`` is not listed,
+#: because it only re-exports names.
 ORDER = [
     ["version"],
     ["settings", "properties", "config", "errors", "log", "javahash", "metrics", "message", "buffers", "retry"],
@@ -40,7 +40,7 @@ ORDER = [
 ]
 LINE = {name: number for number, names in enumerate(ORDER) for name in names}
 
-#: Third-party packages, and the only parts of the house that may import them (style 3.2, rule 17).
+#: Third-party packages, and the only parts of zkconsumer that may import them.
 BORDERS = {
     "kazoo": {"zookeeper", "devcluster"},
     "kafka": {"broker", "simple_consumer", "devcluster"},
@@ -58,18 +58,18 @@ MODULES = {
 
 
 def part(module: str) -> str:
-    """Return the line's name that a module stands on: ``fetcher`` for ``fetcher.queues``."""
+    """Return the name in ``ORDER`` that a module belongs to: ``fetcher`` for ``fetcher.queues``."""
     return module.split(".")[0]
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Yield the absolute names of modules that a file imports, wherever in it; not those for types only."""
+    """Yield the absolute names of the modules that a file imports, at any place in it."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute"
+            assert node.level == 0, f"{path}: relative import"
             assert node.module is not None
             for alias in node.names:
                 deeper = f"{node.module}.{alias.name}"
@@ -77,7 +77,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def inner(path: Path) -> set[str]:
-    """Return the modules of this package that a file imports, without the package's own name."""
+    """Return the modules of this package that a file imports, without the name of the package."""
     found = {name for name in imported(path) if name.split(".")[0] == "zkconsumer"}
     return {name.removeprefix("zkconsumer").removeprefix(".") for name in found} - {""}
 
@@ -86,7 +86,7 @@ def inner(path: Path) -> set[str]:
 def test_imports_point_only_up_the_list(module: str) -> None:
     below = {other for other in inner(MODULES[module]) if LINE[part(other)] > LINE[part(module)]}
 
-    assert below == set(), f"{module} is above them"
+    assert below == set(), f"{module} imports modules below it"
 
 
 def test_every_module_stands_on_the_list() -> None:
@@ -97,11 +97,11 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
     graph = {module: inner(path) for module, path in MODULES.items()}
     done: set[str] = set()
 
-    def visit(module: str, way: tuple[str, ...]) -> None:
-        assert module not in way, " -> ".join((*way, module))
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path, module))
         if module not in done:
             for other in sorted(graph.get(module, ())):
-                visit(other, (*way, module))
+                visit(other, (*path, module))
             done.add(module)
 
     for module in graph:
@@ -121,7 +121,7 @@ def test_a_third_party_package_is_imported_at_its_border_only(package: str) -> N
 
 
 def modules_after(statement: str) -> set[str]:
-    """Return the modules that a fresh Python has loaded after a statement."""
+    """Return the modules that a new Python process has loaded after a statement."""
     code = f"{statement}\nimport sys, json\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     return set(json.loads(done.stdout))
@@ -140,7 +140,7 @@ def test_importing_the_package_does_not_import(package: str, after_import: set[s
 
 
 def test_reading_batches_does_not_import_pandas() -> None:
-    """pyarrow does so behind many a call, where it is installed: half a second and 50 MB."""
+    """Many calls of pyarrow import pandas if it is installed, which takes half a second and 50 MB."""
     data = entry(2, [Record(0, key=b"k", value=b"v")], batches.LZ4)
     after = modules_after(
         "from zkconsumer.fetcher.arrow import ArrowReader, Chunk, TopicPartition\n"
@@ -175,7 +175,7 @@ def test_importing_configures_no_logging() -> None:
     assert (done.stdout, done.stderr) == ("", "")
 
 
-# ---- what is shown -------------------------------------------------------------------------------------------
+# ---- exported names ------------------------------------------------------------------------------------------
 
 SHOWN = [name for name, path in MODULES.items() if "\n__all__" in path.read_text()]
 
@@ -185,7 +185,7 @@ def test_all_is_importable_sorted_and_without_doubles(module: str) -> None:
     loaded = zkconsumer if module == "__init__" else importlib.import_module(f"zkconsumer.{module}")
 
     assert [name for name in loaded.__all__ if not hasattr(loaded, name)] == []
-    # The order of ruff's RUF022: constants, classes, then the rest.
+    # The order of ruff's rule RUF022: constants, classes, functions.
     assert loaded.__all__ == sorted(
         set(loaded.__all__), key=lambda n: (0 if n.isupper() else 1 if n[0].isupper() else 2, n)
     )

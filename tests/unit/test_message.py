@@ -1,4 +1,4 @@
-"""Messages, partitions, decoders and the Arrow layout."""
+"""Tests of messages, topic partitions, decoders and the Arrow schema."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_field_without_decoder_stays_bytes(decoded: str) -> None:
     message = decoded_message_type(*decoders)(*FIELDS)
 
     assert {"key": message.key, "value": message.value} == {"key": b"key", "value": b"value"} | {
-        decoded: decoded  # the fields hold their own names
+        decoded: decoded  # the value of each field is its name
     }
 
 
@@ -74,7 +74,7 @@ def test_decoders_run_at_each_access_and_not_before() -> None:
     message = decoded_message_type(None, seen.append)(*FIELDS)
 
     assert seen == []
-    assert (message.value, message.message) == (None, None), "what the decoder returned"
+    assert (message.value, message.message) == (None, None), "must be the result of the decoder"
     assert seen == [b"value", b"value"]
 
 

@@ -1,4 +1,4 @@
-"""Requests as they are built, and answers to fetches as they are walked, against kafka-python's own encoder."""
+"""Tests of requests and of the parser of Fetch responses, against the encoder of kafka-python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Partition = Topic.PartitionData
 
 
 class BytesFrame:
-    """An answer that is there already; as strict as the channel's Frame."""
+    """A complete response in memory, as strict as the ``Frame`` of a channel."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -69,7 +69,7 @@ def partition(
 
 
 def encoded(version: int, topics: dict[str, list[Any]], *, throttle: int = 0, error: int = 0) -> bytes:
-    """Return an answer as a broker sends it, from after the correlation id."""
+    """Return a response as a broker sends it, without size and correlation id."""
     response = FetchResponse(
         version=version,
         throttle_time_ms=throttle,
@@ -86,7 +86,7 @@ def encoded(version: int, topics: dict[str, list[Any]], *, throttle: int = 0, er
 def walked(data: bytes, version: int) -> FetchResult:
     frame = BytesFrame(data)
     answer = read_fetch_response(frame, version)
-    assert frame.remaining == 0, "the walk ends where the answer ends"
+    assert frame.remaining == 0, "the response has unread bytes"
     return answer
 
 
@@ -136,7 +136,7 @@ def expected(version: int) -> FetchResult:
     )
 
 
-# ---- answers to fetches -----------------------------------------------------------------------------------
+# ---- Fetch responses --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -242,7 +242,7 @@ def test_any_bytes_are_an_answer_or_an_error_that_the_channel_maps(version: int,
 @pytest.mark.parametrize(
     "data",
     [
-        struct.pack(">iihi", 0, 0x7FFFFFFF, 1, 0),  # v1: throttle, a great many topics
+        struct.pack(">iihi", 0, 0x7FFFFFFF, 1, 0),  # v1: throttle time, too many topics
         struct.pack(">ii", 0, 1) + struct.pack(">h", -1),  # a topic without a name
         struct.pack(">iih1sii", 0, 1, 1, b"t", 1, 0) + struct.pack(">hqi", 0, 0, 0x7FFFFFFF),  # too many records
     ],
@@ -267,7 +267,7 @@ def fetch_request(positions: dict[TopicPartition, int], **options: Any) -> Any:
 
 
 def order(request: Any, version: int) -> list[tuple[str, int, int]]:
-    """Return what a broker reads: topic, partition, offset."""
+    """Return topic, partition and offset in the order in which a broker reads them."""
     request.API_VERSION = version
     read = FetchRequest.decode(bytes(request.encode()), version=version)
     return [(t.topic, p.partition, p.fetch_offset) for t in read.topics for p in t.partitions]

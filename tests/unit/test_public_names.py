@@ -1,6 +1,6 @@
-"""The names that applications import, run, or have in their checkpoints.
+"""Tests of names that applications import or run, or that their checkpoints contain.
 
-A module may move to another place. Its old path then has to stay importable, with the same names.
+If a module is moved, its previous path must stay importable with the same names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 
-#: Module to names: those in the documentation and the examples, and the types of what these return.
+#: Public names by module: names in the documentation and the examples, and the types of their results.
 PUBLIC = {
     "pyspark_zkconsumer": [
         "DefaultSource",
@@ -149,22 +149,22 @@ PUBLIC = {
     ],
 }
 
-#: Modules that are run by ``python -m``: arguments, and a regular expression for their output.
+#: Modules that are run by ``python -m``: arguments, and a regular expression that the output must match.
 RUN = {
     "zkconsumer": (["--help"], "usage: zkconsumer"),
     "zkconsumer.devcluster.java": ([], r"^/\S+$|Java \d+ or newer is needed"),
     "zkconsumer.spark.shim": ([], "usage: python -m zkconsumer.spark.shim"),
 }
 
-#: Group to name to object.
+#: Entry points: object by group and name.
 ENTRY_POINTS = {
     "console_scripts": {"zkconsumer": "zkconsumer.tools.cli:main"},
     "pytest11": {"zkconsumer": "zkconsumer.devcluster.fixtures"},
 }
 
-#: Module to names in the checkpoint of a ``StreamingContext`` with streams of ``KafkaUtils``. Objects and functions are
-#: pickled there by the path of their module. The nested functions that plan and read a batch are pickled as byte code,
-#: which calls the functions and methods in this table with the arguments that they took when it was written.
+#: Names by module in the checkpoint of a ``StreamingContext`` with streams of ``KafkaUtils``. Objects and functions are
+#: pickled by the path of their module. The nested functions that plan and read a batch are pickled as byte code, which
+#: calls the functions and methods in this table with the arguments they had when the checkpoint was written.
 PICKLED = {
     "zkconsumer.config": [
         "ConsumerConfig",
@@ -210,7 +210,7 @@ def test_tables_are_sorted(table: dict[str, list[str]]) -> None:
 
 @pytest.mark.parametrize("module", ["zkconsumer", "zkconsumer.devcluster", "zkconsumer.spark"])
 def test_all_of_a_package_is_public(module: str) -> None:
-    """A name that is added to ``__all__`` has to stay, too, so it belongs in the table."""
+    """A name in ``__all__`` is public, so it must be in the table."""
     assert sorted(importlib.import_module(module).__all__) == PUBLIC[module]
 
 
@@ -232,7 +232,7 @@ def test_pickled_names_resolve(module: str) -> None:
 
 @pytest.mark.parametrize("module", RUN)
 def test_module_runs_as_a_program(module: str) -> None:
-    """A module that only re-exports another one can be imported, but does nothing with ``-m``."""
+    """A module that only re-exports another module can be imported, but running it has no effect."""
     arguments, printed = RUN[module]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", module, *arguments],
@@ -264,7 +264,7 @@ def test_entry_points_resolve() -> None:
 
 
 def imports(text: str) -> Iterator[str]:
-    """Yield the names that a text imports from this package, as ``module:name``; the text may be of any format."""
+    """Yield the names that a text of any format imports from this package, as ``module:name``."""
     for module, names in re.findall(r"\bfrom (zkconsumer[\w.]*) import (\([^)]*\)|[^\n;(]+)", text):
         for name in re.split(r"[\s,]+", names.strip("() \n,")):
             yield f"{module}:{name}"
@@ -306,7 +306,7 @@ def test_imports_of_examples_are_public() -> None:
 
 
 def test_scan_for_imports_finds_those_of_a_syntax_tree() -> None:
-    """The scan uses a regular expression because it also reads files that are not Python."""
+    """The scan uses a regular expression, because it also reads files that are not Python."""
     for path in SCRIPTS:
         if path.suffix == ".py":
             text = path.read_text()

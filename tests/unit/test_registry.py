@@ -1,4 +1,4 @@
-"""Paths and JSON of the znodes, byte for byte as the JVM writes and reads them."""
+"""Tests of the paths and the JSON of znodes, which must have the same bytes as in the JVM."""
 
 from __future__ import annotations
 
@@ -122,18 +122,18 @@ def test_what_was_written_reads_back(subscription: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("data", "subscription", "pattern"),
     [
-        # 0.8.0: blanks, and another order of keys.
+        # 0.8.0: whitespace, and another order of keys.
         (
             b'{ "pattern":"static", "subscription":{ "t": 1 }, "timestamp":"1416324113226", "version":1 }',
             {"t": 1},
             "static",
         ),
-        # Nothing but these two is needed; other keys are let be.
+        # Only these two keys are required; unknown keys are ignored.
         (b'{"subscription":{"t":1},"pattern":"static"}', {"t": 1}, "static"),
         (b'{"subscription":{"t":1},"pattern":"static","extra":{"a":[1]},"version":9}', {"t": 1}, "static"),
-        # A pattern that is no filter's is static.
+        # A pattern other than white_list and black_list is static.
         (b'{"subscription":{"t":1},"pattern":"whatever"}', {"t": 1}, "whatever"),
-        # 0.8.2 to 1.0.0, and 1.0.1 to 1.1.1, which escape twice: taken as it reads.
+        # 0.8.2 to 1.0.0, and 1.0.1 to 1.1.1, which escape twice: read literally.
         (rb'{"subscription":{"foo\\.bar":1},"pattern":"white_list"}', {r"foo\.bar": 1}, "white_list"),
         (rb'{"subscription":{"foo\\\\.bar":1},"pattern":"white_list"}', {r"foo\\.bar": 1}, "white_list"),
         (rb'{"subscription":{"a\/b":1},"pattern":"white_list"}', {"a/b": 1}, "white_list"),
@@ -176,7 +176,7 @@ FOREIGN = [
     b'{"subscription":{"t":-1},"pattern":"static"}',
     b'{"subscription":{"t":1},"pattern":"static"',
     b"\xff\xfe{}",
-    b'{"subscription":{"foo\\.bar":1},"pattern":"white_list"}',  # 0.8.1 wrote backslashes raw
+    b'{"subscription":{"foo\\.bar":1},"pattern":"white_list"}',  # 0.8.1 did not escape backslashes
 ]
 
 
@@ -308,7 +308,7 @@ def test_of_a_filter_with_several_expressions_the_first_counts_as_in_the_jvm() -
             broker(version=2, host="h1", port=9092, endpoints=["PLAINTEXT://h1:1", "PLAINTEXT://h1:2"]),
             ("h1", 1),
         ),
-        # A listener that is only called so, and is another thing.
+        # A listener named PLAINTEXT with another security protocol.
         (
             broker(
                 version=4,

@@ -1,4 +1,4 @@
-"""KafkaStream with queues that are filled by hand: what it hands out, and what it says was consumed."""
+"""Tests of KafkaStream with queues that the tests fill: returned items, and consumed positions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def entry(offsets: Iterable[int], **options: Any) -> bytes:
 
 @dataclass
 class Fed:
-    """A stream with what the connector around it would be told."""
+    """A stream with its queues, which records calls to the connector."""
 
     timeout: float | None = 0.0
     message_type: type[MessageAndMetadata] = MessageAndMetadata
@@ -72,7 +72,7 @@ class Fed:
         return self
 
     def release(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
-        """Do as the connector does: the queues are closed first."""
+        """Close the queues and release the partitions, as the connector does."""
         for partition in partitions:
             self.queues.pop(partition).close()
         return self.stream.release(set(partitions))
@@ -91,14 +91,14 @@ def offsets(messages: Iterable[MessageAndMetadata]) -> list[int]:
 
 
 def all_that_is_there(stream: Iterable[Any]) -> list[Any]:
-    """Return items up to the timeout."""
+    """Return all items until ConsumerTimeoutError."""
     found: list[Any] = []
     with pytest.raises(ConsumerTimeoutError):
         found.extend(iter(stream.__iter__().__next__, None))  # type: ignore[attr-defined]
     return found
 
 
-# ---- what is handed out ---------------------------------------------------------------------------------
+# ---- returned items -------------------------------------------------------------------------------------
 
 
 def test_messages_have_all_their_fields() -> None:
@@ -134,7 +134,7 @@ def test_partitions_take_turns_by_chunk() -> None:
 
 
 def test_messages_below_the_fetch_offset_are_not_handed_out() -> None:
-    """The original's ConsumerIteratorTest: a compressed set 0..9, of which 0..4 are consumed."""
+    """Source: Kafka 1.1 ConsumerIteratorTest, a compressed set 0..9, of which 0..4 are consumed."""
     inner = [Record(offset) for offset in range(10)]
     fed = Fed().acquire(offset=5).put(batches.message_set(1, inner, GZIP), 10, 5)
 
@@ -178,7 +178,7 @@ def test_a_stream_is_its_own_iterator() -> None:
 
 def test_positions_at_each_step_through_two_chunks() -> None:
     fed = Fed().acquire(offset=10)
-    fed.put(entry([10, 11, 13]), 15, 10)  # 12 and 14 were compacted away
+    fed.put(entry([10, 11, 13]), 15, 10)  # compaction has removed 12 and 14
     fed.put(entry([15]), 16, 15)
     steps = [(fed.consumed[0], fed.handed_out[0])]
 
@@ -190,12 +190,12 @@ def test_positions_at_each_step_through_two_chunks() -> None:
     steps.append((fed.consumed[0], fed.handed_out[0]))
 
     assert steps == [
-        (10, 10),  # nothing handed out
-        (10, 11),  # 10 in hand
-        (11, 13),  # 11 in hand, the next one is 13
-        (13, 14),  # 13 in hand
-        (15, 16),  # 15 in hand
-        (16, 16),  # asked for more
+        (10, 10),  # nothing returned
+        (10, 11),  # 10 returned
+        (11, 13),  # 11 returned, the next one is 13
+        (13, 14),  # 13 returned
+        (15, 16),  # 15 returned
+        (16, 16),  # the next one was requested
     ]
 
 
@@ -308,7 +308,7 @@ def test_closing_ends_the_iteration_in_the_middle_of_a_chunk() -> None:
 
 
 def test_an_error_does_not_come_with_another_one_behind_it() -> None:
-    """A traceback is for the user: how the stream finds out that it has nothing at hand is not of interest."""
+    """The traceback must not show the internal exception that an empty queue raises."""
     with pytest.raises(ConsumerTimeoutError) as raised:
         next(Fed().stream)
 
@@ -332,7 +332,7 @@ def test_a_failure_of_a_fetcher_is_raised_once_between_chunks() -> None:
 
 
 def damaged(data: bytes) -> bytes:
-    """Return a batch with one bit of its last byte turned."""
+    """Return a batch with one inverted bit in its last byte."""
     return data[:-1] + bytes([data[-1] ^ 1])
 
 
@@ -358,7 +358,7 @@ def test_nothing_behind_a_corrupt_batch_is_handed_out_before_it_was_fetched_agai
 
     with pytest.raises(CorruptRecordError):
         next(fed.stream)
-    # What the connector's refetch does: the queue is closed and a new one is filled.
+    # As the connector does on refetch: close the queue and fill a new one.
     fed.queues[P0].close()
     fed.queues[P0] = fed.queues[P0].replacement()
     fed.put(entry([0]), 1)
@@ -386,7 +386,7 @@ def test_without_the_check_of_checksums_damage_to_a_value_passes() -> None:
 
 
 def malformed(offset: int) -> bytes:
-    """Return a batch with a right checksum, whose second record claims a value beyond its end."""
+    """Return a batch with a valid checksum, whose second record has a value size beyond its end."""
     records = [Record(offset), Record(offset + 1)]
     good = batches.encoded_record(records[0], offset, records[0].timestamp)
     return batches.batch(records, payload=good + batches.varint(6) + b"\x00\x00\x02\x01\x50x")
@@ -405,7 +405,7 @@ def test_the_position_stays_known_when_a_malformed_record_ends_what_was_read() -
 
 
 def test_a_header_that_is_not_utf_8_loses_no_record() -> None:
-    """Kafka does not check header keys; whatever is made of this one, its neighbours come too."""
+    """Kafka does not check header keys; a bad one must not affect other records."""
     odd = Record(1, value=b"1", headers=(("\udcff", b"x"),))
     data = batches.batch([Record(0, value=b"0"), odd, Record(2, value=b"2")]) + entry([3])
     fed = Fed().acquire().put(data, 4).put(entry([4]), 5, 4)
@@ -417,7 +417,7 @@ def test_a_header_that_is_not_utf_8_loses_no_record() -> None:
 def test_whatever_ends_the_decoding_of_a_chunk_loses_no_record(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a notebook a loop is interrupted and run again; the records behind must not be taken for consumed."""
+    """A loop in a notebook may be interrupted and restarted; the remaining records must not count as consumed."""
     decode = stream_module.read_messages
 
     def interrupted(*args: Any, **options: Any) -> Any:
@@ -516,7 +516,7 @@ def test_a_reset_that_was_queued_before_a_release_changes_nothing_after_it() -> 
 
 
 def check_release_while_reading(arrow: bool) -> None:
-    """A reader at full speed; another thread releases at some moment."""
+    """Release a partition from another thread while a reader runs at full speed."""
     total = 6000
     fed = Fed(timeout=None).acquire()
     for first in range(0, total, 300):
@@ -536,7 +536,7 @@ def check_release_while_reading(arrow: bool) -> None:
     fed.stream.close()
     reading.result()
 
-    # The position is what was in hand or what came after it, and nothing came later than one item.
+    # The position is that of the current item or the one after it, and at most one more item is returned.
     in_hand = 10 if arrow else 1
     assert got == list(range(len(got)))
     assert len(got) - in_hand <= released <= len(got)

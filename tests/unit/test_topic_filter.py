@@ -1,4 +1,4 @@
-"""Filters of topics, and Java's regular expressions in Python: the original's cases, and what differs."""
+"""Tests of topic filters and of the translation of Java's regular expressions, with the cases of the original."""
 
 from __future__ import annotations
 
