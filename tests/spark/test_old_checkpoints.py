@@ -21,7 +21,7 @@ import pyspark
 import pytest
 from kazoo.client import KazooClient
 from support import stored, wait_for, wait_until_equal
-from test_public_names import PICKLED
+from unit.test_public_names import PICKLED
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.java import java_home
