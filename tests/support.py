@@ -24,10 +24,10 @@ from zkconsumer.devcluster.servers import ZooKeeperServer
 T = TypeVar("T")
 
 #: Default timeout in seconds, for conditions that an idle machine reaches at once.
-PATIENCE = 20.0
+TIMEOUT_S = 20.0
 
 
-def wait_for(condition: Callable[[], T], timeout: float = PATIENCE, *, what: str = "") -> T:
+def wait_for(condition: Callable[[], T], timeout: float = TIMEOUT_S, *, what: str = "") -> T:
     """Call ``condition`` until its result is true, and return the result.
 
     Raises:
@@ -43,7 +43,7 @@ def wait_for(condition: Callable[[], T], timeout: float = PATIENCE, *, what: str
         time.sleep(0.01)
 
 
-def wait_until_equal(actual: Callable[[], object], expected: object, timeout: float = PATIENCE) -> None:
+def wait_until_equal(actual: Callable[[], object], expected: object, timeout: float = TIMEOUT_S) -> None:
     """Call ``actual`` until its result equals ``expected``; fail with both values after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while (found := actual()) != expected:
@@ -99,7 +99,7 @@ class Reader(threading.Thread):
         """Return the values that were read so far."""
         return values(list(self.seen))
 
-    def finish(self, timeout: float = PATIENCE) -> None:
+    def finish(self, timeout: float = TIMEOUT_S) -> None:
         """Wait for the end of the stream; raise the error that ended it."""
         self.join(timeout)
         assert not self.is_alive(), f"the stream did not end; {len(self.seen)} items were read"
@@ -128,7 +128,7 @@ class InThread(threading.Thread):
         except BaseException as error:
             self._error = error
 
-    def result(self, timeout: float = PATIENCE) -> Any:
+    def result(self, timeout: float = TIMEOUT_S) -> Any:
         """Wait for the call; return its result or raise its exception."""
         self.join(timeout)
         assert not self.is_alive(), "the call has not returned"
@@ -145,7 +145,7 @@ class Load(SteadyLoad):
             cluster.new_admin(), [TopicPartition(topic, number) for number in range(partitions)], **options
         )
 
-    def wait_for_more(self, count: int = 1, timeout: float = PATIENCE) -> int:
+    def wait_for_more(self, count: int = 1, timeout: float = TIMEOUT_S) -> int:
         """Wait until ``count`` more numbers have been written; return the first number that has not."""
         least = self.written + count
         wait_for(lambda: self.written >= least, timeout, what=f"{count} more numbers have been written")

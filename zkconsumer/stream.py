@@ -12,20 +12,16 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass
 from typing import Any
 
+from zkconsumer.decoded_items import Decode, DecodedItems, decode_batches, decode_messages
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError, CorruptRecordError
 from zkconsumer.fetcher.arrow import ArrowReader
 from zkconsumer.fetcher.chunk import Chunk
-from zkconsumer.fetcher.decode import MAX_ROWS, log_skipped, read_messages
+from zkconsumer.fetcher.decode import MAX_ROWS, log_skipped
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
-
-#: Messages that are decoded in one call: enough to make the call cheap, few enough to stay in the processor's cache.
-_MESSAGES_PER_LIST = 2048
-
 
 #: All streams, for ``_after_fork``.
 _streams: weakref.WeakSet[KafkaStream] = weakref.WeakSet()
@@ -38,38 +34,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-@dataclass(slots=True, eq=False)
-class _DecodedItems:
-    """Decoded items of one partition: messages, or one Arrow batch.
-
-    ``deque.popleft`` is atomic, so an item in ``remaining`` is either handed out by the application's thread or
-    discarded by ``KafkaStream.release``. No lock is needed per message.
-
-    Attributes:
-        offset_of: returns the offset of the item with an index.
-        size: number of items.
-        rows: number of records in the items.
-        next_offset: the offset after the last item.
-        remaining: the items that have not been handed out.
-    """
-
-    queue: PartitionQueue
-    partition: TopicPartition
-    offset_of: Callable[[int], int]
-    size: int
-    rows: int
-    next_offset: int
-    remaining: deque[Any]
-
-    def offset_after(self, count: int) -> int:
-        """Return the next offset to consume after the first ``count`` items."""
-        return self.next_offset if count == self.size else self.offset_of(count)
-
-
-#: Decodes a chunk from a queue.
-_Decode = Callable[[PartitionQueue, Chunk], Iterator[_DecodedItems]]
 
 
 class KafkaStream:
@@ -116,10 +80,10 @@ class KafkaStream:
         self._lock = threading.Lock()  # held for a few assignments at a time
         self._positions: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
-        self._current: _DecodedItems | None = None
+        self._current: DecodedItems | None = None
         # Written by the application's thread only.
         self._pop_item: Callable[[], Any] = deque[Any]().popleft
-        self._decoded: Iterator[_DecodedItems] = iter(())
+        self._decoded: Iterator[DecodedItems] = iter(())
         self._corrupt_offsets: dict[TopicPartition, int] = {}
         self._chunk_source: tuple[PartitionQueue, TopicPartition] | None = None
         self._batches: _Batches | None = None
@@ -255,7 +219,7 @@ class KafkaStream:
 
     # ---- the application's thread ----
 
-    def _advance(self, decode: _Decode, *, peek: bool = False) -> Any:
+    def _advance(self, decode: Decode, *, peek: bool = False) -> Any:
         """Mark the current items as consumed, decode the next ones, and return the first of them.
 
         Args:
@@ -288,7 +252,7 @@ class KafkaStream:
             except IndexError:
                 continue  # the partition was released before an item was handed out
 
-    def _decode_next(self) -> _DecodedItems | None:
+    def _decode_next(self) -> DecodedItems | None:
         """Decode the next items of the current chunk; returns None at its end."""
         try:
             return next(self._decoded, None)
@@ -332,7 +296,7 @@ class KafkaStream:
             position = self._positions.get(partition, -1)
         self._refetch(queue, partition, position if offset is None else offset)
 
-    def _take_chunk(self, decode: _Decode) -> None:
+    def _take_chunk(self, decode: Decode) -> None:
         """Wait for the next chunk.
 
         Raises:
@@ -363,27 +327,8 @@ class KafkaStream:
         else:
             self._decoded = decode(queue, chunk)
 
-    def _decode_messages(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[_DecodedItems]:
-        lists = read_messages(chunk, self._message_type, check_crcs=self._check_crcs, max_rows=_MESSAGES_PER_LIST)
-        for messages, next_offset in lists:
-            yield _DecodedItems(
-                queue,
-                chunk.partition,
-                lambda i, messages=messages: messages[i].offset,  # type: ignore[misc]
-                len(messages),
-                len(messages),
-                next_offset,
-                deque(messages),
-            )
-        yield _end_of_chunk(queue, chunk)
-
-
-def _end_of_chunk(queue: PartitionQueue, chunk: Chunk) -> _DecodedItems:
-    """Return no items, with the position after the chunk: offsets at its end may have no records.
-
-    They belong to control batches, aborted transactions or compacted records.
-    """
-    return _DecodedItems(queue, chunk.partition, lambda _index: chunk.next_offset, 0, 0, chunk.next_offset, deque())
+    def _decode_messages(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[DecodedItems]:
+        return decode_messages(queue, chunk, self._message_type, check_crcs=self._check_crcs)
 
 
 class _Batches:
@@ -399,16 +344,5 @@ class _Batches:
     def __next__(self) -> Any:
         return self._stream._advance(self._decode_batches)
 
-    def _decode_batches(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[_DecodedItems]:
-        for batch, next_offset in self._reader.read(chunk):
-            first = batch.column(4)[0].as_py()
-            yield _DecodedItems(
-                queue,
-                chunk.partition,
-                lambda _index, first=first: first,  # type: ignore[misc]
-                1,
-                batch.num_rows,
-                next_offset,
-                deque([batch]),
-            )
-        yield _end_of_chunk(queue, chunk)
+    def _decode_batches(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[DecodedItems]:
+        return decode_batches(queue, chunk, self._reader)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from kazoo.client import KazooClient
-from support import PATIENCE, Load, start_zookeeper, wait_for
+from support import TIMEOUT_S, Load, start_zookeeper, wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.broker import protocol
@@ -45,7 +45,7 @@ def zk(cluster: DevCluster) -> Iterator[KazooClient]:
     client = KazooClient(
         cluster.zookeeper_connect, timeout=30, connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1}
     )
-    client.start(timeout=PATIENCE)
+    client.start(timeout=TIMEOUT_S)
     yield client
     cluster.zookeeper.resume()
     start_zookeeper(cluster)
@@ -69,11 +69,11 @@ def member(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Memb
         topics: dict[str, int],
         *,
         pause: float = 0.0,
-        forgives: tuple[type[ZkConsumerError], ...] = (),
+        ignored_errors: tuple[type[ZkConsumerError], ...] = (),
         **settings: object,
     ) -> Member:
         of = config(**{"consumer_timeout_ms": -1} | settings)
-        started.append(Member(of, topics, pause=pause, forgives=forgives))
+        started.append(Member(of, topics, pause=pause, ignored_errors=ignored_errors))
         return started[-1]
 
     yield start
@@ -102,7 +102,7 @@ def heal(cluster: DevCluster) -> None:
         server.resume()
     start_zookeeper(cluster)
     client = KazooClient(cluster.zookeeper.connect)
-    client.start(timeout=PATIENCE)
+    client.start(timeout=TIMEOUT_S)
     try:
         for broker in cluster.brokers:
             if not broker.is_running:

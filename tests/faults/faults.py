@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from kazoo.client import KazooClient
-from support import PATIENCE, Reader, wait_for
+from support import TIMEOUT_S, Reader, wait_for
 
 from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -30,7 +30,7 @@ class Member:
 
     Args:
         pause: processing time of the application per message, in seconds.
-        forgives: errors after which the application continues to read.
+        ignored_errors: errors after which the application continues to read.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class Member:
         topics: Mapping[str, int],
         *,
         pause: float = 0.0,
-        forgives: tuple[type[ZkConsumerError], ...] = (),
+        ignored_errors: tuple[type[ZkConsumerError], ...] = (),
     ) -> None:
         self.pause = pause
-        self._forgives = forgives
+        self._ignored_errors = ignored_errors
         self.connector = create_consumer(config)
         streams = self.connector.create_message_streams(topics)
         self.readers = [Reader(self._read(stream)) for of_topic in streams.values() for stream in of_topic]
@@ -53,7 +53,7 @@ class Member:
                 message = next(stream)
             except StopIteration:
                 return
-            except self._forgives:
+            except self._ignored_errors:
                 continue
             yield message
             if self.pause:
@@ -80,7 +80,7 @@ class Member:
         """Return the number of messages read so far."""
         return sum(len(reader.seen) for reader in self.readers)
 
-    def wait_for_more(self, count: int = 1, timeout: float = PATIENCE) -> None:
+    def wait_for_more(self, count: int = 1, timeout: float = TIMEOUT_S) -> None:
         """Wait until ``count`` more messages have been read."""
         least = self.count + count
         wait_for(lambda: self.count >= least, timeout, what=f"{count} more messages")
@@ -127,7 +127,7 @@ class ChildMember:
         """Kill the process if it is running."""
         self.process.kill()
         self.process.wait()
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT_S)
         self.process.stdout.close()
 
 
@@ -146,7 +146,7 @@ class Peer:
         self.paths = GroupPaths(group)
         self.consumer_id = f"{group}_{consumer_id}"
         self.client = KazooClient(cluster.zookeeper_connect, timeout=30)
-        self.client.start(timeout=PATIENCE)
+        self.client.start(timeout=TIMEOUT_S)
 
     def __enter__(self) -> Peer:
         return self
@@ -200,7 +200,7 @@ class Cable:
         for sock in (self._listener, *self._sockets):
             _shut(sock)
         for thread in list(self._threads):
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT_S)
 
     def cut(self) -> None:
         """Stop forwarding; hold back data."""
@@ -256,7 +256,7 @@ def expire(cluster: DevCluster, member: Member) -> int:
     session = member.core.session
     identity = session._client.client_id
     twin = KazooClient(cluster.zookeeper_connect, client_id=identity, timeout=30)
-    twin.start(timeout=PATIENCE)
+    twin.start(timeout=TIMEOUT_S)
     twin.stop()
     twin.close()
     return int(identity[0])
@@ -305,7 +305,7 @@ class Reading(Protocol):
 
 
 def wait_until_all_is_read(
-    cluster: DevCluster, topic: str, partitions: int, members: Collection[Reading], timeout: float = PATIENCE
+    cluster: DevCluster, topic: str, partitions: int, members: Collection[Reading], timeout: float = TIMEOUT_S
 ) -> int:
     """Wait until the members together have read all records of the topic; return the number of repeated reads."""
     ends = end_offsets(cluster, topic, partitions)

@@ -12,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import READ_ACL_UNSAFE
 from support import (
-    PATIENCE,
+    TIMEOUT_S,
     Load,
     by_partition,
     members,
@@ -253,7 +253,7 @@ def test_members_join_and_wait_while_there_is_no_broker(
     assert stored(zk, group, name) == {}
     for broker in cluster.brokers:
         broker.start()
-    one.wait_for_more(100, 2 * PATIENCE)
+    one.wait_for_more(100, 2 * TIMEOUT_S)
     wait_for(lambda: by_partition(one.seen).keys() == {0, 1}, what="both partitions are read")
     assert {offsets[0] for offsets in by_partition(one.seen).values()} == {0}
     assert one.connector.commit_offsets().keys() == {TopicPartition(name, 0), TopicPartition(name, 1)}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support import PATIENCE, Load, by_partition, numbers, produce, stored, wait_for
+from support import TIMEOUT_S, Load, by_partition, numbers, produce, stored, wait_for
 
 from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -192,7 +192,7 @@ def test_answers_that_are_garbled_on_the_way_do_not_stop_a_member() -> None:
                 for number in range(2):
                     produce(cluster.admin, "garbled", number, [b"the end"])
                 ends: set[int] = set()
-                deadline = time.monotonic() + PATIENCE
+                deadline = time.monotonic() + TIMEOUT_S
                 while len(ends) < 2 and time.monotonic() < deadline:
                     with contextlib.suppress(ZkConsumerError):
                         message = next(stream)

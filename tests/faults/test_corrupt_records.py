@@ -174,10 +174,10 @@ def test_members_that_join_and_leave_beside_a_damaged_batch_lose_nothing_else(
 ) -> None:
     # Each error causes a new fetch of the partition, also while the partition is handed over to another member.
     name = damaged(partitions=3)
-    stable = member({name: 1}, consumer_id="b", forgives=(CorruptRecordError,), refresh_leader_backoff_ms=0)
+    stable = member({name: 1}, consumer_id="b", ignored_errors=(CorruptRecordError,), refresh_leader_backoff_ms=0)
     departed = []
     for number in range(15):
-        guest = member({name: 1}, consumer_id="ac"[number % 2], forgives=(CorruptRecordError,))
+        guest = member({name: 1}, consumer_id="ac"[number % 2], ignored_errors=(CorruptRecordError,))
         wait_for(lambda: guest.owned, what="the guest owns a partition")
         guest.leave()
         departed.append(guest)

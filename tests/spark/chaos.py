@@ -24,7 +24,7 @@ import psutil
 from interop.jvm import ChildConsumer, jvm_consumer
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from support import PATIENCE, Load
+from support import TIMEOUT_S, Load
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
@@ -177,7 +177,7 @@ class Driver(ServerProcess):
         """Kill all of its processes at once."""
         while processes := self.processes:
             kill(processes)
-            psutil.wait_procs(processes, PATIENCE)
+            psutil.wait_procs(processes, TIMEOUT_S)
         super().kill()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import psutil
 import pyarrow as pa
 from kafka.protocol.admin import DeleteRecordsRequest
-from support import PATIENCE, wait_for
+from support import TIMEOUT_S, wait_for
 
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.cluster import parse_bootstrap
@@ -111,7 +111,7 @@ class Query:
         state = progress["sources"][0]["latestOffset"]
         return dict(json.loads(state) if isinstance(state, str) else state or {})
 
-    def wait_for(self, condition: Callable[[], T], timeout: float = PATIENCE, *, what: str = "") -> T:
+    def wait_for(self, condition: Callable[[], T], timeout: float = TIMEOUT_S, *, what: str = "") -> T:
         """Wait for a condition while the query runs; raise the error of a failed query."""
 
         def ask() -> T:

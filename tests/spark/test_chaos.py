@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from interop.jvm import WIDTH
 from kazoo.client import KazooClient
-from support import PATIENCE, stored, wait_for, wait_until_equal
+from support import TIMEOUT_S, stored, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -60,7 +60,7 @@ def zk(zkconsumer_cluster: DevCluster) -> Iterator[KazooClient]:
         timeout=30,
         connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1},
     )
-    client.start(timeout=PATIENCE)
+    client.start(timeout=TIMEOUT_S)
     yield client
     client.stop()
     client.close()
@@ -216,7 +216,7 @@ def run(
         for driver in (chaos.first, chaos.second):
             wait_for(lambda: driver.is_done or not driver.is_running, 2 * START, what=f"{driver.name} does all batches")
         for driver in (chaos.first, chaos.second):
-            driver.stop(PATIENCE)
+            driver.stop(TIMEOUT_S)
     finally:
         chaos.close()
         load.stop()

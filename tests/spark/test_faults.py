@@ -12,7 +12,7 @@ import psutil
 import pytest
 from kazoo.client import KazooClient
 from support import (
-    PATIENCE,
+    TIMEOUT_S,
     Load,
     in_thread,
     members,
@@ -63,7 +63,7 @@ def cluster(zkconsumer_cluster: DevCluster) -> Iterator[DevCluster]:
         server.resume()
     start_zookeeper(zkconsumer_cluster)
     client = KazooClient(zkconsumer_cluster.zookeeper_connect)
-    client.start(timeout=PATIENCE)
+    client.start(timeout=TIMEOUT_S)
     try:
         for broker in zkconsumer_cluster.brokers:
             if not broker.is_running:
@@ -80,7 +80,7 @@ def zk(cluster: DevCluster) -> Iterator[KazooClient]:
     client = KazooClient(
         cluster.zookeeper_connect, timeout=30, connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1}
     )
-    client.start(timeout=PATIENCE)
+    client.start(timeout=TIMEOUT_S)
     yield client
     cluster.zookeeper.resume()
     start_zookeeper(cluster)
@@ -318,7 +318,7 @@ def test_a_group_whose_owner_died_is_joined_once_its_session_has_ended(
     produce(cluster.admin, name, 0, numbers(0, 10))
     path = f"/consumers/{group}/owners/{name}/0"
     dead = KazooClient(cluster.zookeeper_connect, timeout=4)
-    dead.start(timeout=PATIENCE)
+    dead.start(timeout=TIMEOUT_S)
     dead.create(path, b"someone-else-0", ephemeral=True, makepath=True)
     one = query(name, zookeeper_session_timeout_ms=10_000)
     one.wait_for(lambda: len(members(zk, group)) == 1, 60)

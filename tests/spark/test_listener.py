@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
-from support import PATIENCE, members, numbers, produce, stored, wait_for, wait_until_equal
+from support import TIMEOUT_S, members, numbers, produce, stored, wait_for, wait_until_equal
 
 import zkconsumer.spark
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -92,7 +92,7 @@ def test_a_query_whose_zookeeper_has_gone_keeps_no_other_one_waiting(
         wait_until_equal(lambda: stored(zk, group, name), {0: "100"}, 10)
         elsewhere.start()
         client = KazooClient(elsewhere.connect)
-        client.start(timeout=PATIENCE)
+        client.start(timeout=TIMEOUT_S)
         wait_until_equal(lambda: stored(client, group, name), {0: "100"})
         client.stop()
         client.close()

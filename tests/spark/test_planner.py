@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kazoo.client import KazooClient
-from support import PATIENCE, in_thread, numbers, owners, produce, stored, wait_for, wait_until_equal
+from support import TIMEOUT_S, in_thread, numbers, owners, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -267,7 +267,7 @@ def expire(planner: Planner, cluster: Cluster) -> int:
     assert isinstance(planner._member, GroupMember)
     session = planner._member.session._client.client_id
     twin = KazooClient(cluster.zookeeper_connect, client_id=session, timeout=30)
-    twin.start(timeout=PATIENCE)
+    twin.start(timeout=TIMEOUT_S)
     twin.stop()
     twin.close()
     return int(session[0])

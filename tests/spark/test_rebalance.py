@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import PATIENCE, Load, in_thread, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from support import TIMEOUT_S, Load, in_thread, members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
@@ -317,7 +317,7 @@ def test_a_query_that_slept_through_its_session_stores_nothing_of_what_others_ow
     produce(admin, name, kept, numbers(50, 55))
     other.wait_for_messages(105)
     other.leave()
-    wait_until_equal(lambda: stored(zk, group, name), {kept: "55", 1 - kept: "60"}, PATIENCE)
+    wait_until_equal(lambda: stored(zk, group, name), {kept: "55", 1 - kept: "60"}, TIMEOUT_S)
 
 
 def test_a_query_that_owns_nothing_idles_until_it_gains_something(

@@ -16,7 +16,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from kazoo.client import KazooClient
-from support import PATIENCE, Load, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from support import TIMEOUT_S, Load, members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
@@ -105,8 +105,8 @@ class Driver:
         """End every one of its processes at once, by SIGKILL."""
         while processes := self.processes:
             kill(processes)
-            self._process.wait(PATIENCE)
-            psutil.wait_procs(processes, PATIENCE)
+            self._process.wait(TIMEOUT_S)
+            psutil.wait_procs(processes, TIMEOUT_S)
 
     def close(self) -> None:
         """Kill what is left."""

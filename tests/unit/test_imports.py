@@ -29,6 +29,7 @@ ORDER = [
     ["offsets"],
     ["rebalance"],
     ["fetcher"],
+    ["decoded_items"],
     ["stream"],
     ["consumer_metrics", "runtime"],
     ["consumer", "simple_consumer", "prometheus"],

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import Reader, in_thread, take, wait_for
 
-from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
-from zkconsumer import stream as stream_module
+from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition, decoded_items
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
@@ -90,7 +89,7 @@ def offsets(messages: Iterable[MessageAndMetadata]) -> list[int]:
     return [message.offset for message in messages]
 
 
-def all_that_is_there(stream: Iterable[Any]) -> list[Any]:
+def read_until_timeout(stream: Iterable[Any]) -> list[Any]:
     """Return all items until ConsumerTimeoutError."""
     found: list[Any] = []
     with pytest.raises(ConsumerTimeoutError):
@@ -228,7 +227,7 @@ def test_aborted_transactions_and_markers_are_skipped_but_consumed() -> None:
     )
     fed = Fed().acquire().put(data, 5, aborted=[(7, 0)])
 
-    assert offsets(all_that_is_there(fed.stream)) == [3]
+    assert offsets(read_until_timeout(fed.stream)) == [3]
     assert fed.consumed == {0: 5}
 
 
@@ -253,7 +252,7 @@ def test_a_reset_moves_the_position_back_when_what_was_queued_before_it_is_consu
 
 
 def test_a_chunk_is_read_in_pieces_and_positions_hold_across_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "_MESSAGES_PER_LIST", 2)
+    monkeypatch.setattr(decoded_items, "_MESSAGES_PER_LIST", 2)
     fed = Fed().acquire().put(b"".join(entry([offset]) for offset in range(7)), 7)
 
     steps = [(message.offset, fed.consumed[0], fed.handed_out[0]) for message in islice(fed.stream, 7)]
@@ -363,7 +362,7 @@ def test_nothing_behind_a_corrupt_batch_is_handed_out_before_it_was_fetched_agai
     fed.queues[P0] = fed.queues[P0].replacement()
     fed.put(entry([0]), 1)
 
-    assert offsets(all_that_is_there(fed.stream)) == [0]
+    assert offsets(read_until_timeout(fed.stream)) == [0]
 
 
 def test_a_corrupt_batch_of_one_partition_does_not_disturb_another() -> None:
@@ -410,7 +409,7 @@ def test_a_header_that_is_not_utf_8_loses_no_record() -> None:
     data = batches.batch([Record(0, value=b"0"), odd, Record(2, value=b"2")]) + entry([3])
     fed = Fed().acquire().put(data, 4).put(entry([4]), 5, 4)
 
-    assert offsets(all_that_is_there(fed.stream)) == [0, 1, 2, 3, 4]
+    assert offsets(read_until_timeout(fed.stream)) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()], ids=["Ctrl-C", "no memory"])
@@ -418,26 +417,26 @@ def test_whatever_ends_the_decoding_of_a_chunk_loses_no_record(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loop in a notebook may be interrupted and restarted; the remaining records must not count as consumed."""
-    decode = stream_module.read_messages
+    decode = decoded_items.read_messages
 
     def interrupted(*args: Any, **options: Any) -> Any:
         found = decode(*args, **options)
         yield next(found)
         raise error
 
-    monkeypatch.setattr(stream_module, "_MESSAGES_PER_LIST", 2)
-    monkeypatch.setattr(stream_module, "read_messages", interrupted)
+    monkeypatch.setattr(decoded_items, "_MESSAGES_PER_LIST", 2)
+    monkeypatch.setattr(decoded_items, "read_messages", interrupted)
     fed = Fed().acquire().put(entry([0, 1]) + entry([2, 3]), 4).put(entry([4]), 5, 4)
     take(fed.stream, 2)
     with pytest.raises(type(error)):
         next(fed.stream)
-    monkeypatch.setattr(stream_module, "read_messages", decode)
+    monkeypatch.setattr(decoded_items, "read_messages", decode)
 
     for queue, partition, offset in fed.refetched:  # as the connector does
         queue.close()
         fed.queues[partition] = queue.replacement()
         fed.put(entry(range(offset, 5)), 5, offset, partition)
-    assert offsets(all_that_is_there(fed.stream)) == [2, 3, 4]
+    assert offsets(read_until_timeout(fed.stream)) == [2, 3, 4]
 
 
 # ---- release -----------------------------------------------------------------------------------------------------
@@ -448,7 +447,7 @@ def test_releasing_what_was_not_read_returns_where_it_began() -> None:
 
     assert fed.release(P0) == {P0: 5}
     assert fed.consumed == {}
-    assert all_that_is_there(fed.stream) == []
+    assert read_until_timeout(fed.stream) == []
 
 
 def test_releasing_in_the_middle_returns_the_message_in_hand_and_hands_out_nothing_more() -> None:
@@ -456,13 +455,13 @@ def test_releasing_in_the_middle_returns_the_message_in_hand_and_hands_out_nothi
     take(fed.stream, 4)
 
     assert fed.release(P0) == {P0: 3}
-    assert all_that_is_there(fed.stream) == []
+    assert read_until_timeout(fed.stream) == []
 
 
 def test_releasing_after_all_was_read_and_more_was_asked_for_returns_the_end() -> None:
     fed = Fed().acquire().put(entry(range(3)), 3)
 
-    assert len(all_that_is_there(fed.stream)) == 3
+    assert len(read_until_timeout(fed.stream)) == 3
     assert fed.release(P0) == {P0: 3}
 
 
@@ -472,7 +471,7 @@ def test_releasing_one_partition_leaves_the_others() -> None:
     take(fed.stream, 2)
 
     assert fed.release(P0) == {P0: 1}
-    assert [(m.partition, m.offset) for m in all_that_is_there(fed.stream)] == [(1, 0), (1, 1)]
+    assert [(m.partition, m.offset) for m in read_until_timeout(fed.stream)] == [(1, 0), (1, 1)]
     assert fed.consumed == {1: 2}
 
 
@@ -499,7 +498,7 @@ def test_a_partition_that_comes_back_begins_where_its_new_owner_is_told() -> Non
     fed.release(P0)
     fed.acquire(P0, 1).put(entry(range(1, 4)), 4, 1)
 
-    assert offsets(all_that_is_there(fed.stream)) == [1, 2, 3]
+    assert offsets(read_until_timeout(fed.stream)) == [1, 2, 3]
 
 
 def test_a_reset_that_was_queued_before_a_release_changes_nothing_after_it() -> None:
@@ -510,7 +509,7 @@ def test_a_reset_that_was_queued_before_a_release_changes_nothing_after_it() -> 
     old.put(Chunk(P0, 3, 3, b""))
     fed.acquire(P0, 60)
 
-    all_that_is_there(fed.stream)
+    read_until_timeout(fed.stream)
 
     assert (fed.consumed, fed.resets) == ({0: 60}, [])
 
@@ -565,7 +564,7 @@ def test_reading_on_from_the_released_position_repeats_one_message_at_most(
             at += size
         chunks.append((data, at, first))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_module, "_MESSAGES_PER_LIST", at_once)
+        patch.setattr(decoded_items, "_MESSAGES_PER_LIST", at_once)
         fed = Fed().acquire()
         for data, next_offset, first in chunks:
             fed.put(data, next_offset, first)
@@ -598,7 +597,7 @@ def test_batches_hold_the_same_as_messages() -> None:
 
     rows = [
         row
-        for batch in all_that_is_there(Fed().acquire().put(data, 4).stream.batches(include_headers=True))
+        for batch in read_until_timeout(Fed().acquire().put(data, 4).stream.batches(include_headers=True))
         for row in batch.to_pylist()
     ]
 
@@ -626,7 +625,7 @@ def test_headers_come_in_batches_only_where_they_are_asked_for() -> None:
 def test_batches_are_cut_at_the_rows_asked_for_between_entries() -> None:
     fed = Fed().acquire().put(entry([0, 1]) + entry([2, 3]) + entry(range(4, 9)) + entry([9]), 10)
 
-    found = all_that_is_there(fed.stream.batches(max_rows=4))
+    found = read_until_timeout(fed.stream.batches(max_rows=4))
 
     assert [batch.column("offset").to_pylist() for batch in found] == [[0, 1, 2, 3], [4, 5, 6, 7, 8], [9]]
 

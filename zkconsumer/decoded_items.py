@@ -1,0 +1,99 @@
+"""DecodedItems: the messages or Arrow batches of a chunk, between decoding and delivery."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from zkconsumer.fetcher.arrow import ArrowReader
+from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.decode import read_messages
+from zkconsumer.fetcher.queues import PartitionQueue
+from zkconsumer.message import MessageAndMetadata, TopicPartition
+
+#: Messages that are decoded in one call: enough to make the call cheap, few enough to stay in the processor's cache.
+_MESSAGES_PER_LIST = 2048
+
+
+@dataclass(slots=True, eq=False)
+class DecodedItems:
+    """Decoded items of one partition: messages, or one Arrow batch.
+
+    ``deque.popleft`` is atomic, so an item in ``remaining`` is either handed out by the application's thread or
+    discarded by ``KafkaStream.release``. No lock is needed per message.
+
+    Attributes:
+        offset_of: returns the offset of the item with an index.
+        size: number of items.
+        rows: number of records in the items.
+        next_offset: the offset after the last item.
+        remaining: the items that have not been handed out.
+    """
+
+    queue: PartitionQueue
+    partition: TopicPartition
+    offset_of: Callable[[int], int]
+    size: int
+    rows: int
+    next_offset: int
+    remaining: deque[Any]
+
+    def offset_after(self, count: int) -> int:
+        """Return the next offset to consume after the first ``count`` items."""
+        return self.next_offset if count == self.size else self.offset_of(count)
+
+
+#: Decodes a chunk from a queue.
+Decode = Callable[[PartitionQueue, Chunk], Iterator[DecodedItems]]
+
+
+def decode_messages(
+    queue: PartitionQueue, chunk: Chunk, message_type: type[MessageAndMetadata], *, check_crcs: bool
+) -> Iterator[DecodedItems]:
+    """Yield the messages of a chunk.
+
+    Raises:
+        CorruptRecordError: a batch is corrupt; the messages before it were yielded.
+    """
+    lists = read_messages(chunk, message_type, check_crcs=check_crcs, max_rows=_MESSAGES_PER_LIST)
+    for messages, next_offset in lists:
+        yield DecodedItems(
+            queue,
+            chunk.partition,
+            lambda i, messages=messages: messages[i].offset,  # type: ignore[misc]
+            len(messages),
+            len(messages),
+            next_offset,
+            deque(messages),
+        )
+    yield _end_of_chunk(queue, chunk)
+
+
+def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> Iterator[DecodedItems]:
+    """Yield the Arrow batches of a chunk.
+
+    Raises:
+        CorruptRecordError: a batch is corrupt; the batches before it were yielded.
+    """
+    for batch, next_offset in reader.read(chunk):
+        first = batch.column(4)[0].as_py()
+        yield DecodedItems(
+            queue,
+            chunk.partition,
+            lambda _index, first=first: first,  # type: ignore[misc]
+            1,
+            batch.num_rows,
+            next_offset,
+            deque([batch]),
+        )
+    yield _end_of_chunk(queue, chunk)
+
+
+def _end_of_chunk(queue: PartitionQueue, chunk: Chunk) -> DecodedItems:
+    """Return no items, with the position after the chunk: offsets at its end may have no records.
+
+    They belong to control batches, aborted transactions or compacted records.
+    """
+    return DecodedItems(queue, chunk.partition, lambda _index: chunk.next_offset, 0, 0, chunk.next_offset, deque())
