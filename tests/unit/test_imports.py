@@ -23,7 +23,19 @@ ROOT = Path(zkconsumer.__file__).parent
 #: because it only re-exports names.
 ORDER = [
     ["version"],
-    ["settings", "properties", "config", "errors", "log", "javahash", "metrics", "message", "buffers", "retry"],
+    [
+        "settings",
+        "properties",
+        "events",
+        "errors",
+        "log",
+        "config",
+        "javahash",
+        "metrics",
+        "message",
+        "buffers",
+        "retry",
+    ],
     ["zookeeper"],
     ["broker"],
     ["offsets"],

@@ -1,0 +1,451 @@
+"""The table of log events: the names that the library logs, with level, logger and meaning.
+
+Event names are constants, so that log queries and alerts can rely on them. ``docs/log-events.rst`` is generated from
+this table, and ``tests/unit/test_events.py`` compares it with the calls in the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One row of the table.
+
+    Attributes:
+        name: value of the key ``event``.
+        levels: levels at which it is logged.
+        logger: names of the loggers, separated by commas.
+        meaning: one or two sentences.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    logger: str
+    meaning: str
+
+
+#: Keys of events with their meaning. The same thing has the same key in all events.
+KEYS = {
+    "attempt": "number of attempts, starting at 1",
+    "auto_offset_reset": "value of auto.offset.reset",
+    "batch_time_ms": "time of a DStream batch, in milliseconds since the epoch",
+    "committed_offset": "offset that is committed for the group",
+    "consumer_id": "consumer id of the member",
+    "endpoint": "host and port of a server, or a list of them",
+    "error": "text of the error",
+    "fetch_size": "bytes of the next fetch of the partition",
+    "group": "group.id",
+    "horizon_ms": "upper limit of event time in milliseconds since the epoch",
+    "idle": "partitions without new records",
+    "key": "key of a message",
+    "kind": "kind of a ZooKeeper event",
+    "members": "consumer ids",
+    "membership": "option membership: group or none",
+    "method": "method of the rebalance listener",
+    "next_offset": "offset at which reading resumes",
+    "offset": "offset of a record",
+    "offsets": "offsets by partition",
+    "owned": "number of owned partitions",
+    "partition": "partition number",
+    "partitions": "partitions as topic-number",
+    "path": "path of a znode",
+    "property": "name of a property",
+    "query": "name or id of a streaming query",
+    "reason": "reason in words",
+    "records": "number of records",
+    "remedy": "what to do",
+    "session_id": "ZooKeeper session id, hexadecimal",
+    "timeout_s": "timeout in seconds",
+    "timestamp": "timestamp of a message",
+    "topic": "topic name",
+    "topics": "topic names",
+    "value": "value of a property or message",
+}
+
+EVENTS = (
+    LogEvent(
+        "alignment_disabled",
+        ("warning",),
+        "zkconsumer.spark",
+        "Event-time alignment was switched off because a record has no timestamp.",
+    ),
+    LogEvent(
+        "assignment_strategy_mismatch",
+        ("error",),
+        "zkconsumer.rebalance",
+        "The owner znodes show that other consumers of the group use another assignment strategy.",
+    ),
+    LogEvent(
+        "auto_commit_failed",
+        ("warning",),
+        "zkconsumer.rebalance",
+        "The periodic commit failed; the next one includes its offsets.",
+    ),
+    LogEvent(
+        "batch_completion_failed",
+        ("warning",),
+        "zkconsumer.spark",
+        "Committing the offsets of a completed batch of a DStream, or updating back-pressure, failed.",
+    ),
+    LogEvent(
+        "batch_failed",
+        ("error",),
+        "zkconsumer.spark",
+        "An output operation of a batch of a DStream failed; no further offsets of its group are committed.",
+    ),
+    LogEvent(
+        "brokers_not_found",
+        ("warning",),
+        "zkconsumer.spark",
+        "The list of brokers could not be read; tasks get the brokers that are already known.",
+    ),
+    LogEvent(
+        "brokers_skipped",
+        ("warning",),
+        "zkconsumer.cluster",
+        "Broker registrations in ZooKeeper are invalid or have no listener for security.protocol; these "
+        "brokers are not used.",
+    ),
+    LogEvent(
+        "brokers_unreachable",
+        ("warning",),
+        "zkconsumer.spark",
+        "ZooKeeper or the brokers do not answer while a batch is planned; planning is retried for "
+        "unavailable.timeout.ms.",
+    ),
+    LogEvent(
+        "committed_offset_lowered",
+        ("warning",),
+        "zkconsumer.offsets",
+        "A commit replaces a committed offset by a lower one, because the application or an offset reset allows it.",
+    ),
+    LogEvent(
+        "consumer_registered",
+        ("info",),
+        "zkconsumer.rebalance",
+        "The consumer has registered in its group.",
+    ),
+    LogEvent(
+        "corrupt_records_skipped",
+        ("error",),
+        "zkconsumer.stream, zkconsumer.spark",
+        "A corrupt batch is skipped because corrupt.record.policy is skip.",
+    ),
+    LogEvent(
+        "duplicate_query_detected",
+        ("warning",),
+        "zkconsumer.spark",
+        "Another query of the same Spark application is a member of the group, so the two share the partitions.",
+    ),
+    LogEvent(
+        "end_of_stream_reached",
+        ("info",),
+        "zkconsumer.spark",
+        "The decoder of a query has reached the end of the stream; the query is stopped.",
+    ),
+    LogEvent(
+        "end_offset_decreased",
+        ("warning",),
+        "zkconsumer.spark",
+        "A log ends before the next offset to read; after unavailable.timeout.ms this counts as data loss.",
+    ),
+    LogEvent(
+        "event_time_failed",
+        ("warning",),
+        "zkconsumer.spark",
+        "The event_time method of the decoder raised an exception; the record is treated as having no time.",
+    ),
+    LogEvent(
+        "event_time_held_back",
+        ("info",),
+        "zkconsumer.spark",
+        "A partition with earlier event times holds back the other partitions.",
+    ),
+    LogEvent(
+        "fetch_failed",
+        ("warning",),
+        "zkconsumer.fetcher",
+        "A fetch request failed with a retriable error; the leaders of its partitions are looked up again.",
+    ),
+    LogEvent(
+        "fetcher_failed",
+        ("error",),
+        "zkconsumer.fetcher",
+        "A fetcher thread has terminated after an unexpected error; its partitions are assigned to a new one.",
+    ),
+    LogEvent(
+        "invalid_offset_overwritten",
+        ("warning",),
+        "zkconsumer.offsets",
+        "An offset znode does not contain an offset; the next commit overwrites it.",
+    ),
+    LogEvent(
+        "leader_finder_failed",
+        ("error",),
+        "zkconsumer.leader_finder",
+        "Looking up leaders failed with an unexpected error; it is retried.",
+    ),
+    LogEvent(
+        "leader_lookup_failed",
+        ("error",),
+        "zkconsumer.leader_finder",
+        "Looking up leaders failed with an error that is not retriable, such as failed authentication.",
+    ),
+    LogEvent(
+        "leaders_not_found",
+        ("warning",),
+        "zkconsumer.leader_finder, zkconsumer.spark",
+        "The leaders of partitions could not be looked up. The leader finder retries; the tasks of a Spark "
+        "batch look them up.",
+    ),
+    LogEvent(
+        "leave_failed",
+        ("warning",),
+        "zkconsumer.rebalance",
+        "The consumer could not leave the group cleanly; ZooKeeper deletes its znodes when the session ends.",
+    ),
+    LogEvent(
+        "leave_retried",
+        ("info",),
+        "zkconsumer.rebalance",
+        "Releasing the partitions at shutdown failed and is retried.",
+    ),
+    LogEvent(
+        "leave_timed_out",
+        ("warning",),
+        "zkconsumer.rebalance",
+        "The consumer did not leave the group in time.",
+    ),
+    LogEvent(
+        "member_thread_failed",
+        ("error",),
+        "zkconsumer.rebalance",
+        "The thread of the group member has terminated with an error, which the streams raise.",
+    ),
+    LogEvent(
+        "message_consumed",
+        ("info",),
+        "zkconsumer.console",
+        "The LoggingMessageFormatter of the console tools printed a message.",
+    ),
+    LogEvent(
+        "offset_commit_failed",
+        ("warning", "error"),
+        "zkconsumer.spark",
+        "The offsets of a finished batch could not be committed; the commit is retried. The level is error, "
+        "with a traceback, if the reason is unexpected.",
+    ),
+    LogEvent(
+        "offset_commit_rejected",
+        ("error",),
+        "zkconsumer.rebalance",
+        "The offset of a revoked partition could not be committed and was discarded; the next owner reads "
+        "records again.",
+    ),
+    LogEvent(
+        "offset_commit_skipped",
+        ("warning",),
+        "zkconsumer.offsets",
+        "An offset was not committed because it is lower than the committed offset.",
+    ),
+    LogEvent(
+        "offset_lookup_failed",
+        ("warning",),
+        "zkconsumer.fetcher",
+        "The broker returned no offset for auto.offset.reset; the leader of the partition is looked up again.",
+    ),
+    LogEvent(
+        "offset_out_of_range",
+        ("warning",),
+        "zkconsumer.fetcher",
+        "The log does not hold the offset to fetch; it is reset according to auto.offset.reset.",
+    ),
+    LogEvent(
+        "offset_reset",
+        ("info",),
+        "zkconsumer.fetcher",
+        "Fetching starts at the offset that auto.offset.reset selects.",
+    ),
+    LogEvent(
+        "offsets_committed",
+        ("info",),
+        "zkconsumer.spark",
+        "The driver has committed offsets of a completed batch that the planning process had not committed.",
+    ),
+    LogEvent(
+        "owner_znodes_deleted",
+        ("warning",),
+        "zkconsumer.rebalance",
+        "Owner znodes of this consumer were deleted externally; their partitions are claimed again.",
+    ),
+    LogEvent(
+        "partition_fetch_failed",
+        ("info",),
+        "zkconsumer.fetcher",
+        "The broker returned an error code for one partition; its leader is looked up again.",
+    ),
+    LogEvent(
+        "partitions_assigned",
+        ("info",),
+        "zkconsumer.rebalance",
+        "Partitions were claimed for this consumer and are fetched from now on.",
+    ),
+    LogEvent(
+        "partitions_not_found",
+        ("warning",),
+        "zkconsumer.spark",
+        "With membership=none the partitions could not be listed; listing is retried.",
+    ),
+    LogEvent(
+        "partitions_released_early",
+        ("warning",),
+        "zkconsumer.spark",
+        "Partitions were released before their batch had finished; their next owner reads the records again.",
+    ),
+    LogEvent(
+        "partitions_revoked",
+        ("info",),
+        "zkconsumer.rebalance",
+        "Partitions were released for other consumers after their offsets were committed.",
+    ),
+    LogEvent(
+        "property_ignored",
+        ("warning",),
+        "zkconsumer.config",
+        "A property of the JVM consumer was set that has no effect.",
+    ),
+    LogEvent(
+        "property_unknown",
+        ("warning",),
+        "zkconsumer.config",
+        "A property is unknown and was ignored.",
+    ),
+    LogEvent(
+        "query_event_failed",
+        ("error",),
+        "zkconsumer.spark",
+        "The query listener could not handle an event of a query; other queries are not affected.",
+    ),
+    LogEvent(
+        "query_not_monitored",
+        ("warning",),
+        "zkconsumer.spark",
+        "The options of a started query could not be read; the driver neither commits its offsets nor has its metrics.",
+    ),
+    LogEvent(
+        "query_started",
+        ("info",),
+        "zkconsumer.spark",
+        "The query has joined its group, or with membership=none has listed its partitions.",
+    ),
+    LogEvent(
+        "rebalance_failed",
+        ("info", "error"),
+        "zkconsumer.rebalance",
+        "A rebalance attempt failed and will be retried. The level is error after each rebalance.max.retries attempts.",
+    ),
+    LogEvent(
+        "rebalance_failed_unexpectedly",
+        ("error",),
+        "zkconsumer.rebalance",
+        "A rebalance attempt failed with an unexpected exception and will be retried.",
+    ),
+    LogEvent(
+        "rebalance_listener_still_running",
+        ("error",),
+        "zkconsumer.rebalance",
+        "A callback of the ConsumerRebalanceListener was skipped because an earlier one has not returned.",
+    ),
+    LogEvent(
+        "rebalance_listener_timed_out",
+        ("error",),
+        "zkconsumer.rebalance",
+        "A callback of the ConsumerRebalanceListener did not return in time; the rebalance continues without "
+        "waiting for it.",
+    ),
+    LogEvent(
+        "record_too_large",
+        ("info",),
+        "zkconsumer.fetcher",
+        "A record does not fit into the fetch size; the next fetch requests twice as many bytes.",
+    ),
+    LogEvent(
+        "records_lost",
+        ("warning",),
+        "zkconsumer.spark",
+        "Records were deleted before the query read them, and are skipped because failOnDataLoss is false.",
+    ),
+    LogEvent(
+        "session_expired",
+        ("warning",),
+        "zkconsumer.rebalance",
+        "The ZooKeeper session has expired; the consumer stops the delivery and registers again.",
+    ),
+    LogEvent(
+        "session_lease_expired",
+        ("warning",),
+        "zkconsumer.rebalance",
+        "The ZooKeeper session may have expired on the server; the consumer stops the delivery and registers again.",
+    ),
+    LogEvent(
+        "start_positions_resolved",
+        ("info",),
+        "zkconsumer.spark",
+        "The start offsets of acquired partitions were determined, each with its source.",
+    ),
+    LogEvent(
+        "topic_missing",
+        ("warning",),
+        "zkconsumer.rebalance",
+        "Topics of the subscription do not exist.",
+    ),
+    LogEvent(
+        "topics_skipped",
+        ("warning",),
+        "zkconsumer.spark",
+        "Topics of the checkpoint are not subscribed to and are not read any more.",
+    ),
+    LogEvent(
+        "undecodable_records_skipped",
+        ("error",),
+        "zkconsumer.spark",
+        "The decoder rejected records of a batch, and corrupt.record.policy=skip skipped them; the place and "
+        "the error are those of the first one.",
+    ),
+    LogEvent(
+        "zookeeper_connection_dropped",
+        ("warning",),
+        "zkconsumer.zookeeper",
+        "The ZooKeeper server has not responded for more than half of the session timeout; the connection is "
+        "closed and kazoo connects to the next server with the same session.",
+    ),
+    LogEvent(
+        "zookeeper_event_received",
+        ("debug",),
+        "zkconsumer.rebalance",
+        "A ZooKeeper watch has fired or the session state has changed.",
+    ),
+)
+
+
+def to_rst() -> str:
+    """Render the tables of events and keys in reStructuredText."""
+    events = [(f"``{e.name}``", ", ".join(e.levels), e.logger, e.meaning) for e in EVENTS]
+    keys = [(f"``{key}``", meaning) for key, meaning in KEYS.items()]
+    return "\n".join(
+        [
+            *_table(("Event", "Level", "Logger", "Meaning"), events),
+            "Keys of the events:",
+            "",
+            *_table(("Key", "Meaning"), keys),
+        ]
+    )
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    for row in [header, *rows]:
+        lines += [f"   {'*' if index == 0 else ' '} - {cell}" for index, cell in enumerate(row)]
+    return [*lines, ""]
