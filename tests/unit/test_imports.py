@@ -53,6 +53,19 @@ ORDER = [
 ]
 LINE = {name: number for number, names in enumerate(ORDER) for name in names}
 
+#: The same for the parts of ``spark``, which run in different processes.
+SPARK_ORDER = [
+    ["offset", "data_loss"],
+    ["executor"],
+    ["options"],
+    ["driver"],
+    ["monitoring"],
+    ["source", "batch", "checkpoint"],
+    ["dstreams"],
+    ["kafka_utils", "shim"],
+]
+SPARK_LINE = {f"spark.{name}": number for number, names in enumerate(SPARK_ORDER) for name in names}
+
 #: Third-party packages, and the only parts of zkconsumer that may import them.
 BORDERS = {
     "kazoo": {"zookeeper", "devcluster"},
@@ -100,6 +113,14 @@ def test_imports_point_only_up_the_list(module: str) -> None:
     below = {other for other in inner(MODULES[module]) if LINE[part(other)] > LINE[part(module)]}
 
     assert below == set(), f"{module} imports modules below it"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("spark.")])
+def test_imports_inside_spark_follow_layers(module: str) -> None:
+    own = SPARK_LINE[".".join(module.split(".")[:2])]
+    parts = {".".join(other.split(".")[:2]) for other in inner(MODULES[module]) if other.startswith("spark.")}
+
+    assert {part for part in parts if SPARK_LINE[part] > own} == set(), f"{module} imports modules below it"
 
 
 def test_every_module_stands_on_the_list() -> None:

@@ -12,7 +12,7 @@ import sys
 
 import pyspark.streaming
 
-from zkconsumer.spark import kafka_utils
+from zkconsumer.spark.dstreams import kafka_utils
 
 
 def install() -> None:
