@@ -234,6 +234,7 @@ class Query:
             .option("group.id", GROUP)
             .option("subscribe", TOPIC)
             .option("auto.offset.reset", "smallest")
+            .option("maxOffsetsPerTrigger", BULK_RECORDS)  # a batch has to fit into the memory of the driver
             .load()
         )
         writer = stream.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", checkpoint)
