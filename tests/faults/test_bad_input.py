@@ -64,7 +64,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("key", "value"), MALFORMED, ids=[f"{key}={value[:12]}" for key, value in MALFORMED])
-def test_a_malformed_property_is_named_with_its_value(key: str, value: str) -> None:
+def test_malformed_property_is_named_with_its_value(key: str, value: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         ConsumerConfig.from_dict(GOOD | {key: value})
     assert key in str(caught.value)
@@ -72,12 +72,12 @@ def test_a_malformed_property_is_named_with_its_value(key: str, value: str) -> N
 
 
 @pytest.mark.parametrize("key", GOOD)
-def test_a_missing_required_property_is_named(key: str) -> None:
+def test_missing_required_property_is_named(key: str) -> None:
     with pytest.raises(ConfigurationError, match=f"Missing required property '{key}'"):
         ConsumerConfig.from_dict({name: value for name, value in GOOD.items() if name != key})
 
 
-def test_an_unknown_property_is_told_with_the_nearest_name_and_does_not_stop_anything(
+def test_unknown_property_is_logged_with_nearest_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, "zkconsumer"):
@@ -92,7 +92,7 @@ def test_an_unknown_property_is_told_with_the_nearest_name_and_does_not_stop_any
 
 
 @pytest.mark.parametrize("content", [b"group.id=\\u00zz\n", None], ids=["bad escape", "no file"])
-def test_a_properties_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+def test_unreadable_properties_file_is_named(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "consumer.properties"
     if content is not None:
         path.write_bytes(content)
@@ -101,7 +101,7 @@ def test_a_properties_file_that_cannot_be_read_is_named(tmp_path: Path, content:
 
 
 @pytest.mark.parametrize("connect", ["", " ", "127.0.0.1:port", "127.0.0.1:99999", "127.0.0.1:2181/../x"])
-def test_a_malformed_zookeeper_connect_is_told_before_anything_is_started(connect: str) -> None:
+def test_malformed_zookeeper_connect_is_refused_at_construction(connect: str) -> None:
     threads = threading.active_count()
     with pytest.raises(ConfigurationError, match=r"zookeeper\.connect"):
         create_consumer(ConsumerConfig.from_dict(GOOD | {"zookeeper.connect": connect})).create_message_streams({})
@@ -109,13 +109,13 @@ def test_a_malformed_zookeeper_connect_is_told_before_anything_is_started(connec
 
 
 @pytest.mark.parametrize("servers", ["localhost", "localhost:x", "localhost:65536", ":9092"])
-def test_malformed_bootstrap_servers_are_told(config: Configs, servers: str) -> None:
+def test_malformed_bootstrap_servers_are_refused(config: Configs, servers: str) -> None:
     with pytest.raises(ConfigurationError, match=r"bootstrap\.servers"):
         create_consumer(config(bootstrap_servers=servers)).create_message_streams({})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "there-is-no-such-host.invalid"])
-def test_no_zookeeper_is_told_within_the_connection_timeout(host: str) -> None:
+def test_missing_zookeeper_fails_within_connection_timeout(host: str) -> None:
     properties = GOOD | {"zookeeper.connect": f"{host}:{free_port()}", "zookeeper.connection.timeout.ms": 500}
     one = create_consumer(ConsumerConfig.from_dict(properties))
 
@@ -126,7 +126,7 @@ def test_no_zookeeper_is_told_within_the_connection_timeout(host: str) -> None:
     assert seconds(join) < 5
 
 
-def test_a_frozen_zookeeper_is_told_within_the_connection_timeout(cluster: DevCluster, config: Configs) -> None:
+def test_frozen_zookeeper_fails_within_connection_timeout(cluster: DevCluster, config: Configs) -> None:
     cluster.zookeeper.pause()
     one = create_consumer(config(zookeeper_connection_timeout_ms=500))
 
@@ -137,27 +137,29 @@ def test_a_frozen_zookeeper_is_told_within_the_connection_timeout(cluster: DevCl
     assert seconds(join) < 5
 
 
-def test_a_zookeeper_without_a_quorum_that_only_reads_is_told(tmp_path: Path) -> None:
+def test_read_only_zookeeper_is_reported(tmp_path: Path) -> None:
     with zookeeper_that_only_reads(tmp_path) as connect:
         properties = GOOD | {"zookeeper.connect": connect, "zookeeper.connection.timeout.ms": 1000}
         with pytest.raises(ZooKeeperUnavailableError, match="a read-only server does not accept consumers"):
             create_consumer(ConsumerConfig.from_dict(properties)).create_message_streams({"topic": 1})
 
 
-def test_a_broker_given_as_zookeeper_is_told(cluster: DevCluster, config: Configs) -> None:
+def test_broker_address_as_zookeeper_is_reported(cluster: DevCluster, config: Configs) -> None:
     settings = {"zookeeper_connect": cluster.bootstrap_servers, "zookeeper_connection_timeout_ms": 1000}
     with pytest.raises(ZooKeeperUnavailableError, match=r"zookeeper\.connect"):
         create_consumer(config(**settings)).create_message_streams({"topic": 1})
 
 
-def test_a_zookeeper_given_as_broker_is_told(cluster: DevCluster, config: Configs, group: str, zk: KazooClient) -> None:
+def test_zookeeper_address_as_broker_is_reported(
+    cluster: DevCluster, config: Configs, group: str, zk: KazooClient
+) -> None:
     settings = {"bootstrap_servers": cluster.zookeeper.connect, "rebalance_max_retries": 1, "socket_timeout_ms": 500}
     with pytest.raises(ConsumerRebalanceFailedError, match=cluster.zookeeper.connect):
         create_consumer(config(**settings, zookeeper_session_timeout_ms=1000)).create_message_streams({"topic": 1})
     assert members(zk, group) == []
 
 
-def test_a_missing_chroot_is_told_and_not_created(cluster: DevCluster, config: Configs, zk: KazooClient) -> None:
+def test_missing_chroot_is_reported_and_not_created(cluster: DevCluster, config: Configs, zk: KazooClient) -> None:
     one = create_consumer(config(zookeeper_connect=f"{cluster.zookeeper.connect}/no/such"))
     with pytest.raises(ConfigurationError, match=r"zookeeper\.connect.*chroot '/no/such' does not exist"):
         one.create_message_streams({"topic": 1})
@@ -165,19 +167,19 @@ def test_a_missing_chroot_is_told_and_not_created(cluster: DevCluster, config: C
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250])
-def test_a_topic_name_that_cannot_be_is_told_before_anything_is_started(config: Configs, name: str) -> None:
+def test_invalid_topic_name_is_refused_before_start(config: Configs, name: str) -> None:
     with pytest.raises(ConfigurationError, match="topic"):
         create_consumer(config()).create_message_streams({name: 1})
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "1", None])
-def test_a_number_of_streams_that_cannot_be_is_told_before_anything_is_started(config: Configs, count: Any) -> None:
+def test_invalid_stream_count_is_refused_before_start(config: Configs, count: Any) -> None:
     with pytest.raises(ConfigurationError, match="'some-topic'.*streams"):
         create_consumer(config()).create_message_streams({"some-topic": count})
 
 
 @pytest.mark.parametrize("offset", [-1, 1 << 63, 1.5])
-def test_an_offset_that_cannot_be_is_refused_and_not_stored(
+def test_invalid_offset_is_refused_and_not_committed(
     consumer: Consumers, topic: Topics, group: str, zk: KazooClient, offset: Any
 ) -> None:
     name = topic()
@@ -188,7 +190,7 @@ def test_an_offset_that_cannot_be_is_refused_and_not_stored(
     assert stored(zk, group, name) == {}
 
 
-def test_a_group_that_may_not_be_written_is_told(config: Configs, topic: Topics, group: str, zk: KazooClient) -> None:
+def test_unwritable_group_is_reported(config: Configs, topic: Topics, group: str, zk: KazooClient) -> None:
     zk.create(f"/consumers/{group}", acl=READ_ACL_UNSAFE, makepath=True)
     one = create_consumer(config(rebalance_max_retries=1, zookeeper_session_timeout_ms=1000))
     with pytest.raises(
@@ -197,7 +199,7 @@ def test_a_group_that_may_not_be_written_is_told(config: Configs, topic: Topics,
         one.create_message_streams({topic(): 1})
 
 
-def test_a_topic_that_is_missing_is_consumed_as_soon_as_it_exists(
+def test_missing_topic_is_consumed_once_created(
     cluster: DevCluster, consumer: Consumers, unique: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     name = unique("t")
@@ -212,7 +214,7 @@ def test_a_topic_that_is_missing_is_consumed_as_soon_as_it_exists(
     assert sorted(values(take(stream, 20))) == sorted(2 * numbers(0, 10))
 
 
-def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_start(
+def test_re_created_topic_is_read_from_its_start(
     cluster: DevCluster, member: Callable[..., Member], topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=1)
@@ -229,7 +231,7 @@ def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_start(
     assert one.connector.commit_offsets() == {TopicPartition(name, 0): 20}
 
 
-def test_members_join_and_wait_while_there_is_no_broker(
+def test_members_join_without_any_broker(
     cluster: DevCluster,
     member: Callable[..., Member],
     topic: Topics,

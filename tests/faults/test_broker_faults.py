@@ -30,7 +30,7 @@ Loads = Callable[..., Load]
 Topics = Callable[..., str]
 
 
-def test_a_broker_that_is_killed_and_restarted_is_read_on_without_a_gap_or_a_repetition(
+def test_broker_restart_causes_no_gap_or_duplicate(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=4)
@@ -49,7 +49,7 @@ def test_a_broker_that_is_killed_and_restarted_is_read_on_without_a_gap_or_a_rep
     assert stored(zk, group, name) == texts(end_offsets(cluster, name, 4))
 
 
-def test_a_frozen_broker_holds_up_its_own_partitions_alone(cluster: DevCluster, member: Members, topic: Topics) -> None:
+def test_frozen_broker_delays_only_its_partitions(cluster: DevCluster, member: Members, topic: Topics) -> None:
     name = topic(partitions=4)
     [frozen, other] = cluster.brokers
     with cluster.new_admin() as admin:
@@ -64,7 +64,7 @@ def test_a_frozen_broker_holds_up_its_own_partitions_alone(cluster: DevCluster, 
             wait_for(lambda: one.count == 20 * (number + 1), timeout=3)
 
 
-def test_a_broker_frozen_for_longer_than_the_socket_timeout_is_read_on(
+def test_reading_resumes_after_long_broker_freeze(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics
 ) -> None:
     name = topic(partitions=4)
@@ -80,7 +80,7 @@ def test_a_broker_frozen_for_longer_than_the_socket_timeout_is_read_on(
     assert all(offsets == sorted(offsets) for offsets in by_partition(one.seen).values())
 
 
-def test_shutdown_is_quick_while_a_broker_is_frozen(
+def test_shutdown_is_quick_with_frozen_broker(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=4)
@@ -96,9 +96,7 @@ def test_shutdown_is_quick_while_a_broker_is_frozen(
     assert stored(zk, group, name) == texts(ends)
 
 
-def test_a_broker_that_comes_back_at_another_address_is_read_on(
-    cluster: DevCluster, member: Members, load: Loads, topic: Topics
-) -> None:
+def test_broker_with_new_address_is_found(cluster: DevCluster, member: Members, load: Loads, topic: Topics) -> None:
     name = topic(partitions=4)
     writer = load(name, 4)
     one = member({name: 1})
@@ -129,7 +127,7 @@ def settings(broker: Broker, folder: Path, *lines: str) -> Iterator[None]:
         broker.restart()
 
 
-def test_a_new_leader_is_found_when_the_preferred_one_dies(
+def test_new_leader_is_found_after_broker_death(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=4, replication=2)
@@ -151,7 +149,7 @@ def test_a_new_leader_is_found_when_the_preferred_one_dies(
 
 
 @pytest.mark.slow
-def test_answers_that_are_garbled_on_the_way_do_not_stop_a_member() -> None:
+def test_garbled_responses_do_not_stop_member() -> None:
     # Some changed bits are in records, which have a checksum; others in sizes, names and numbers outside of them.
     client, rng = free_port(), random.Random(4)
 
@@ -221,7 +219,7 @@ def read_for(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_leaders_that_die_again_and_again_are_read_on_without_a_gap_or_a_repetition(
+def test_repeated_leader_deaths_cause_no_gap_or_duplicate(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, zk: KazooClient
 ) -> None:
     name = topic(partitions=4, replication=2)

@@ -47,7 +47,7 @@ def coordinator_of(cluster: DevCluster, group: str) -> Broker:
 
 
 @pytest.mark.timeout(180)
-def test_a_commit_is_tried_again_until_the_coordinator_is_back(
+def test_commit_is_retried_until_coordinator_returns(
     cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Callable[..., str], group: str, zk: KazooClient
 ) -> None:
     broker = coordinator_of(cluster, group)
@@ -73,7 +73,7 @@ def test_a_commit_is_tried_again_until_the_coordinator_is_back(
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_member_that_starts_while_the_coordinator_is_away_waits_and_goes_on_where_the_group_was(
+def test_start_waits_for_coordinator_and_resumes(
     cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Callable[..., str], group: str, zk: KazooClient
 ) -> None:
     """The JVM of 0.9 and 0.10 may interpret an error of the coordinator as a missing offset, and reset."""
@@ -97,7 +97,7 @@ def test_a_member_that_starts_while_the_coordinator_is_away_waits_and_goes_on_wh
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_shutdown_without_the_coordinator_is_bounded(
+def test_shutdown_without_coordinator_is_bounded(
     cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Callable[..., str], group: str, zk: KazooClient
 ) -> None:
     broker = coordinator_of(cluster, group)

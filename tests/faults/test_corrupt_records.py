@@ -87,7 +87,7 @@ def as_batches(stream: KafkaStream) -> Iterator[Any]:
     return (row for batch in stream.batches() for row in batch.to_pylist())
 
 
-def test_what_stands_before_a_damaged_batch_is_delivered_and_nothing_after_it_is_stored(
+def test_records_before_corrupt_batch_are_delivered(
     damaged: Callable[..., str], consumer: Consumers, group: str, zk: KazooClient
 ) -> None:
     name = damaged()
@@ -105,7 +105,7 @@ def test_what_stands_before_a_damaged_batch_is_delivered_and_nothing_after_it_is
 
 
 @pytest.mark.parametrize("read", [as_messages, as_batches])
-def test_a_damaged_batch_is_skipped_and_logged_where_that_is_asked_for(
+def test_corrupt_batch_is_skipped_and_logged_by_policy(
     read: Callable[[KafkaStream], Iterator[Any]],
     damaged: Callable[..., str],
     consumer: Consumers,
@@ -127,9 +127,7 @@ def test_a_damaged_batch_is_skipped_and_logged_where_that_is_asked_for(
     assert f"next_offset={2 * BATCH}" in record.getMessage()
 
 
-def test_a_batch_whose_end_cannot_be_told_is_raised_although_skipping_is_asked_for(
-    damaged: Callable[..., str], consumer: Consumers
-) -> None:
+def test_batch_of_unknown_size_raises_despite_skip(damaged: Callable[..., str], consumer: Consumers) -> None:
     name = damaged(at=SIZE)
     one = consumer(corrupt_record_policy="skip", consumer_timeout_ms=2000)
     [stream] = one.create_message_streams({name: 1})[name]
@@ -140,7 +138,7 @@ def test_a_batch_whose_end_cannot_be_told_is_raised_although_skipping_is_asked_f
     assert errors
 
 
-def test_batches_end_before_a_damaged_one(damaged: Callable[..., str], consumer: Consumers) -> None:
+def test_arrow_batch_ends_before_corrupt_batch(damaged: Callable[..., str], consumer: Consumers) -> None:
     name = damaged()
     one = consumer()
     [stream] = one.create_message_streams({name: 1})[name]
@@ -153,9 +151,7 @@ def test_batches_end_before_a_damaged_one(damaged: Callable[..., str], consumer:
     assert one.commit_offsets() == {TopicPartition(name, 0): BATCH}
 
 
-def test_other_partitions_of_the_stream_flow_on_beside_a_damaged_one(
-    damaged: Callable[..., str], consumer: Consumers
-) -> None:
+def test_corrupt_partition_does_not_stop_others(damaged: Callable[..., str], consumer: Consumers) -> None:
     name = damaged(partitions=3)
     [stream] = consumer().create_message_streams({name: 1})[name]
     read: list[Any] = []
@@ -169,7 +165,7 @@ def test_other_partitions_of_the_stream_flow_on_beside_a_damaged_one(
     ]
 
 
-def test_members_that_join_and_leave_beside_a_damaged_batch_lose_nothing_else(
+def test_rebalances_beside_corrupt_batch_lose_nothing(
     damaged: Callable[..., str], cluster: DevCluster, member: Callable[..., Member], group: str
 ) -> None:
     # Each error causes a new fetch of the partition, also while the partition is handed over to another member.
@@ -198,7 +194,7 @@ def test_members_that_join_and_leave_beside_a_damaged_batch_lose_nothing_else(
     assert group_history(cluster.folder, group).violations == []
 
 
-def test_the_remedy_in_the_error_gets_past_a_damaged_batch(damaged: Callable[..., str], consumer: Consumers) -> None:
+def test_remedy_in_error_skips_corrupt_batch(damaged: Callable[..., str], consumer: Consumers) -> None:
     name = damaged()
     one = consumer()
     [stream] = one.create_message_streams({name: 1})[name]
@@ -212,9 +208,7 @@ def test_the_remedy_in_the_error_gets_past_a_damaged_batch(damaged: Callable[...
     assert values(take(again, BATCH)) == content(2 * BATCH)
 
 
-def test_a_batch_whose_size_is_damaged_is_told_to_whoever_starts_at_it(
-    damaged: Callable[..., str], consumer: Consumers
-) -> None:
+def test_corrupt_batch_size_is_reported_at_start_offset(damaged: Callable[..., str], consumer: Consumers) -> None:
     # The broker cannot read beyond this position either, and returns an error instead of records.
     name = damaged(at=SIZE)
     one = consumer(consumer_timeout_ms=5000)
@@ -225,9 +219,7 @@ def test_a_batch_whose_size_is_damaged_is_told_to_whoever_starts_at_it(
     assert one.commit_offsets() == {TopicPartition(name, 0): BATCH}
 
 
-def test_records_larger_than_fetch_message_max_bytes_are_delivered_in_their_place(
-    cluster: DevCluster, topic: Topics, consumer: Consumers
-) -> None:
+def test_records_larger_than_fetch_size_are_delivered(cluster: DevCluster, topic: Topics, consumer: Consumers) -> None:
     name = topic(partitions=2)
     large = b"x" * 3_000_000
     for number in range(2):

@@ -46,7 +46,7 @@ def peer(cluster: DevCluster, group: str) -> Iterator[Peer]:
 
 
 @pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_a_member_keeps_what_it_owns_while_a_registration_cannot_be_read(
+def test_unreadable_registration_keeps_owned_partitions(
     content: bytes,
     cluster: DevCluster,
     member: Members,
@@ -68,9 +68,7 @@ def test_a_member_keeps_what_it_owns_while_a_registration_cannot_be_read(
     one.leave()
 
 
-def test_a_registration_that_becomes_readable_takes_its_share_at_once(
-    member: Members, topic: Topics, peer: Peer
-) -> None:
+def test_repaired_registration_gets_its_share(member: Members, topic: Topics, peer: Peer) -> None:
     name = topic(partitions=4)
     one = member({name: 1}, consumer_id="b", zookeeper_sync_time_ms=30_000)
     path = peer.register(b"{")
@@ -80,7 +78,7 @@ def test_a_registration_that_becomes_readable_takes_its_share_at_once(
     wait_for(lambda: one.owned == [2, 3], what="the partitions of the other member are released")
 
 
-def test_a_first_rebalance_beside_an_unreadable_registration_names_its_path_and_content(
+def test_first_rebalance_names_unreadable_registration(
     config: Configs, topic: Topics, peer: Peer, zk: KazooClient, group: str
 ) -> None:
     path = peer.register(b"not json")
@@ -90,7 +88,7 @@ def test_a_first_rebalance_beside_an_unreadable_registration_names_its_path_and_
     assert members(zk, group) == [peer.consumer_id]
 
 
-def test_nothing_new_is_claimed_while_a_filter_that_is_not_understood_is_in_the_group(
+def test_untranslatable_filter_blocks_new_claims(
     cluster: DevCluster, member: Members, topic: Topics, peer: Peer, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=2)
@@ -115,7 +113,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("content", GARBAGE.values(), ids=GARBAGE.keys())
-def test_an_offset_that_is_no_number_fails_the_first_rebalance_and_is_left_as_it_is(
+def test_invalid_offset_fails_first_rebalance(
     content: bytes, config: Configs, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=2)
@@ -129,7 +127,7 @@ def test_an_offset_that_is_no_number_fails_the_first_rebalance_and_is_left_as_it
     assert (members(zk, group), owners(zk, group, name)) == ([], {})
 
 
-def test_an_offset_of_kafka_0_7_is_left_alone_and_the_partition_read_from_its_own(
+def test_offset_of_kafka_0_7_is_ignored(
     cluster: DevCluster, member: Members, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=1)
@@ -143,7 +141,7 @@ def test_an_offset_of_kafka_0_7_is_left_alone_and_the_partition_read_from_its_ow
     assert (zk.get(f"{path}/0-0")[0], zk.get(f"{path}/0")[0]) == (b"7", b"10")
 
 
-def test_an_offset_that_is_no_number_does_not_keep_a_partition_from_another_member(
+def test_invalid_offset_does_not_block_other_member(
     member: Members, topic: Topics, peer: Peer, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=2)
@@ -159,7 +157,7 @@ def test_an_offset_that_is_no_number_does_not_keep_a_partition_from_another_memb
     assert list(owners(zk, group, name)) == [1]
 
 
-def test_an_offset_that_was_corrected_is_begun_with(
+def test_corrected_offset_is_used(
     cluster: DevCluster, member: Members, topic: Topics, peer: Peer, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=2)
@@ -175,7 +173,7 @@ def test_an_offset_that_was_corrected_is_begun_with(
     assert values(one.seen) == numbers(90, 100)
 
 
-def test_an_offset_that_is_spoilt_while_its_partition_is_owned_is_stored_anew(
+def test_owner_overwrites_invalid_offset(
     cluster: DevCluster, member: Members, topic: Topics, peer: Peer, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=2)
@@ -191,7 +189,7 @@ def test_an_offset_that_is_spoilt_while_its_partition_is_owned_is_stored_anew(
     wait_for(lambda: one.owned == [1], 5, what="partition 0 is handed over")
 
 
-def test_a_registration_that_somebody_deletes_is_made_again(
+def test_deleted_registration_is_re_created(
     member: Members, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=2)
@@ -204,7 +202,7 @@ def test_a_registration_that_somebody_deletes_is_made_again(
     assert one.owned == [0, 1]
 
 
-def test_a_group_that_somebody_deletes_is_made_again_and_nothing_is_lost(
+def test_deleted_group_is_re_created_without_loss(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=4)
@@ -222,7 +220,7 @@ def test_a_group_that_somebody_deletes_is_made_again_and_nothing_is_lost(
     wait_until_all_is_read(cluster, name, 4, both)
 
 
-def test_an_owner_znode_that_somebody_deletes_is_made_again_with_the_next_rebalance(
+def test_deleted_owner_znode_is_re_created(
     member: Members, load: Loads, topic: Topics, peer: Peer, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=4)
@@ -266,7 +264,7 @@ BROKERS = {
 
 
 @pytest.mark.parametrize("content", BROKERS.values(), ids=BROKERS.keys())
-def test_a_broker_znode_that_is_no_use_does_not_keep_the_others_from_being_read(
+def test_invalid_broker_znode_does_not_hide_others(
     content: bytes, cluster: DevCluster, consumer: Consumers, topic: Topics, zk: KazooClient, aside: str
 ) -> None:
     name = topic(partitions=2)
@@ -289,7 +287,7 @@ TOPICS = {
 
 
 @pytest.mark.parametrize("content", TOPICS.values(), ids=TOPICS.keys())
-def test_a_topic_znode_that_cannot_be_read_is_named_and_what_is_owned_is_kept(
+def test_unreadable_topic_znode_is_named(
     content: bytes,
     cluster: DevCluster,
     member: Members,
@@ -313,7 +311,7 @@ def test_a_topic_znode_that_cannot_be_read_is_named_and_what_is_owned_is_kept(
     assert one.connector.commit_offsets()[TopicPartition(name, 0)] == 10
 
 
-def test_a_topic_that_appears_just_after_a_member_looked_for_it_is_not_overlooked(
+def test_topic_created_during_lookup_is_noticed(
     cluster: DevCluster, consumer: Consumers, topic: Topics, zk: KazooClient, aside: str
 ) -> None:
     name = topic(partitions=1)

@@ -26,7 +26,7 @@ def fill(cluster: DevCluster, name: str) -> int:
     return BATCHES * BATCH
 
 
-def test_a_stream_that_is_never_read_holds_up_no_other_and_keeps_little_in_memory(
+def test_unread_stream_neither_blocks_others_nor_grows(
     cluster: DevCluster, consumer: Callable[..., ZookeeperConsumerConnector], topic: Callable[..., str]
 ) -> None:
     name = topic(partitions=PARTITIONS)

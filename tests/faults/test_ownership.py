@@ -68,7 +68,7 @@ def child(cluster: DevCluster, group: str) -> Iterator[Callable[..., ChildMember
         one.close()
 
 
-def test_a_partition_that_is_held_by_another_is_claimed_as_soon_as_it_is_released(
+def test_blocked_partition_is_claimed_on_release(
     cluster: DevCluster, member: Members, topic: Topics, group: str, peer: Peer, zk: KazooClient
 ) -> None:
     name = topic(partitions=4)
@@ -87,7 +87,7 @@ def test_a_partition_that_is_held_by_another_is_claimed_as_soon_as_it_is_release
     assert one.core.unbalanced_since is None
 
 
-def test_an_owner_znode_of_an_older_session_of_the_same_member_is_replaced(
+def test_owner_znode_of_older_session_is_replaced(
     cluster: DevCluster, member: Members, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=2)
@@ -100,7 +100,7 @@ def test_an_owner_znode_of_an_older_session_of_the_same_member_is_replaced(
     wait_for(lambda: one.count == 10)
 
 
-def test_a_registration_of_an_older_session_of_the_same_member_is_waited_for(
+def test_join_waits_for_registration_of_older_session(
     cluster: DevCluster, member: Members, topic: Topics, group: str
 ) -> None:
     name = topic()
@@ -112,7 +112,7 @@ def test_a_registration_of_an_older_session_of_the_same_member_is_waited_for(
     assert starting.result(5).owned == [0]
 
 
-def test_a_second_member_with_the_same_id_fails_and_the_first_does_not_notice(
+def test_second_member_with_same_id_fails(
     member: Members, topic: Topics, config: Configs, load: Loads, group: str
 ) -> None:
     name = topic(partitions=2)
@@ -125,7 +125,7 @@ def test_a_second_member_with_the_same_id_fails_and_the_first_does_not_notice(
     one.wait_for_more(50)
 
 
-def test_a_first_rebalance_that_fails_leaves_nothing_behind(
+def test_failed_first_rebalance_leaves_no_znodes(
     topic: Topics, config: Configs, group: str, peer: Peer, zk: KazooClient
 ) -> None:
     name = topic(partitions=2)
@@ -139,7 +139,7 @@ def test_a_first_rebalance_that_fails_leaves_nothing_behind(
     one.shutdown()
 
 
-def test_shutdown_ends_a_join_that_waits_in_another_thread_and_leaves_nothing_behind(
+def test_shutdown_ends_join_in_another_thread(
     topic: Topics, config: Configs, group: str, peer: Peer, zk: KazooClient
 ) -> None:
     name = topic(partitions=2)
@@ -153,9 +153,7 @@ def test_shutdown_ends_a_join_that_waits_in_another_thread_and_leaves_nothing_be
     assert members(zk, group) == []
 
 
-def test_shutdown_by_several_threads_at_once_is_one_shutdown(
-    topic: Topics, config: Configs, group: str, zk: KazooClient
-) -> None:
+def test_concurrent_shutdowns_are_one_shutdown(topic: Topics, config: Configs, group: str, zk: KazooClient) -> None:
     name = topic(partitions=2)
     for _ in range(5):
         one = create_consumer(config())
@@ -165,7 +163,7 @@ def test_shutdown_by_several_threads_at_once_is_one_shutdown(
         assert members(zk, group) == []
 
 
-def test_shutdown_that_races_with_a_join_leaves_nothing_behind(
+def test_shutdown_during_join_leaves_no_znodes(
     topic: Topics, config: Configs, group: str, zk: KazooClient, quick_switches: None
 ) -> None:
     name = topic(partitions=2)
@@ -190,7 +188,7 @@ def quick_switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_partitions_of_a_killed_member_are_taken_over_within_a_session_timeout(
+def test_killed_member_is_replaced_within_session_timeout(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, child: Callable[..., ChildMember]
 ) -> None:
     name = topic(partitions=4)
@@ -209,7 +207,7 @@ def test_partitions_of_a_killed_member_are_taken_over_within_a_session_timeout(
     assert group_history(cluster.folder, group).violations == []
 
 
-def test_a_member_that_was_frozen_comes_back_without_storing_anything_for_partitions_it_lost(
+def test_resumed_member_commits_no_lost_partition(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, child: Callable[..., ChildMember]
 ) -> None:
     name = topic(partitions=4)
@@ -229,7 +227,7 @@ def test_a_member_that_was_frozen_comes_back_without_storing_anything_for_partit
     assert group_history(cluster.folder, group).violations == []
 
 
-def test_what_was_owned_before_zookeeper_was_away_is_left_to_a_member_that_came_meanwhile(
+def test_new_owner_keeps_partition_after_outage(
     cluster: DevCluster, member: Members, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     # A restarted ZooKeeper restarts the timeouts of all sessions, so the session whose partitions the member gave up
@@ -265,7 +263,7 @@ def churn(member: Members, name: str, duration: float) -> list[Member]:
     return departed
 
 
-def test_members_that_join_and_leave_under_load_lose_nothing_and_repeat_no_more_than_what_was_in_hand(
+def test_rebalances_under_load_lose_nothing(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     join_and_leave(cluster, member, load, topic(partitions=6), group, 5)
@@ -273,7 +271,7 @@ def test_members_that_join_and_leave_under_load_lose_nothing_and_repeat_no_more_
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_members_that_join_and_leave_for_a_minute_lose_nothing(
+def test_rebalances_for_a_minute_lose_nothing(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     join_and_leave(cluster, member, load, topic(partitions=6), group, 60)
@@ -299,7 +297,7 @@ def join_and_leave(cluster: DevCluster, member: Members, load: Loads, name: str,
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_sessions_that_expire_while_members_join_and_leave_lose_nothing(
+def test_session_expiries_during_rebalances_lose_nothing(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     name = topic(partitions=6)
@@ -317,7 +315,7 @@ def test_sessions_that_expire_while_members_join_and_leave_lose_nothing(
     assert group_history(cluster.folder, group).violations == []
 
 
-def test_commits_of_several_threads_while_sessions_expire_are_made_by_the_owner_alone(
+def test_only_owner_commits_while_sessions_expire(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     name = topic(partitions=4)

@@ -169,7 +169,7 @@ WAYS: dict[str, Callable[[Secured], dict[str, object]]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_consumer_reads_and_commits_through_a_secured_listener(
+def test_consumer_reads_and_commits_through_secured_listener(
     way: str,
     secured: Secured,
     consumer: Callable[..., ZookeeperConsumerConnector],
@@ -208,7 +208,7 @@ def channel(secured: Secured, listener: str, properties: dict[str, object]) -> B
         ("TLS", lambda s: s.tls(**{"ssl.ca.location": str(s.other_ca)}), "is not trusted"),
     ],
 )
-def test_who_is_not_trusted_is_told_so(
+def test_untrusted_client_gets_authentication_error(
     listener: str, properties: Callable[[Secured], dict[str, Any]], said: str, secured: Secured
 ) -> None:
     one = channel(secured, listener, properties(secured))
@@ -220,7 +220,7 @@ def test_who_is_not_trusted_is_told_so(
     assert "wrong" not in str(raised.value)
 
 
-def test_a_stream_says_that_its_brokers_refuse_the_login(
+def test_stream_raises_if_brokers_refuse_login(
     secured: Secured, consumer: Callable[..., ZookeeperConsumerConnector], unique: Callable[[str], str]
 ) -> None:
     name = secured.cluster.create_topic(unique("t"))
@@ -231,7 +231,7 @@ def test_a_stream_says_that_its_brokers_refuse_the_login(
         next(stream)
 
 
-def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(secured: Secured) -> None:
+def test_client_without_required_certificate_is_refused(secured: Secured) -> None:
     one = channel(secured, "MUTUAL", secured.tls())
     try:
         with pytest.raises(ZkConsumerError):
@@ -252,7 +252,7 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(secured: 
         ({"zookeeper.sasl.mechanism": "GSSAPI"}, "requires the module kerberos: pip install pykerberos"),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused(
+def test_inconsistent_security_settings_are_refused(
     properties: dict[str, object],
     said: str,
     consumer: Callable[..., ZookeeperConsumerConnector],
@@ -264,7 +264,7 @@ def test_a_setting_that_cannot_work_is_refused(
     assert PASSWORD not in str(raised.value)
 
 
-def test_znodes_of_a_member_that_zookeeper_knows_are_its_own_as_those_of_a_jvm_with_a_login(
+def test_authenticated_znodes_have_acls_of_jvm(
     secured: Secured, consumer: Callable[..., ZookeeperConsumerConnector], unique: Callable[[str], str]
 ) -> None:
     name = secured.cluster.create_topic(unique("t"))
@@ -291,7 +291,7 @@ def test_znodes_of_a_member_that_zookeeper_knows_are_its_own_as_those_of_a_jvm_w
         zk.close()
 
 
-def test_a_member_that_may_not_write_says_which_znode_and_what_to_do(
+def test_unwritable_znode_is_named_with_remedy(
     secured: Secured, consumer: Callable[..., ZookeeperConsumerConnector], unique: Callable[[str], str]
 ) -> None:
     name = secured.cluster.create_topic(unique("t"))
@@ -316,7 +316,7 @@ def test_a_member_that_may_not_write_says_which_znode_and_what_to_do(
 
 
 @pytest.mark.slow
-def test_a_digest_login_to_zookeeper_by_sasl(tmp_path: Path) -> None:
+def test_sasl_digest_login_to_zookeeper(tmp_path: Path) -> None:
     jaas = tmp_path / "jaas.conf"
     jaas.write_text(
         f'Server {{\n org.apache.zookeeper.server.auth.DigestLoginModule required user_alice="{PASSWORD}";\n}};\n'
@@ -356,7 +356,7 @@ def test_a_digest_login_to_zookeeper_by_sasl(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_connection_to_zookeeper_is_encrypted(tmp_path: Path) -> None:
+def test_zookeeper_connection_is_encrypted(tmp_path: Path) -> None:
     authority, stranger = trustme.CA(), trustme.CA()
     for name, ca in (("ca.pem", authority), ("other.pem", stranger)):
         ca.cert_pem.write_to_path(tmp_path / name)

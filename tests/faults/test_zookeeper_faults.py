@@ -20,7 +20,7 @@ Loads = Callable[..., Load]
 Topics = Callable[..., str]
 
 
-def test_readers_do_not_notice_a_restart_of_zookeeper(
+def test_zookeeper_restart_does_not_interrupt_reading(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     name = topic(partitions=4)
@@ -39,7 +39,7 @@ def test_readers_do_not_notice_a_restart_of_zookeeper(
     assert group_history(cluster.folder, group).violations == []
 
 
-def test_an_expired_session_is_replaced_and_nothing_is_lost(
+def test_expired_session_is_replaced_without_loss(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     name = topic(partitions=4)
@@ -59,7 +59,7 @@ def test_an_expired_session_is_replaced_and_nothing_is_lost(
     assert {len(owned) for owned in history.owners.values()} == {4}
 
 
-def test_without_zookeeper_for_longer_than_a_session_nothing_is_delivered_or_stored(
+def test_delivery_stops_after_session_timeout_without_zookeeper(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     name = topic(partitions=4)
@@ -81,7 +81,7 @@ def test_without_zookeeper_for_longer_than_a_session_nothing_is_delivered_or_sto
     assert group_history(cluster.folder, group).violations == []
 
 
-def test_a_frozen_zookeeper_stops_delivery_after_a_session_timeout_and_resumes_it(
+def test_frozen_zookeeper_stops_and_resumes_delivery(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     name = topic(partitions=4)
@@ -114,7 +114,7 @@ def test_shutdown_without_zookeeper_is_bounded(
 
 
 @pytest.mark.slow
-def test_shutdown_without_zookeeper_does_not_wait_for_the_end_of_a_long_session(
+def test_shutdown_without_zookeeper_ignores_long_session(
     cluster: DevCluster, member: Members, topic: Topics, load: Loads
 ) -> None:
     name = topic(partitions=2)
@@ -125,7 +125,7 @@ def test_shutdown_without_zookeeper_does_not_wait_for_the_end_of_a_long_session(
     assert seconds(one.leave) < 15
 
 
-def test_a_member_that_is_cut_off_stops_before_another_takes_over(
+def test_cut_off_member_stops_before_takeover(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     name = topic(partitions=4)
@@ -177,7 +177,7 @@ def test_idle_member_stops_when_silently_cut_off(
     assert group_history(cluster.folder, group).violations == []
 
 
-def test_a_member_that_joins_while_zookeeper_is_frozen_is_there_when_it_resumes(
+def test_join_completes_when_zookeeper_resumes(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics
 ) -> None:
     name = topic(partitions=2)
@@ -202,7 +202,7 @@ def test_a_member_that_joins_while_zookeeper_is_frozen_is_there_when_it_resumes(
         one.leave()
 
 
-def test_commits_fail_while_zookeeper_is_away_and_work_after_it(
+def test_commits_fail_only_while_zookeeper_is_down(
     cluster: DevCluster, consumer: Callable[..., ZookeeperConsumerConnector], topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic()
@@ -231,7 +231,7 @@ def test_commits_fail_while_zookeeper_is_away_and_work_after_it(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_zookeeper_that_restarts_and_freezes_again_and_again_costs_nothing_but_time(
+def test_repeated_zookeeper_faults_lose_nothing(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
     name = topic(partitions=6)

@@ -102,7 +102,7 @@ def left(environment: dict[str, str]) -> list[str]:
 # ---- in the background --------------------------------------------------------------------------------------
 
 
-def test_a_cluster_in_the_background_is_told_of_used_and_stopped(run: Run, environment: dict[str, str]) -> None:
+def test_detached_cluster_is_reported_used_and_stopped(run: Run, environment: dict[str, str]) -> None:
     up = run("up", "--detach", "--brokers", "1", "--chroot", "/kafka")
 
     assert (up.returncode, up.stderr) == (0, "")
@@ -133,7 +133,7 @@ def test_a_cluster_in_the_background_is_told_of_used_and_stopped(run: Run, envir
     assert (down.returncode, down.stdout, down.stderr) == (0, "no cluster is running\n", "")
 
 
-def test_servers_die_with_a_supervisor_that_is_killed_and_status_says_so(run: Run, environment: dict[str, str]) -> None:
+def test_servers_die_with_killed_supervisor(run: Run, environment: dict[str, str]) -> None:
     run("up", "--detach", "--brokers", "1").check_returncode()
     supervisor = state(environment)["supervisor"]
     servers = servers_of(supervisor)
@@ -147,7 +147,7 @@ def test_servers_die_with_a_supervisor_that_is_killed_and_status_says_so(run: Ru
     assert left(environment) == []
 
 
-def test_of_two_that_are_started_at_once_one_is_refused(
+def test_second_concurrent_start_is_refused(
     run: Run, environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]]
 ) -> None:
     both = [foreground("--detach", "--brokers", "1") for _ in range(2)]
@@ -163,7 +163,7 @@ def test_of_two_that_are_started_at_once_one_is_refused(
     assert run("status").returncode == 1
 
 
-def test_ctrl_c_while_it_is_started_leaves_nothing(
+def test_ctrl_c_during_start_leaves_nothing(
     run: Run, environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = foreground("--detach", "--brokers", "1")
@@ -182,7 +182,7 @@ def test_ctrl_c_while_it_is_started_leaves_nothing(
 # ---- in the foreground --------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_stops_a_cluster_in_the_foreground_and_leaves_nothing(
+def test_ctrl_c_stops_foreground_cluster(
     environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]], run: Run
 ) -> None:
     process = foreground("--brokers", "1")
@@ -201,7 +201,7 @@ def test_ctrl_c_stops_a_cluster_in_the_foreground_and_leaves_nothing(
     assert left(environment) == []
 
 
-def test_a_server_that_ends_by_itself_ends_the_cluster(
+def test_exit_of_one_server_stops_cluster(
     environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = foreground("--brokers", "1")
@@ -234,9 +234,7 @@ def test_a_server_that_ends_by_itself_ends_the_cluster(
         (["up", "--chroot", "kafka"], "argument --chroot: must be a path such as /kafka, got 'kafka'"),
     ],
 )
-def test_wrong_usage_is_said_and_nothing_is_started(
-    arguments: list[str], said: str, run: Run, environment: dict[str, str]
-) -> None:
+def test_wrong_usage_starts_nothing(arguments: list[str], said: str, run: Run, environment: dict[str, str]) -> None:
     done = run(*arguments, timeout=30)
 
     assert (done.returncode, done.stdout) == (2, "")

@@ -86,7 +86,7 @@ def console(zkconsumer_cluster: Cluster, group: str, tmp_path: Path, tool: Calla
 # ---- what it prints -----------------------------------------------------------------------------------------
 
 
-def test_values_are_printed_as_they_are_one_a_line(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+def test_values_are_printed_one_per_line(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
     name = topic()
     content = [b"plain", b"", b"\xff\x00not text", "grüße".encode(), b"x" * 300_000, b"two\nlines"]
     produce(admin, name, 0, content)
@@ -98,7 +98,7 @@ def test_values_are_printed_as_they_are_one_a_line(admin: Any, topic: Topic, con
     assert code == 0
 
 
-def test_a_record_without_a_value_is_printed_as_null(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+def test_null_value_is_printed_as_null(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
     name = topic()
     records = [batches.Record(0, key=b"k", value=None), batches.Record(1, value=b"last")]
     admin.produce(TopicPartition(name, 0), batches.batch(records))
@@ -106,7 +106,7 @@ def test_a_record_without_a_value_is_printed_as_null(admin: Any, topic: Topic, c
     assert console(name, "--from-beginning", "--max-messages", "2").ended()[:2] == (0, b"null\nlast\n")
 
 
-def test_without_from_beginning_it_prints_what_comes_from_now_on(
+def test_only_new_messages_without_from_beginning(
     admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     name = topic()
@@ -119,9 +119,7 @@ def test_without_from_beginning_it_prints_what_comes_from_now_on(
     assert process.ended()[:2] == (0, b"after\n")
 
 
-def test_from_beginning_goes_with_the_reset_that_it_stands_for(
-    admin: Any, topic: Topic, console: Callable[..., Tool]
-) -> None:
+def test_from_beginning_agrees_with_smallest_reset(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 3))
 
@@ -130,7 +128,7 @@ def test_from_beginning_goes_with_the_reset_that_it_stands_for(
     assert process.ended()[:2] == (0, b"0\n1\n2\n")
 
 
-def test_all_partitions_are_printed(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+def test_messages_of_all_partitions_are_printed(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
     name = topic(4)
     for partition in range(4):
         produce(admin, name, partition, numbers(partition * 1000, partition * 1000 + 1000))
@@ -141,7 +139,7 @@ def test_all_partitions_are_printed(admin: Any, topic: Topic, console: Callable[
     assert sorted(out.split()) == sorted(numbers(0, 4000))
 
 
-def test_a_topic_that_does_not_exist_yet_is_printed_as_soon_as_it_does(
+def test_topic_created_later_is_printed(
     zkconsumer_cluster: Cluster,
     admin: Any,
     unique: Callable[[str], str],
@@ -165,7 +163,7 @@ def test_a_topic_that_does_not_exist_yet_is_printed_as_soon_as_it_does(
 # ---- how it ends --------------------------------------------------------------------------------------------
 
 
-def test_max_messages_ends_it_where_the_next_run_goes_on(
+def test_next_run_continues_after_max_messages(
     admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     name = topic()
@@ -178,7 +176,7 @@ def test_max_messages_ends_it_where_the_next_run_goes_on(
     assert console(name, "--max-messages", "2").ended()[:2] == (0, b"4\n5\n")
 
 
-def test_consumer_timeout_ends_it(
+def test_consumer_timeout_ends_the_tool(
     admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     name = topic()
@@ -192,7 +190,7 @@ def test_consumer_timeout_ends_it(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_a_signal_ends_it_at_once_and_what_was_printed_is_stored(
+def test_signal_commits_printed_messages(
     number: signal.Signals, admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     name = topic()
@@ -212,7 +210,7 @@ def test_a_signal_ends_it_at_once_and_what_was_printed_is_stored(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_a_signal_ends_it_while_its_first_rebalance_waits_for_another_member(
+def test_signal_ends_blocked_first_rebalance(
     number: signal.Signals, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     name = topic()
@@ -233,7 +231,7 @@ def is_waiting(process: Tool) -> bool:
     return stat.rpartition(")")[2].split()[0] == "S"
 
 
-def test_a_reader_that_closes_the_pipe_ends_it(
+def test_closed_pipe_ends_the_tool(
     admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     """As ``| head -n 1`` does; what could not be written is not stored."""
@@ -255,7 +253,7 @@ def test_a_reader_that_closes_the_pipe_ends_it(
     assert stored(zk, group, name) == {0: "1"}
 
 
-def test_an_output_that_is_full_ends_it_with_a_message(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+def test_full_output_ends_with_error(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 3))
 
@@ -268,7 +266,7 @@ def test_an_output_that_is_full_ends_it_with_a_message(admin: Any, topic: Topic,
     ]
 
 
-def test_what_a_slow_reader_has_not_taken_is_not_stored(
+def test_unwritten_messages_are_not_committed(
     admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     """A full pipe holds the tool up; killed there, it has stored nothing that is not in the pipe."""
@@ -297,7 +295,7 @@ def settled(look: Callable[[], object]) -> bool:
     return True
 
 
-def test_ctrl_c_ends_it_while_a_slow_reader_holds_it_up(
+def test_ctrl_c_ends_tool_with_slow_reader(
     admin: Any, topic: Topic, console: Callable[..., Tool], group: str, zk: KazooClient
 ) -> None:
     name = topic()
@@ -315,7 +313,7 @@ def test_ctrl_c_ends_it_while_a_slow_reader_holds_it_up(
 # ---- groups that it makes up --------------------------------------------------------------------------------
 
 
-def test_a_group_of_its_own_is_deleted_at_the_end(
+def test_generated_group_is_deleted_at_end(
     zkconsumer_cluster: Cluster, admin: Any, topic: Topic, tool: Callable[..., Tool], zk: KazooClient
 ) -> None:
     name = topic()
@@ -381,7 +379,7 @@ File = Callable[[bytes], str]
         (["--zookeeper", "z", "--topic", "t", "--whitlist", "t"], "unrecognized arguments: --whitlist t"),
     ],
 )
-def test_wrong_usage_is_said_with_the_usage(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_prints_usage(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="^2$"):
         main(["console-consumer", *arguments])
 
@@ -391,7 +389,7 @@ def test_wrong_usage_is_said_with_the_usage(arguments: list[str], said: str, cap
     assert said in errors
 
 
-def test_without_a_zookeeper_it_says_where_there_is_none(tool: Callable[..., Tool], file: File) -> None:
+def test_missing_zookeeper_is_reported(tool: Callable[..., Tool], file: File) -> None:
     settings = file(b"zookeeper.connection.timeout.ms=300\n")
     started = time.monotonic()
 
@@ -407,7 +405,7 @@ def test_without_a_zookeeper_it_says_where_there_is_none(tool: Callable[..., Too
 
 
 @pytest.mark.parametrize("address", ["no-such-host.invalid:2181", "127.0.0.1:no-port", "127.0.0.1:99999", " "])
-def test_an_address_that_is_none_is_said(address: str, refused: Refused, file: File) -> None:
+def test_invalid_address_is_reported(address: str, refused: Refused, file: File) -> None:
     settings = file(b"zookeeper.connection.timeout.ms=300\n")
 
     errors = refused("--zookeeper", address, "--topic", "t", "--consumer.config", settings)
@@ -416,7 +414,7 @@ def test_an_address_that_is_none_is_said(address: str, refused: Refused, file: F
     assert "zookeeper.connect" in errors
 
 
-def test_a_chroot_without_brokers_is_said(
+def test_chroot_without_brokers_is_reported(
     zkconsumer_cluster: Cluster, refused: Refused, zk: KazooClient, unique: Callable[[str], str]
 ) -> None:
     chroot = f"/{unique('empty')}"
@@ -429,7 +427,7 @@ def test_a_chroot_without_brokers_is_said(
     zk.delete(chroot)
 
 
-def test_a_missing_chroot_is_said_and_not_made(
+def test_missing_chroot_is_reported_and_not_created(
     zkconsumer_cluster: Cluster, refused: Refused, zk: KazooClient, unique: Callable[[str], str]
 ) -> None:
     chroot = f"/{unique('missing')}"
@@ -440,7 +438,7 @@ def test_a_missing_chroot_is_said_and_not_made(
     assert not zk.exists(chroot)
 
 
-def test_from_beginning_and_another_reset_contradict_each_other(refused: Refused, file: File) -> None:
+def test_from_beginning_contradicts_largest_reset(refused: Refused, file: File) -> None:
     settings = file(b"auto.offset.reset=largest\n")
 
     errors = refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--from-beginning", "--consumer.config", settings)
@@ -451,7 +449,7 @@ def test_from_beginning_and_another_reset_contradict_each_other(refused: Refused
     )
 
 
-def test_from_beginning_is_refused_to_a_group_that_has_offsets(
+def test_from_beginning_is_refused_for_group_with_offsets(
     zkconsumer_cluster: Cluster, topic: Topic, group: str, refused: Refused, file: File, zk: KazooClient
 ) -> None:
     name, settings = topic(), file(f"group.id={group}\n".encode())
@@ -478,18 +476,18 @@ def test_from_beginning_is_refused_to_a_group_that_has_offsets(
         (b"group.id=g\nfetch.message.max.bytes=1MB\n", "'fetch.message.max.bytes' must be an integer between 1"),
     ],
 )
-def test_a_properties_file_with_a_mistake_is_refused(content: bytes, said: str, refused: Refused, file: File) -> None:
+def test_invalid_properties_file_is_refused(content: bytes, said: str, refused: Refused, file: File) -> None:
     assert said in refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", file(content))
 
 
 @pytest.mark.parametrize("name", ["/missing.properties", "/"])
-def test_a_properties_file_that_cannot_be_read_is_said(name: str, refused: Refused) -> None:
+def test_unreadable_properties_file_is_reported(name: str, refused: Refused) -> None:
     errors = refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", name)
 
     assert f"cannot read the properties file '{name}'" in errors
 
 
-def test_the_command_line_wins_over_the_file(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+def test_command_line_overrides_properties_file(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 1))
 
@@ -498,7 +496,7 @@ def test_the_command_line_wins_over_the_file(admin: Any, topic: Topic, console: 
     assert process.ended()[:2] == (0, b"0\n")
 
 
-def test_a_standard_output_that_the_shell_has_closed_is_said(zkconsumer_cluster: Cluster, topic: Topic) -> None:
+def test_closed_standard_output_is_reported(zkconsumer_cluster: Cluster, topic: Topic) -> None:
     """Its number is given to the next file or connection, which must not get the values."""
     name = topic()
     arguments = ["--zookeeper", zkconsumer_cluster.zookeeper_connect, "--topic", name, "--from-beginning"]

@@ -101,7 +101,7 @@ def test_basic(codec: str, admin: Any, topic: Topic, group: str, consumer: Consu
         connector3.create_message_streams({})
 
 
-def test_compressed_sets_are_consumed_whole(
+def test_compressed_sets_are_consumed_completely(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(2)
@@ -115,7 +115,7 @@ def test_compressed_sets_are_consumed_whole(
     assert owners(zk, group, name) == {0: f"{group}_consumer1-0", 1: f"{group}_consumer1-0"}
 
 
-def test_string_decoder_gives_text(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_string_decoder_returns_text(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic()
     sent = [f"test-é€-{number}" for number in range(50)]
     produce(admin, name, 0, [text.encode() for text in sent])
@@ -125,7 +125,7 @@ def test_string_decoder_gives_text(admin: Any, topic: Topic, consumer: Consumer)
     assert [(message.key, message.value) for message in take(stream, 50)] == [(None, text) for text in sent]
 
 
-def test_a_topic_of_one_partition_has_one_owner(
+def test_single_partition_has_one_owner(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -142,7 +142,7 @@ def test_a_topic_of_one_partition_has_one_owner(
 # ---- members that come and go -----------------------------------------------------------------------------
 
 
-def test_partitions_of_a_member_that_leaves_go_to_the_other_which_reads_on(
+def test_partitions_of_leaving_member_move_and_continue(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(2)
@@ -164,9 +164,7 @@ def test_partitions_of_a_member_that_leaves_go_to_the_other_which_reads_on(
     readers[0].finish()
 
 
-def test_members_of_other_topics_keep_what_they_have(
-    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
-) -> None:
+def test_members_of_other_topics_keep_partitions(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
     mine, other = topic(1), topic(1)
     one, two = consumer(consumer_id="one"), consumer(consumer_id="two")
     one.create_message_streams({mine: 1})
@@ -178,7 +176,7 @@ def test_members_of_other_topics_keep_what_they_have(
     assert zk.get(f"/consumers/{group}/owners/{mine}/0")[1].czxid == before, "the owner znode was never away"
 
 
-def test_more_threads_than_partitions_leave_some_without(
+def test_surplus_threads_get_no_partition(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(1)
@@ -190,7 +188,7 @@ def test_more_threads_than_partitions_leave_some_without(
     assert values(take(streams[0], 3)) == numbers(0, 3)
 
 
-def test_several_topics_and_streams_get_what_the_range_assignor_says(
+def test_streams_get_partitions_of_range_assignor(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     orders, payments = topic(5), topic(2)
@@ -215,7 +213,7 @@ def test_several_topics_and_streams_get_what_the_range_assignor_says(
     assert found == [{0, 1}, {2, 3}, {0, 1}, {4}]
 
 
-def test_partitions_that_are_added_are_consumed(
+def test_added_partitions_are_consumed(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(1)
@@ -230,7 +228,7 @@ def test_partitions_that_are_added_are_consumed(
     wait_until_equal(lambda: owners(zk, group, name), dict.fromkeys(range(3), f"{group}_c-0"))
 
 
-def test_a_topic_that_is_created_later_is_consumed(
+def test_topic_created_later_is_consumed(
     admin: Any, topic: Topic, unique: Callable[[str], str], consumer: Consumer
 ) -> None:
     name = unique("t")
@@ -244,7 +242,7 @@ def test_a_topic_that_is_created_later_is_consumed(
     assert values(take(stream, 1)) == [b"first"]
 
 
-def test_a_member_waits_for_an_owner_znode_in_its_way_and_goes_on_when_it_is_gone(
+def test_member_waits_for_blocking_owner_znode(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(1)
@@ -260,9 +258,7 @@ def test_a_member_waits_for_an_owner_znode_in_its_way_and_goes_on_when_it_is_gon
     assert owners(zk, group, name) == {0: f"{group}_c-0"}
 
 
-def test_the_first_rebalance_gives_up_after_its_tries_and_leaves_nothing_behind(
-    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
-) -> None:
+def test_first_rebalance_fails_after_max_retries(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
     name = topic(2)
     zk.create(f"/consumers/{group}/owners/{name}/1", b"other_member-0", makepath=True)
     connector = consumer(
@@ -278,7 +274,7 @@ def test_the_first_rebalance_gives_up_after_its_tries_and_leaves_nothing_behind(
     assert owners(zk, group, name) == {1: "other_member-0"}
 
 
-def test_a_registration_that_cannot_be_read_stops_new_claims_and_nothing_else(
+def test_unreadable_registration_stops_only_new_claims(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(2)
@@ -307,7 +303,7 @@ def test_a_registration_that_cannot_be_read_stops_new_claims_and_nothing_else(
 
 
 @pytest.mark.parametrize("codec", range(5), ids=batches.CODEC_NAMES)
-def test_every_codec_is_read_as_messages_and_as_batches(
+def test_all_codecs_are_read_as_messages_and_batches(
     codec: int, admin: Any, topic: Topic, group: str, consumer: Consumer
 ) -> None:
     name = topic()
@@ -343,9 +339,7 @@ def test_every_codec_is_read_as_messages_and_as_batches(
     ]
 
 
-def test_headers_null_keys_and_null_values_of_a_producer_come_as_they_were_sent(
-    producer: Any, topic: Topic, consumer: Consumer
-) -> None:
+def test_headers_and_nulls_are_delivered_unchanged(producer: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic()
     sent = [
         (b"key", b"value", [("a", b"1"), ("a", b"2"), ("é", b"\xff\x00")]),
@@ -364,7 +358,7 @@ def test_headers_null_keys_and_null_values_of_a_producer_come_as_they_were_sent(
     assert {(m.timestamp, m.timestamp_type) for m in messages} == {(1_700_000_000_000, 0)}
 
 
-def test_the_brokers_time_is_told_where_the_topic_says_so(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_log_append_time_is_delivered(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic(config={"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
     produce(admin, name, 0, numbers(0, 3))
@@ -375,7 +369,7 @@ def test_the_brokers_time_is_told_where_the_topic_says_so(admin: Any, topic: Top
     assert all(before - 1000 <= m.timestamp <= time.time() * 1000 + 1000 for m in messages)
 
 
-def test_a_record_larger_than_the_fetch_size_is_read(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_record_larger_than_fetch_size_is_read(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic(2)
     large = b"x" * 300_000
     for partition in (0, 1):
@@ -404,7 +398,7 @@ def send_in_transaction(producer: Any, name: str, value: bytes, *, commit: bool 
 
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-def test_isolation_level_hides_aborted_and_open_transactions_or_does_not(
+def test_isolation_level_controls_uncommitted_records(
     level: str, zkconsumer_cluster: Cluster, admin: Any, topic: Topic, consumer: Consumer
 ) -> None:
     name = topic()
@@ -434,9 +428,7 @@ def test_isolation_level_hides_aborted_and_open_transactions_or_does_not(
 # ---- bounds ------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_that_is_never_read_is_bounded_and_stops_no_other(
-    admin: Any, topic: Topic, consumer: Consumer
-) -> None:
+def test_unread_stream_is_bounded_and_blocks_no_other(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name, count, size = topic(4), 20_000, 100
     for partition in range(4):
         for first in range(0, count, 500):
@@ -455,7 +447,7 @@ def test_a_stream_that_is_never_read_is_bounded_and_stops_no_other(
     wait_until_equal(lambda: connector.lag[TopicPartition(name, 0)], 0)
 
 
-def test_a_busy_partition_starves_no_neighbour_in_its_stream(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_busy_partition_does_not_starve_others(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name, chunk = topic(2), 64 * 1024
     for first in range(0, 50_000, 500):
         admin.produce(TopicPartition(name, 0), numbered_batch(first, 500))
@@ -473,7 +465,7 @@ def test_a_busy_partition_starves_no_neighbour_in_its_stream(admin: Any, topic: 
     assert read <= 2 * chunk // 100, "the chunk that was first and one more"
 
 
-def test_lag_is_what_is_left_in_the_log(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_lag_is_distance_to_log_end(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic()
     connector = consumer(auto_offset_reset="largest")
     [stream] = connector.create_message_streams({name: 1})[name]

@@ -35,7 +35,7 @@ def store(zk: KazooClient, group: str, topic: str, partition: int, text: bytes) 
 
 
 @pytest.mark.parametrize("offset", [b"10000", b"-1", None], ids=["beyond the end", "minus one", "none"])
-def test_smallest_begins_at_the_start_of_the_log(
+def test_smallest_starts_at_log_start(
     offset: bytes | None, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -52,7 +52,7 @@ def test_smallest_begins_at_the_start_of_the_log(
 
 
 @pytest.mark.parametrize("offset", [b"10000", b"-1", None], ids=["beyond the end", "minus one", "none"])
-def test_largest_begins_at_the_end_of_the_log(
+def test_largest_starts_at_log_end(
     offset: bytes | None, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -70,7 +70,7 @@ def test_largest_begins_at_the_end_of_the_log(
 
 
 @pytest.mark.parametrize("leave", ["shutdown", "auto commit"])
-def test_a_partition_that_goes_before_anything_of_it_was_read_goes_on_where_it_began(
+def test_unread_partition_keeps_start_after_rebalance(
     leave: str, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     """The next owner would go to the end of the log anew, and nobody would get what came meanwhile."""
@@ -91,7 +91,7 @@ def test_a_partition_that_goes_before_anything_of_it_was_read_goes_on_where_it_b
 
 
 @pytest.mark.parametrize("reset", ["smallest", "largest"])
-def test_a_stored_offset_wins_over_the_reset(
+def test_committed_offset_overrides_reset(
     reset: str, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -103,9 +103,7 @@ def test_a_stored_offset_wins_over_the_reset(
     assert [message.offset for message in take(stream, 3)] == [7, 8, 9]
 
 
-def test_the_end_of_the_log_is_a_good_place_to_start(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
-) -> None:
+def test_log_end_is_a_valid_start(admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
     store(zk, group, name, 0, b"10")
@@ -118,7 +116,7 @@ def test_the_end_of_the_log_is_a_good_place_to_start(
     assert [(m.offset, m.value) for m in take(stream, 1)] == [(10, b"next")]
 
 
-def test_an_offset_beyond_the_log_is_reset_and_what_is_stored_then_is_lower(
+def test_reset_of_offset_beyond_log_lowers_commit(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     """As after a topic was made anew under its old name."""
@@ -138,7 +136,7 @@ def test_an_offset_beyond_the_log_is_reset_and_what_is_stored_then_is_lower(
 # ---- stored by itself -------------------------------------------------------------------------------------
 
 
-def test_auto_commit_stores_what_was_asked_beyond_and_not_what_is_in_hand(
+def test_auto_commit_excludes_current_message(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -152,7 +150,7 @@ def test_auto_commit_stores_what_was_asked_beyond_and_not_what_is_in_hand(
         assert before <= message.offset
 
 
-def test_shutdown_stores_what_was_asked_beyond(
+def test_shutdown_commits_consumed_messages(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -165,7 +163,7 @@ def test_shutdown_stores_what_was_asked_beyond(
     assert stored(zk, group, name) == {0: "3"}
 
 
-def test_leaving_the_with_block_stores_all_that_was_handed_out(
+def test_with_block_commits_all_delivered_messages(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(2)
@@ -178,7 +176,7 @@ def test_leaving_the_with_block_stores_all_that_was_handed_out(
     assert stored(zk, group, name) == {0: "4", 1: "4"}
 
 
-def test_leaving_the_with_block_by_an_error_does_not_store_what_is_in_hand(
+def test_exception_in_with_block_excludes_current_message(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -196,7 +194,7 @@ def test_leaving_the_with_block_by_an_error_does_not_store_what_is_in_hand(
     assert stored(zk, group, name) == {0: "2"}
 
 
-def test_without_auto_commit_nothing_is_stored_unless_asked(
+def test_no_commit_without_auto_commit(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -212,7 +210,7 @@ def test_without_auto_commit_nothing_is_stored_unless_asked(
     assert stored(zk, group, name) == {0: "5"}
 
 
-def test_a_rebalance_stores_offsets_before_the_partition_goes(
+def test_rebalance_commits_before_release(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(2)
@@ -232,7 +230,7 @@ def test_a_rebalance_stores_offsets_before_the_partition_goes(
 # ---- stored by the application ---------------------------------------------------------------------------
 
 
-def test_commit_offsets_counts_the_message_in_hand(
+def test_commit_offsets_includes_current_message(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(2)
@@ -245,7 +243,7 @@ def test_commit_offsets_counts_the_message_in_hand(
     assert stored(zk, group, name)[0] == "4"
 
 
-def test_what_commit_offsets_stored_is_not_taken_back_by_what_is_stored_by_itself(
+def test_auto_commit_does_not_lower_commit_offsets(
     admin: Any,
     topic: Topic,
     group: str,
@@ -268,7 +266,7 @@ def test_what_commit_offsets_stored_is_not_taken_back_by_what_is_stored_by_itsel
     assert "offset_commit_skipped" not in caplog.text, "nothing has gone wrong here"
 
 
-def test_the_applications_own_offsets_are_stored_even_if_they_go_back(
+def test_application_offsets_may_be_lower(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(2)
@@ -287,7 +285,7 @@ def test_the_applications_own_offsets_are_stored_even_if_they_go_back(
     assert sorted((m.partition, m.offset) for m in take(stream, 8)) == [*((0, o) for o in range(3, 10)), (1, 9)]
 
 
-def test_an_empty_map_of_own_offsets_stores_nothing(
+def test_empty_offset_map_commits_nothing(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -299,9 +297,7 @@ def test_an_empty_map_of_own_offsets_stores_nothing(
     assert stored(zk, group, name) == {}
 
 
-def test_offsets_of_partitions_of_others_are_refused(
-    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
-) -> None:
+def test_offsets_of_other_members_are_refused(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
     name = topic()
     connector = consumer(consumer_id="c")
     connector.create_message_streams({name: 1})
@@ -312,9 +308,7 @@ def test_offsets_of_partitions_of_others_are_refused(
     assert stored(zk, group, name) == {}
 
 
-def test_there_is_nothing_to_commit_before_there_are_streams_and_after_shutdown(
-    topic: Topic, consumer: Consumer
-) -> None:
+def test_commit_outside_lifetime_does_nothing(topic: Topic, consumer: Consumer) -> None:
     connector = consumer()
     with pytest.raises(ClosedError):
         connector.commit_offsets()
@@ -329,7 +323,7 @@ def test_there_is_nothing_to_commit_before_there_are_streams_and_after_shutdown(
 
 
 @pytest.mark.parametrize("by", ["auto commit", "commit_offsets"])
-def test_an_offset_that_an_operator_has_moved_on_is_not_moved_back(
+def test_offset_raised_by_operator_is_kept(
     by: str, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -348,7 +342,7 @@ def test_an_offset_that_an_operator_has_moved_on_is_not_moved_back(
     assert stored(zk, group, name) == {0: "9"}
 
 
-def test_an_offset_beyond_the_stored_one_is_stored_after_it_was_moved_on(
+def test_commit_above_operators_offset_succeeds(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -365,7 +359,7 @@ def test_an_offset_beyond_the_stored_one_is_stored_after_it_was_moved_on(
     assert stored(zk, group, name) == {0: "8"}
 
 
-def test_a_deleted_offset_znode_is_made_again(
+def test_deleted_offset_znode_is_re_created(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -382,7 +376,7 @@ def test_a_deleted_offset_znode_is_made_again(
     assert stored(zk, group, name) == {0: "4"}
 
 
-def test_an_offset_that_is_stored_already_is_not_written_again(
+def test_unchanged_offset_is_not_written(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     """KAFKA-987: many members that have nothing to say do not keep ZooKeeper busy."""
@@ -397,9 +391,7 @@ def test_an_offset_that_is_stored_already_is_not_written_again(
     assert zk.get(f"/consumers/{group}/offsets/{name}/0")[1].version == 0
 
 
-def test_an_offset_znode_that_holds_no_number_is_told(
-    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
-) -> None:
+def test_invalid_offset_znode_is_reported(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
     name = topic()
     store(zk, group, name, 0, b"ten")
     connector = consumer(rebalance_max_retries=1, zookeeper_session_timeout_ms=1500)

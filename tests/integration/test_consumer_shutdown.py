@@ -28,7 +28,7 @@ def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
     return zkconsumer_cluster.admin
 
 
-def test_shutdown_can_be_called_again_and_before_there_are_streams(topic: Topic, consumer: Consumer) -> None:
+def test_shutdown_is_idempotent(topic: Topic, consumer: Consumer) -> None:
     unused, used = consumer(), consumer()
     used.create_message_streams({topic(): 1})
 
@@ -51,7 +51,7 @@ def test_shutdown_is_quick(admin: Any, topic: Topic, consumer: Consumer) -> None
     assert time.monotonic() - started < 3
 
 
-def test_shutdown_from_another_thread_ends_a_waiting_stream(topic: Topic, consumer: Consumer) -> None:
+def test_shutdown_ends_waiting_stream(topic: Topic, consumer: Consumer) -> None:
     name = topic(2)
     connector = consumer(consumer_timeout_ms=-1)
     streams = connector.create_message_streams({name: 2})[name]
@@ -64,7 +64,7 @@ def test_shutdown_from_another_thread_ends_a_waiting_stream(topic: Topic, consum
         assert reader.seen == []
 
 
-def test_shutdown_from_several_threads_at_once_is_fine(topic: Topic, consumer: Consumer) -> None:
+def test_concurrent_shutdowns_succeed(topic: Topic, consumer: Consumer) -> None:
     connector = consumer()
     connector.create_message_streams({topic(): 1})
 
@@ -72,7 +72,7 @@ def test_shutdown_from_several_threads_at_once_is_fine(topic: Topic, consumer: C
         call.result()
 
 
-def test_shutdown_within_a_shutdown_of_the_same_thread_does_not_wait_for_itself(
+def test_reentrant_shutdown_does_not_deadlock(
     topic: Topic, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when a second SIGTERM's handler shuts down a consumer that is leaving its with block."""
@@ -89,7 +89,7 @@ def test_shutdown_within_a_shutdown_of_the_same_thread_does_not_wait_for_itself(
     in_thread(connector.shutdown).result(10)
 
 
-def test_shutdown_in_the_reading_thread_ends_the_loop(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_shutdown_in_reading_thread_ends_loop(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 100))
     connector = consumer()
@@ -103,7 +103,7 @@ def test_shutdown_in_the_reading_thread_ends_the_loop(admin: Any, topic: Topic, 
     assert seen == list(range(10))
 
 
-def test_a_consumer_that_was_shut_down_has_no_new_streams(topic: Topic, consumer: Consumer) -> None:
+def test_closed_consumer_refuses_new_streams(topic: Topic, consumer: Consumer) -> None:
     connector = consumer()
     connector.shutdown()
 
@@ -120,9 +120,7 @@ def test_streams_are_created_once(topic: Topic, consumer: Consumer) -> None:
         connector.create_message_streams({name: 1})
 
 
-def test_shutdown_while_the_streams_are_being_created_ends_that(
-    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
-) -> None:
+def test_shutdown_ends_creation_of_streams(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
     name = topic()
     zk.create(f"/consumers/{group}/owners/{name}/0", b"other_member-0", makepath=True)
     connector = consumer(consumer_id="c", zookeeper_session_timeout_ms=60_000)
@@ -140,7 +138,7 @@ def test_shutdown_while_the_streams_are_being_created_ends_that(
         joining.join(20)
 
 
-def test_where_no_zookeeper_answers_that_is_said_in_time_and_nothing_is_left(consumer: Consumer) -> None:
+def test_missing_zookeeper_is_reported_in_time(consumer: Consumer) -> None:
     connector = consumer(zookeeper_connect="127.0.0.1:1", zookeeper_connection_timeout_ms=300)
     started = time.monotonic()
 
@@ -151,13 +149,13 @@ def test_where_no_zookeeper_answers_that_is_said_in_time_and_nothing_is_left(con
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "1", None])
-def test_a_wrong_number_of_streams_is_refused(count: object, consumer: Consumer) -> None:
+def test_invalid_stream_count_is_refused(count: object, consumer: Consumer) -> None:
     with pytest.raises(ConfigurationError, match="must be an integer of at least 1, got"):
         consumer().create_message_streams({"t": count})
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "x" * 250])
-def test_a_name_that_no_topic_can_have_is_refused(name: str, consumer: Consumer) -> None:
+def test_invalid_topic_name_is_refused(name: str, consumer: Consumer) -> None:
     connector = consumer(rebalance_max_retries=1, zookeeper_session_timeout_ms=1000)
 
     with pytest.raises(ConfigurationError, match="topic"):
@@ -230,7 +228,7 @@ def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, float]:
 
 
 @pytest.mark.parametrize("arrow", [False, True], ids=["messages", "batches"])
-def test_ctrl_c_ends_a_member_that_waits_for_more(
+def test_ctrl_c_ends_waiting_member(
     arrow: bool,
     admin: Any,
     topic: Topic,
@@ -255,7 +253,7 @@ def test_ctrl_c_ends_a_member_that_waits_for_more(
     assert stored(zk, group, name) == {0: "5"}
 
 
-def test_ctrl_c_stores_what_was_consumed_and_nothing_else(
+def test_ctrl_c_commits_only_consumed_messages(
     admin: Any, topic: Topic, group: str, child: Callable[..., subprocess.Popen[str]], zk: KazooClient
 ) -> None:
     name = topic()
@@ -270,7 +268,7 @@ def test_ctrl_c_stores_what_was_consumed_and_nothing_else(
     assert members(zk, group) == []
 
 
-def test_a_killed_member_leaves_no_offset_beyond_what_it_has_consumed(
+def test_killed_member_commits_nothing_unconsumed(
     admin: Any, topic: Topic, child: Callable[..., subprocess.Popen[str]], consumer: Consumer
 ) -> None:
     name = topic()

@@ -46,7 +46,7 @@ def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, instead: Callab
     monkeypatch.setattr(owner, name, replacement)
 
 
-def test_a_partition_that_goes_while_it_is_to_be_fetched_again_is_fetched_no_more(
+def test_revoked_partition_is_not_refetched(
     admin: Any,
     topic: Topic,
     group: str,
@@ -90,7 +90,7 @@ def test_a_partition_that_goes_while_it_is_to_be_fetched_again_is_fetched_no_mor
     assert {partition.partition for partition in one.lag} == {0}
 
 
-def test_a_fetcher_that_meets_the_unexpected_tells_it_and_its_partitions_are_read_on(
+def test_failed_fetcher_is_reported_and_replaced(
     admin: Any, topic: Topic, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KAFKA-4384: a thread that dies must not take its partitions with it."""
@@ -110,7 +110,7 @@ def test_a_fetcher_that_meets_the_unexpected_tells_it_and_its_partitions_are_rea
     assert [message.offset for message in take(stream, 3)] == [1, 2, 3]
 
 
-def test_a_tool_that_deletes_the_group_while_a_member_claims_does_not_end_the_member(
+def test_group_deletion_during_claim_is_survived(
     admin: Any,
     topic: Topic,
     group: str,
@@ -135,7 +135,7 @@ def test_a_tool_that_deletes_the_group_while_a_member_claims_does_not_end_the_me
     assert owners(zk, group, name) == {0: f"{group}_c-0"}
 
 
-def test_a_topic_that_is_deleted_is_given_back_and_read_again_when_it_is_made_anew(
+def test_deleted_topic_is_released_and_re_created_is_read(
     zkconsumer_cluster: Cluster, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(2)
@@ -155,7 +155,7 @@ def test_a_topic_that_is_deleted_is_given_back_and_read_again_when_it_is_made_an
     assert [(m.offset, m.value) for m in take(stream, 1)] == [(0, b"the first of the new topic")]
 
 
-def test_a_partition_whose_start_is_not_to_be_had_holds_up_no_other_of_its_broker(admin: Any, topic: Topic) -> None:
+def test_unknown_start_offset_blocks_no_other_partition(admin: Any, topic: Topic) -> None:
     name = topic(1)
     produce(admin, name, 0, numbers(0, 3))
     stream, handed_back = StreamQueue(), []

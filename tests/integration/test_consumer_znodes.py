@@ -26,9 +26,7 @@ def admin(zkconsumer_cluster: Cluster) -> Any:
     return zkconsumer_cluster.admin
 
 
-def test_the_registration_is_laid_out_as_a_jvm_member_writes_it(
-    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
-) -> None:
+def test_registration_has_format_of_jvm(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
     a, b = topic(), topic()
     before = int(time.time() * 1000)
     consumer(consumer_id="c").create_message_streams({b: 2, a: 1})
@@ -45,7 +43,7 @@ def test_the_registration_is_laid_out_as_a_jvm_member_writes_it(
     assert stat.ephemeralOwner != 0
 
 
-def test_a_member_without_topics_is_registered_too(group: str, consumer: Consumer, zk: KazooClient) -> None:
+def test_member_without_topics_is_registered(group: str, consumer: Consumer, zk: KazooClient) -> None:
     consumer(consumer_id="c").create_message_streams({})
 
     data, _ = zk.get(f"/consumers/{group}/ids/{group}_c")
@@ -53,7 +51,7 @@ def test_a_member_without_topics_is_registered_too(group: str, consumer: Consume
     assert re.fullmatch(rb'\{"version":1,"subscription":\{\},"pattern":"static","timestamp":"\d{13}"\}', data)
 
 
-def test_a_made_consumer_id_has_host_time_and_hex_digits(
+def test_generated_consumer_id_has_host_time_and_hex(
     topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     connector = consumer()
@@ -65,9 +63,7 @@ def test_a_made_consumer_id_has_host_time_and_hex_digits(
     assert re.fullmatch(rf"{group}_{re.escape(socket.gethostname())}-\d{{13}}-[0-9a-f]{{1,8}}", name)
 
 
-def test_znodes_of_a_member_that_has_read(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
-) -> None:
+def test_znodes_of_reading_member(admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
     name = topic(2)
     produce(admin, name, 0, numbers(0, 3))
     connector = consumer(consumer_id="c")
@@ -101,7 +97,7 @@ def test_znodes_are_open_to_all_members(
         assert (acl.id.scheme, acl.id.id, acl.acl_list) == ("world", "anyone", ["ALL"])
 
 
-def test_shutdown_leaves_offsets_and_parents_and_nothing_else(
+def test_shutdown_leaves_only_offsets_and_parents(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(2)
@@ -117,9 +113,7 @@ def test_shutdown_leaves_offsets_and_parents_and_nothing_else(
     assert stored(zk, group, name)[0] == "3"
 
 
-def test_a_second_member_with_the_same_consumer_id_waits_until_the_first_has_left(
-    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
-) -> None:
+def test_second_member_with_same_id_waits(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
     name = topic()
     first, second = consumer(consumer_id="c"), consumer(consumer_id="c")
     first.create_message_streams({name: 1})
@@ -134,7 +128,7 @@ def test_a_second_member_with_the_same_consumer_id_waits_until_the_first_has_lef
     assert owners(zk, group, name) == {0: f"{group}_c-0"}
 
 
-def test_an_owner_znode_of_an_earlier_session_of_the_same_member_is_replaced(
+def test_owner_znode_of_earlier_session_is_replaced(
     topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     """It reads the same and vanishes later, which would leave the partition to two members (KAFKA-992)."""
@@ -149,7 +143,7 @@ def test_an_owner_znode_of_an_earlier_session_of_the_same_member_is_replaced(
     assert stat.ephemeralOwner == zk.get(f"/consumers/{group}/ids/{group}_c")[1].ephemeralOwner
 
 
-def test_a_registration_that_a_tool_has_deleted_is_made_again(
+def test_deleted_registration_is_re_created(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -173,7 +167,7 @@ def chroot(zk: KazooClient, unique: Callable[[str], str]) -> Iterator[str]:
     zk.delete(path.removesuffix("/deeper"), recursive=True)
 
 
-def test_a_group_lives_under_the_chroot(
+def test_group_is_below_the_chroot(
     zkconsumer_cluster: Cluster,
     admin: Any,
     topic: Topic,
@@ -199,7 +193,7 @@ def test_a_group_lives_under_the_chroot(
     assert not zk.exists(f"/consumers/{group}")
 
 
-def test_a_chroot_that_does_not_exist_is_refused_and_not_made(
+def test_missing_chroot_is_refused_and_not_created(
     zkconsumer_cluster: Cluster, topic: Topic, consumer: Consumer, zk: KazooClient, unique: Callable[[str], str]
 ) -> None:
     chroot = f"/{unique('missing')}"

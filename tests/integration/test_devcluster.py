@@ -57,7 +57,7 @@ def read_all(cluster: DevCluster, topic: str, group: str, count: int) -> list[by
         return values(take(consumer.create_message_streams({topic: 1})[topic][0], count))
 
 
-def test_two_clusters_that_start_at_once_do_not_meet(pair: tuple[DevCluster, DevCluster]) -> None:
+def test_concurrent_clusters_are_independent(pair: tuple[DevCluster, DevCluster]) -> None:
     for number, cluster in enumerate(pair):
         cluster.create_topic("same-name")
         produce(cluster.admin, "same-name", 0, numbers(100 * number, 100 * number + 10))
@@ -68,7 +68,7 @@ def test_two_clusters_that_start_at_once_do_not_meet(pair: tuple[DevCluster, Dev
     assert len(set(ports)) == 4
 
 
-def test_a_chroot_holds_kafka_and_the_groups(pair: tuple[DevCluster, DevCluster]) -> None:
+def test_chroot_contains_kafka_and_groups(pair: tuple[DevCluster, DevCluster]) -> None:
     cluster = pair[1]
     cluster.create_topic("in-the-chroot")
     produce(cluster.admin, "in-the-chroot", 0, [b"x"])
@@ -85,7 +85,7 @@ def test_a_chroot_holds_kafka_and_the_groups(pair: tuple[DevCluster, DevCluster]
         client.close()
 
 
-def test_servers_listen_on_the_loopback_interface_only(pair: tuple[DevCluster, DevCluster]) -> None:
+def test_servers_listen_on_loopback_only(pair: tuple[DevCluster, DevCluster]) -> None:
     for server in (pair[0].zookeeper, *pair[0].brokers):
         assert server.pid is not None
         listening = [c.laddr.ip for c in psutil.Process(server.pid).net_connections("inet") if c.status == "LISTEN"]
@@ -104,7 +104,7 @@ def answers(cluster: DevCluster, timeout: float) -> bool:
     return True
 
 
-def test_a_paused_server_keeps_its_port_and_does_not_answer_until_it_is_resumed(
+def test_paused_server_answers_after_resume(
     pair: tuple[DevCluster, DevCluster],
 ) -> None:
     broker = pair[0].brokers[0]
@@ -118,7 +118,7 @@ def test_a_paused_server_keeps_its_port_and_does_not_answer_until_it_is_resumed(
     assert answers(pair[0], 10)
 
 
-def test_a_killed_server_is_gone_and_starts_again_with_its_data_and_port(pair: tuple[DevCluster, DevCluster]) -> None:
+def test_killed_server_restarts_with_data_and_port(pair: tuple[DevCluster, DevCluster]) -> None:
     cluster = pair[0]
     broker = cluster.brokers[0]
     cluster.create_topic("kept")
@@ -136,7 +136,7 @@ def test_a_killed_server_is_gone_and_starts_again_with_its_data_and_port(pair: t
     assert read_all(cluster, "kept", "after-kill", 5) == numbers(0, 5)
 
 
-def test_zookeeper_that_is_restarted_keeps_its_znodes(pair: tuple[DevCluster, DevCluster]) -> None:
+def test_restarted_zookeeper_keeps_znodes(pair: tuple[DevCluster, DevCluster]) -> None:
     server = pair[1].zookeeper
     client = KazooClient(server.connect)
     client.start(timeout=10)
@@ -154,7 +154,7 @@ def test_zookeeper_that_is_restarted_keeps_its_znodes(pair: tuple[DevCluster, De
         client.close()
 
 
-def test_starting_a_server_that_runs_changes_nothing(pair: tuple[DevCluster, DevCluster]) -> None:
+def test_starting_running_server_does_nothing(pair: tuple[DevCluster, DevCluster]) -> None:
     broker = pair[1].brokers[0]
     before = broker.pid
 
@@ -163,7 +163,7 @@ def test_starting_a_server_that_runs_changes_nothing(pair: tuple[DevCluster, Dev
     assert broker.pid == before
 
 
-def test_stopping_a_cluster_ends_its_servers_and_deletes_its_data(pair: tuple[DevCluster, DevCluster]) -> None:
+def test_stopped_cluster_deletes_its_data(pair: tuple[DevCluster, DevCluster]) -> None:
     """The last one with these clusters."""
     for cluster in pair:
         servers = [cluster.zookeeper, *cluster.brokers]
@@ -177,7 +177,7 @@ def test_stopping_a_cluster_ends_its_servers_and_deletes_its_data(pair: tuple[De
         cluster.stop()
 
 
-def test_a_server_starts_from_a_process_with_many_open_files(tmp_path: Path) -> None:
+def test_server_starts_with_many_open_files(tmp_path: Path) -> None:
     """dash, which is /bin/sh on Debian, knows file descriptors of one digit only."""
     opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(30)]
     server = ServerProcess("sleeper", ["sleep", "60"], tmp_path, lambda: True)
@@ -207,7 +207,7 @@ CHILD = """
 """
 
 
-def test_servers_die_when_their_parent_is_killed(tmp_path: Path) -> None:
+def test_servers_die_with_killed_parent(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(CHILD)]
     parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, text=True)
     try:
@@ -227,7 +227,7 @@ def test_servers_die_when_their_parent_is_killed(tmp_path: Path) -> None:
     subprocess.run(["rm", "-rf", folder], check=True)
 
 
-def test_a_server_that_cannot_start_is_told_with_the_end_of_its_log() -> None:
+def test_failed_start_shows_end_of_log() -> None:
     cluster = DevCluster(brokers=1, broker_config={"num.network.threads": "none"})
 
     with pytest.raises(ServerFailedError) as raised:
@@ -249,7 +249,7 @@ SETTINGS = """
 """
 
 
-def test_jars_that_cannot_be_had_are_told_with_what_to_do(
+def test_unavailable_jars_are_reported_with_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings = tmp_path / "ivysettings.xml"
@@ -269,7 +269,7 @@ def test_jars_that_cannot_be_had_are_told_with_what_to_do(
     assert "downloading org.example:does-not-exist:1.2.3" in capfd.readouterr().err
 
 
-def test_jars_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jars_with_other_checksums_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinate = "org.apache.kafka:kafka_2.13:3.9.2"
     folder = tmp_path / "zkconsumer" / "jars" / coordinate.replace(":", "_")
     folder.mkdir(parents=True)

@@ -22,7 +22,7 @@ def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
     return zkconsumer_cluster.admin
 
 
-def test_a_whitelist_reads_all_that_matches_also_what_comes_later(
+def test_whitelist_reads_matching_topics_created_later(
     admin: Any, topic: Topic, consumer: Consumer, unique: Callable[[str], str]
 ) -> None:
     prefix = unique("w")
@@ -44,7 +44,7 @@ def test_a_whitelist_reads_all_that_matches_also_what_comes_later(
 
 
 @pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
-def test_a_deleted_topic_is_let_go(
+def test_deleted_topic_is_released(
     storage: str,
     admin: Any,
     topic: Topic,
@@ -66,7 +66,7 @@ def test_a_deleted_topic_is_let_go(
     wait_until_equal(lambda: [p.topic for p in connector.lag], [kept])
 
 
-def test_threads_share_each_topic_and_a_static_member_joins_them(
+def test_filter_and_static_members_share_topic(
     topic: Topic, consumer: Consumer, unique: Callable[[str], str], zk: KazooClient, group: str
 ) -> None:
     prefix = unique("w")
@@ -86,7 +86,7 @@ def test_threads_share_each_topic_and_a_static_member_joins_them(
     assert owners(zk, group, b) == {0: f0, 1: f1}
 
 
-def test_a_stream_of_a_filter_reads_several_topics(
+def test_filter_stream_reads_several_topics(
     admin: Any, topic: Topic, consumer: Consumer, unique: Callable[[str], str]
 ) -> None:
     prefix = unique("w")
@@ -108,9 +108,7 @@ def test_a_stream_of_a_filter_reads_several_topics(
         reader.finish()
 
 
-def test_a_blacklist_leaves_out_what_matches_and_what_is_kafkas(
-    topic: Topic, consumer: Consumer, zk: KazooClient
-) -> None:
+def test_blacklist_excludes_matching_and_internal_topics(topic: Topic, consumer: Consumer, zk: KazooClient) -> None:
     wanted = topic()
     others = [name for name in zk.get_children("/brokers/topics") if name != wanted]
     connector = consumer()
@@ -120,7 +118,7 @@ def test_a_blacklist_leaves_out_what_matches_and_what_is_kafkas(
     assert set(connector.assignment) == {TopicPartition(wanted, 0)}
 
 
-def test_the_registration_is_what_the_jvm_writes(topic: Topic, consumer: Consumer, zk: KazooClient, group: str) -> None:
+def test_registration_equals_that_of_jvm(topic: Topic, consumer: Consumer, zk: KazooClient, group: str) -> None:
     name = topic()
     consumer(consumer_id="w").create_message_streams_by_filter(Whitelist(f" {name} , none"), 3)
 
@@ -131,7 +129,7 @@ def test_the_registration_is_what_the_jvm_writes(topic: Topic, consumer: Consume
     assert timestamp.strip(b'"}').isdigit()
 
 
-def test_wrong_use_is_refused(topic: Topic, consumer: Consumer) -> None:
+def test_wrong_use_of_filters_is_refused(topic: Topic, consumer: Consumer) -> None:
     with pytest.raises(ConfigurationError, match="at least 1, got 0"):
         consumer().create_message_streams_by_filter(Whitelist("a"), 0)
     connector = consumer()

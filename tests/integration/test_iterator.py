@@ -22,7 +22,7 @@ def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
     return zkconsumer_cluster.admin
 
 
-def test_the_old_loop_works(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_has_next_loop_of_original_works(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 5000))
     connector = consumer(consumer_timeout_ms=500)
@@ -44,7 +44,7 @@ def test_the_old_loop_works(admin: Any, topic: Topic, consumer: Consumer) -> Non
     assert not iterator.has_next()
 
 
-def test_a_look_at_the_next_message_does_not_take_it(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_peek_does_not_consume(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 3))
     connector = consumer()
@@ -59,7 +59,7 @@ def test_a_look_at_the_next_message_does_not_take_it(admin: Any, topic: Topic, c
         stream.peek()
 
 
-def test_what_is_cleared_is_fetched_again_from_the_next_message(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_cleared_messages_are_fetched_again(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
     connector = consumer()
@@ -71,7 +71,7 @@ def test_what_is_cleared_is_fetched_again_from_the_next_message(admin: Any, topi
     assert values(take(stream, 6)) == numbers(4, 10)
 
 
-def test_a_fork_cannot_go_on_with_a_consumer_and_does_it_no_harm(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_fork_cannot_use_parents_consumer(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 5000))
     connector = consumer()
@@ -94,7 +94,7 @@ def test_a_fork_cannot_go_on_with_a_consumer_and_does_it_no_harm(admin: Any, top
     assert connector.commit_offsets() == {TopicPartition(name, 0): 5000}
 
 
-def test_two_consumers_in_one_process_share_a_topic(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_two_consumers_in_one_process_share_topic(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic(2)
     one, two = consumer(consumer_id="one"), consumer(consumer_id="two")
     [first] = one.create_message_streams({name: 1})[name]

@@ -44,7 +44,7 @@ def in_kafka(coordinator: GroupCoordinator, topic: str) -> int:
 
 
 @pytest.mark.parametrize("dual", [True, False])
-def test_a_commit_goes_to_kafka_and_to_zookeeper_where_both_are_kept(
+def test_dual_commit_writes_kafka_and_zookeeper(
     dual: bool, admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str, coordinator: GroupCoordinator
 ) -> None:
     name = filled(topic, admin)
@@ -60,7 +60,7 @@ def test_a_commit_goes_to_kafka_and_to_zookeeper_where_both_are_kept(
         assert values(take(stream, 3)) == numbers(7, 10)
 
 
-def test_the_periodic_commit_and_the_one_at_the_end_go_to_kafka(
+def test_periodic_and_final_commits_go_to_kafka(
     admin: Any, topic: Topic, consumer: Consumer, coordinator: GroupCoordinator
 ) -> None:
     name = filled(topic, admin)
@@ -75,7 +75,7 @@ def test_the_periodic_commit_and_the_one_at_the_end_go_to_kafka(
 
 
 @pytest.mark.parametrize(("in_zookeeper", "stored_in_kafka"), [(5, 9), (9, 5), (-1, 9), (9, -1)])
-def test_the_later_of_two_offsets_counts(
+def test_higher_of_two_offsets_is_used(
     in_zookeeper: int,
     stored_in_kafka: int,
     admin: Any,
@@ -96,7 +96,7 @@ def test_the_later_of_two_offsets_counts(
     assert values(take(stream, 1)) == numbers(9, 10)
 
 
-def test_an_offset_in_kafka_does_not_move_back_by_itself(
+def test_offset_in_kafka_is_not_lowered(
     admin: Any, topic: Topic, consumer: Consumer, coordinator: GroupCoordinator
 ) -> None:
     name = filled(topic, admin)
@@ -111,7 +111,7 @@ def test_an_offset_in_kafka_does_not_move_back_by_itself(
         connector.commit_offsets({TopicPartition(name, 1): 3})
 
 
-def test_the_storage_is_switched_while_the_consumer_runs(
+def test_storage_is_switched_at_run_time(
     admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str, coordinator: GroupCoordinator
 ) -> None:
     name = filled(topic, admin)
@@ -141,7 +141,7 @@ def test_the_storage_is_switched_while_the_consumer_runs(
         connector.switch_offsets_storage("disk")
 
 
-def test_unchanged_offsets_are_written_again_where_that_is_asked_for(
+def test_unchanged_offsets_are_written_if_configured(
     admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str
 ) -> None:
     name = filled(topic, admin)
@@ -158,7 +158,7 @@ def test_unchanged_offsets_are_written_again_where_that_is_asked_for(
     assert zk.get(path)[0] == b"1"
 
 
-def test_consumers_that_kafka_coordinates_are_named_where_they_refuse_a_commit(
+def test_commit_error_names_kafka_coordinated_consumers(
     zkconsumer_cluster: DevCluster | ExistingCluster, admin: Any, topic: Topic, consumer: Consumer, group: str
 ) -> None:
     from kafka import KafkaConsumer
@@ -178,5 +178,5 @@ def test_consumers_that_kafka_coordinates_are_named_where_they_refuse_a_commit(
         other.close()
 
 
-def test_a_config_with_kafka_is_known_by_its_old_names(config: Callable[..., ConsumerConfig]) -> None:
+def test_kafka_storage_has_property_names_of_original(config: Callable[..., ConsumerConfig]) -> None:
     assert config(offsets_storage="kafka", offsets_channel_backoff_ms=10).dual_commit_enabled

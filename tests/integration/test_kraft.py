@@ -67,12 +67,12 @@ def consumer(kraft: DevCluster, group: str) -> Iterator[Consumer]:
         connector.shutdown()
 
 
-def test_brokers_of_kafka_4_are_not_in_zookeeper(kraft: DevCluster, zk: KazooClient) -> None:
+def test_kafka_4_brokers_are_not_in_zookeeper(kraft: DevCluster, zk: KazooClient) -> None:
     assert not zk.exists("/brokers")
     assert set(kraft.consumer_properties) == {"zookeeper.connect", "bootstrap.servers"}
 
 
-def test_a_group_in_zookeeper_reads_from_brokers_without_it(
+def test_zookeeper_group_reads_from_kraft_brokers(
     admin: Any, topic: Callable[..., str], group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(4)
@@ -93,7 +93,7 @@ def test_a_group_in_zookeeper_reads_from_brokers_without_it(
     assert sorted((m.partition, m.offset) for m in take(other, 2)) == [(2, 50), (3, 50)]
 
 
-def test_a_member_goes_on_where_another_stopped(
+def test_member_continues_at_committed_offset(
     admin: Any, topic: Callable[..., str], group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -107,7 +107,7 @@ def test_a_member_goes_on_where_another_stopped(
     assert values(take(stream, 12)) == numbers(8, 20)
 
 
-def test_a_stored_offset_beyond_the_log_is_reset(
+def test_committed_offset_beyond_log_is_reset(
     admin: Any, topic: Callable[..., str], group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic()
@@ -119,7 +119,7 @@ def test_a_stored_offset_beyond_the_log_is_reset(
     assert values(take(stream, 10)) == numbers(0, 10)
 
 
-def test_any_one_broker_is_enough_to_find_the_others(
+def test_one_bootstrap_server_is_sufficient(
     kraft: DevCluster, admin: Any, topic: Callable[..., str], consumer: Consumer
 ) -> None:
     name = topic(4)
@@ -132,7 +132,7 @@ def test_any_one_broker_is_enough_to_find_the_others(
     assert sorted(values(take(stream, 4))) == numbers(0, 4)
 
 
-def test_a_topic_that_does_not_exist_is_not_created_by_asking_for_it(
+def test_metadata_request_creates_no_topic(
     kraft: DevCluster, group: str, consumer: Consumer, zk: KazooClient, unique: Callable[[str], str]
 ) -> None:
     name = unique("t")
@@ -144,7 +144,7 @@ def test_a_topic_that_does_not_exist_is_not_created_by_asking_for_it(
     kraft.create_topic(name, 1)  # which would fail if it were there
 
 
-def test_where_no_bootstrap_server_answers_that_is_said(
+def test_unreachable_bootstrap_servers_are_reported(
     topic: Callable[..., str], group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     connector = consumer(
@@ -161,7 +161,7 @@ def test_where_no_bootstrap_server_answers_that_is_said(
     wait_until_equal(lambda: members(zk, group), [])
 
 
-def test_without_bootstrap_servers_the_log_says_what_to_set(
+def test_missing_bootstrap_servers_are_logged_with_remedy(
     topic: Callable[..., str], consumer: Consumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who moves the brokers to KRaft and forgets this must not be left with a member that waits in silence."""
@@ -174,12 +174,12 @@ def test_without_bootstrap_servers_the_log_says_what_to_set(
 
 
 @pytest.mark.parametrize("servers", ["h", "h:", ":9092", "h:x", "a:1,b"])
-def test_bootstrap_servers_that_are_no_addresses_are_refused(servers: str, consumer: Consumer) -> None:
+def test_malformed_bootstrap_servers_are_refused(servers: str, consumer: Consumer) -> None:
     with pytest.raises(ConfigurationError, match="is not host:port"):
         consumer(bootstrap_servers=servers).create_message_streams({"t": 1})
 
 
-def test_a_filter_finds_topics_that_come_later_by_asking(
+def test_filter_finds_new_topics_by_polling(
     kraft: DevCluster, consumer: Consumer, admin: Any, unique: Callable[[str], str]
 ) -> None:
     prefix = unique("w")
@@ -195,7 +195,7 @@ def test_a_filter_finds_topics_that_come_later_by_asking(
     assert (message.topic, message.value) == (later, b"later")
 
 
-def test_offsets_are_kept_in_kafka_4(
+def test_offsets_are_committed_to_kafka_4(
     consumer: Consumer, admin: Any, topic: Callable[..., str], zk: KazooClient, group: str
 ) -> None:
     name = topic()

@@ -27,7 +27,7 @@ def by_mbean(connector: ZookeeperConsumerConnector) -> dict[str, dict[str, float
     return {str(name): dict(values) for name, values in connector.metrics.items()}
 
 
-def test_the_mbeans_of_the_original_are_there(admin: Any, topic: Topic, consumer: Consumer, group: str) -> None:
+def test_mbeans_of_original_exist(admin: Any, topic: Topic, consumer: Consumer, group: str) -> None:
     name = topic(2)
     connector = consumer(client_id="c", consumer_id="m", fetch_message_max_bytes=1000, queued_max_message_chunks=1)
     assert connector.metrics == {}
@@ -65,7 +65,7 @@ def test_the_mbeans_of_the_original_are_there(admin: Any, topic: Topic, consumer
     assert found[f"{consumers}FetchRequestAndResponseMetrics,name=FetchResponseSize,clientId=c"]["Max"] > 900
 
 
-def test_the_lag_of_a_partition_goes_with_it(topic: Topic, consumer: Consumer) -> None:
+def test_lag_metric_is_removed_with_partition(topic: Topic, consumer: Consumer) -> None:
     """Source: Kafka 1.1 AbstractFetcherThreadTest.testConsumerLagRemovedWithPartition."""
     name = topic(2)
     one = consumer(consumer_id="one")
@@ -80,7 +80,7 @@ def test_the_lag_of_a_partition_goes_with_it(topic: Topic, consumer: Consumer) -
     wait_until_equal(lags, 1)
 
 
-def test_two_consumers_of_one_client_id_count_for_themselves(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_consumers_with_one_client_id_count_separately(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
     one, two = consumer(client_id="same"), consumer(client_id="same", group_id="other-" + name)
@@ -93,7 +93,7 @@ def test_two_consumers_of_one_client_id_count_for_themselves(admin: Any, topic: 
     assert (by_mbean(one)[commits]["Count"], by_mbean(two)[commits]["Count"]) == (1, 0)
 
 
-def test_prometheus_reads_them(topic: Topic, consumer: Consumer, group: str) -> None:
+def test_prometheus_exports_metrics(topic: Topic, consumer: Consumer, group: str) -> None:
     name = topic()
     connector = consumer(client_id="c")
     connector.create_message_streams({name: 1})
@@ -111,9 +111,7 @@ def test_prometheus_reads_them(topic: Topic, consumer: Consumer, group: str) -> 
     assert text.count(f"# TYPE {owned} gauge") == 1
 
 
-def test_prometheus_tells_several_consumers_of_one_client_id_apart(
-    topic: Topic, consumer: Consumer, group: str
-) -> None:
+def test_prometheus_distinguishes_consumers_with_one_client_id(topic: Topic, consumer: Consumer, group: str) -> None:
     name = topic(2)
     members = [consumer(client_id="c", consumer_id=letter) for letter in "ab"]
     for member in members:

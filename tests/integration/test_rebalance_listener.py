@@ -37,7 +37,7 @@ class Recorder(ConsumerRebalanceListener):
         self.assigned.append((consumer_id, {topic: dict(found) for topic, found in assignment.items()}))
 
 
-def test_both_members_are_told_of_the_same_assignment(topic: Topic, consumer: Consumer, group: str) -> None:
+def test_listeners_of_both_members_get_same_assignment(topic: Topic, consumer: Consumer, group: str) -> None:
     """Source: Kafka 1.1 ZookeeperConsumerConnectorTest.testConsumerRebalanceListener."""
     name = topic(2)
     one, two = Recorder(), Recorder()
@@ -60,7 +60,7 @@ def test_both_members_are_told_of_the_same_assignment(topic: Topic, consumer: Co
         second.set_consumer_rebalance_listener(one)
 
 
-def test_the_listener_may_commit_what_goes(
+def test_listener_can_commit_released_partitions(
     admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str
 ) -> None:
     name = topic(2)
@@ -83,7 +83,7 @@ def test_the_listener_may_commit_what_goes(
     assert stored(zk, group, name) == {1: "4"}
 
 
-def test_a_listener_that_raises_is_called_again_until_it_does_not(topic: Topic, consumer: Consumer) -> None:
+def test_raising_listener_is_called_again(topic: Topic, consumer: Consumer) -> None:
     name = topic()
     failures = [ValueError("one"), ValueError("two")]
 
@@ -100,9 +100,7 @@ def test_a_listener_that_raises_is_called_again_until_it_does_not(topic: Topic, 
     assert set(connector.assignment) == {TopicPartition(name, 0)}
 
 
-def test_a_listener_that_does_not_return_does_not_hold_up_the_group(
-    topic: Topic, consumer: Consumer, zk: KazooClient, group: str
-) -> None:
+def test_blocked_listener_does_not_block_group(topic: Topic, consumer: Consumer, zk: KazooClient, group: str) -> None:
     name = topic(2)
     released, let_go = threading.Event(), threading.Event()
 
@@ -123,7 +121,7 @@ def test_a_listener_that_does_not_return_does_not_hold_up_the_group(
         let_go.set()
 
 
-def test_the_listener_may_commit_all_that_was_handed_out(
+def test_listener_can_commit_all_delivered_messages(
     admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str
 ) -> None:
     """What goes is among it, as long as it is owned."""
@@ -145,7 +143,7 @@ def test_the_listener_may_commit_all_that_was_handed_out(
     assert stored(zk, group, name) == {0: "10", 1: "10"}
 
 
-def test_a_listener_that_hangs_from_the_start_does_not_hold_up_the_group(
+def test_listener_blocked_at_start_does_not_block_group(
     topic: Topic, consumer: Consumer, zk: KazooClient, group: str
 ) -> None:
     name, let_go = topic(2), threading.Event()

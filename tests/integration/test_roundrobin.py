@@ -22,7 +22,7 @@ def dealt(topic: str, threads: dict[str, list[str]], order: str) -> dict[TopicPa
 
 
 @pytest.mark.parametrize("order", ["1.0", "0.10.2"])
-def test_the_partitions_of_all_topics_are_dealt(
+def test_partitions_of_all_topics_are_assigned(
     order: str, topic: Topic, consumer: Consumer, zk: KazooClient, group: str
 ) -> None:
     a, b = topic(5), topic(4)
@@ -37,7 +37,7 @@ def test_the_partitions_of_all_topics_are_dealt(
     assert len(union) == len(set(union)) == 9
 
 
-def test_a_member_that_deals_in_another_order_says_so_and_claims_nothing(
+def test_other_assignment_order_is_detected(
     topic: Topic,
     consumer: Consumer,
     zk: KazooClient,
@@ -70,7 +70,7 @@ def test_a_member_that_deals_in_another_order_says_so_and_claims_nothing(
     wait_for(lambda: len(found := owners(zk, group, name)) == 12 and f"{group}_odd-0" not in found.values())
 
 
-def test_members_deal_as_flink_does(topic: Topic, consumer: Consumer, zk: KazooClient, group: str) -> None:
+def test_members_assign_like_flink(topic: Topic, consumer: Consumer, zk: KazooClient, group: str) -> None:
     name = topic(7)
     members = [consumer(consumer_id=letter, partition_assignment_strategy="flink") for letter in "xyz"]
     for member in members:
@@ -79,7 +79,7 @@ def test_members_deal_as_flink_does(topic: Topic, consumer: Consumer, zk: KazooC
     wait_for(lambda: owners(zk, group, name) == {partition: thread for (_, partition), thread in wanted.items()})
 
 
-def test_a_member_that_deals_as_flink_in_a_group_that_does_not_says_so_and_claims_nothing(
+def test_flink_order_in_other_group_is_detected(
     topic: Topic, consumer: Consumer, zk: KazooClient, group: str, unique: Callable[[str], str]
 ) -> None:
     ids = [f"{group}_{member}-0" for member in ("c0", "c1", "odd")]

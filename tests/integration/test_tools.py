@@ -59,7 +59,7 @@ def set_offsets(zk: KazooClient, group: str, topic: str, offsets: dict[int, int]
 # ---- offset-checker ---------------------------------------------------------------------------------
 
 
-def test_offset_checker_prints_the_old_columns(
+def test_offset_checker_prints_columns_of_original(
     admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic(3)
@@ -99,7 +99,7 @@ def test_offset_checker_prints_the_old_columns(
     assert out.splitlines()[1] == row % (group, name, 0, 4, 10, 6, "none"), "of a group that has stopped, too"
 
 
-def test_offset_checker_takes_the_offset_in_kafka_first(
+def test_offset_checker_prefers_offset_in_kafka(
     admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic()
@@ -115,7 +115,7 @@ def test_offset_checker_takes_the_offset_in_kafka_first(
 
 
 @pytest.mark.parametrize("tool", ["offset-checker", "verify-rebalance", "doctor"])
-def test_a_group_that_does_not_exist_is_named(tool: str, run: Run, at: str) -> None:
+def test_missing_group_is_named(tool: str, run: Run, at: str) -> None:
     flag = "--zookeeper.connect" if tool == "verify-rebalance" else "--zookeeper"
     code, out, errors = run(tool, "--group", "none-such", flag, at)
 
@@ -126,7 +126,7 @@ def test_a_group_that_does_not_exist_is_named(tool: str, run: Run, at: str) -> N
 # ---- export, import, update -------------------------------------------------------------------------
 
 
-def test_offsets_go_to_a_file_and_back(
+def test_exported_offsets_can_be_imported(
     topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, file = topic(2), tmp_path / "offsets"
@@ -141,7 +141,7 @@ def test_offsets_go_to_a_file_and_back(
     assert stored(zk, group, name) == {0: "12", 1: "7"}
 
 
-def test_an_import_with_a_wrong_line_writes_nothing(
+def test_import_with_invalid_line_writes_nothing(
     topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, file = topic(), tmp_path / "offsets"
@@ -155,7 +155,7 @@ def test_an_import_with_a_wrong_line_writes_nothing(
 
 
 @pytest.mark.parametrize("tool", ["import-offsets", "update-offsets", "migrate-offsets"])
-def test_offsets_of_a_live_group_are_left_alone(
+def test_offsets_of_active_group_are_not_changed(
     tool: str, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name = topic()
@@ -182,7 +182,7 @@ def test_offsets_of_a_live_group_are_left_alone(
 
 
 @pytest.mark.parametrize(("where", "offset"), [("earliest", "0"), ("latest", "10")])
-def test_update_offsets_sets_an_end_of_the_log(
+def test_update_offsets_sets_log_start_or_end(
     where: str, offset: str, admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, properties = topic(2), tmp_path / "consumer.properties"
@@ -202,7 +202,7 @@ def test_update_offsets_sets_an_end_of_the_log(
     assert stored(zk, group, name) == {0: offset, 1: offset}
 
 
-def test_update_offsets_writes_where_the_group_keeps_them(
+def test_update_offsets_writes_to_groups_storage(
     admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, properties = topic(), tmp_path / "consumer.properties"
@@ -223,9 +223,7 @@ def test_update_offsets_writes_where_the_group_keeps_them(
 # ---- migrate-offsets --------------------------------------------------------------------------------
 
 
-def test_offsets_are_shown_then_copied_to_kafka_and_back(
-    topic: Topic, group: str, zk: KazooClient, run: Run, at: str
-) -> None:
+def test_migrate_offsets_copies_to_kafka_and_back(topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:
     name = topic(2)
     set_offsets(zk, group, name, {0: 4, 1: 6})
     to = ["migrate-offsets", "--zookeeper", at, "--group", group, "--to"]
@@ -248,7 +246,7 @@ def test_offsets_are_shown_then_copied_to_kafka_and_back(
 # ---- consumer-groups, verify-rebalance --------------------------------------------------------------
 
 
-def test_groups_are_listed_described_and_deleted(
+def test_consumer_groups_lists_describes_and_deletes(
     admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic(2)
@@ -281,7 +279,7 @@ def test_groups_are_listed_described_and_deleted(
     assert (code, out) == (1, f"Error: Consumer group '{group}' does not exist.\n")
 
 
-def test_verify_rebalance_finds_what_nobody_owns(
+def test_verify_rebalance_finds_unowned_partitions(
     topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic(2)
@@ -311,9 +309,7 @@ def registered(zk: KazooClient, group: str, member: str, topics: dict[str, int],
     zk.create(f"/consumers/{group}/ids/{group}_{member}", content.encode(), ephemeral=True, makepath=True)
 
 
-def test_doctor_finds_nothing_in_a_healthy_group(
-    topic: Topic, consumer: Consumer, group: str, run: Run, at: str
-) -> None:
+def test_doctor_finds_nothing_in_healthy_group(topic: Topic, consumer: Consumer, group: str, run: Run, at: str) -> None:
     name = topic(4)
     members = [consumer(consumer_id=letter) for letter in "ab"]
     for member in members:
@@ -325,7 +321,7 @@ def test_doctor_finds_nothing_in_a_healthy_group(
     assert (code, out) == (0, f"group {group}: 2 members, 4 partitions owned: no problems found\n")
 
 
-def test_doctor_names_each_trouble(admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:
+def test_doctor_reports_each_problem(admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:
     name, gone = topic(12), "gone-" + group
     produce(admin, name, 0, numbers(0, 10))
     zk.create(f"/consumers/{group}/ids/{group}_broken", b"not json", ephemeral=True, makepath=True)
@@ -362,7 +358,7 @@ def test_doctor_names_each_trouble(admin: Any, topic: Topic, group: str, zk: Kaz
     assert any("the offset 1000 is out of range; the log has 0 to 10" in problem for problem in problems)
 
 
-def test_doctor_names_what_only_a_jvm_cannot_read_and_offsets_that_do_not_move(
+def test_doctor_reports_jvm_problems_and_stale_offsets(
     admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic()
@@ -384,7 +380,7 @@ def test_doctor_names_what_only_a_jvm_cannot_read_and_offsets_that_do_not_move(
     assert run("doctor", "--zookeeper", at, "--group", group)[0] == 0
 
 
-def test_doctor_sees_members_that_deal_in_different_ways(
+def test_doctor_detects_different_assignment_orders(
     topic: Topic, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic(4)
@@ -407,7 +403,7 @@ def test_doctor_sees_members_that_deal_in_different_ways(
 # ---- watch, perf, shell, console --------------------------------------------------------------------
 
 
-def test_watch_prints_lag_and_rates_where_there_is_no_terminal(
+def test_watch_prints_lines_without_terminal(
     admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic()
@@ -426,7 +422,7 @@ def test_watch_prints_lag_and_rates_where_there_is_no_terminal(
 
 
 @pytest.mark.parametrize("arrow", [[], ["--arrow"]])
-def test_consumer_perf_prints_the_old_columns(
+def test_consumer_perf_prints_columns_of_original(
     arrow: list[str], admin: Any, topic: Topic, group: str, run: Run, at: str
 ) -> None:
     name = topic(2)
@@ -447,7 +443,7 @@ def test_consumer_perf_prints_the_old_columns(
     assert float(cells[5]) > 100
 
 
-def test_simple_consumer_shell_prints_a_partition_to_its_end(
+def test_simple_consumer_shell_prints_partition_to_end(
     zkconsumer_cluster: Cluster, admin: Any, topic: Topic, run: Run
 ) -> None:
     name = topic(2)
@@ -474,7 +470,7 @@ def test_simple_consumer_shell_prints_a_partition_to_its_end(
         (["--formatter", "kafka.tools.LoggingMessageFormatter"], b"v0\n"),
     ],
 )
-def test_the_consoles_formatters_are_those_of_the_original(
+def test_console_formatters_match_original(
     arguments: list[str], line: bytes, admin: Any, topic: Topic, group: str, at: str, run: Run
 ) -> None:
     name = topic()
@@ -490,7 +486,7 @@ def test_the_consoles_formatters_are_those_of_the_original(
     assert errors == "Processed a total of 1 messages\n"
 
 
-def test_a_formatter_that_does_not_exist_is_refused(run: Run, at: str) -> None:
+def test_unknown_formatter_is_refused(run: Run, at: str) -> None:
     code, _, errors = run(
         *("console-consumer", "--zookeeper", at, "--topic", "t", "--formatter", "kafka.tools.DefaultMesageFormatter")
     )
@@ -499,7 +495,7 @@ def test_a_formatter_that_does_not_exist_is_refused(run: Run, at: str) -> None:
     assert "did you mean kafka.tools.DefaultMessageFormatter?" in errors
 
 
-def test_the_console_deletes_offsets_first_where_it_is_told_to(
+def test_console_deletes_offsets_on_request(
     admin: Any, topic: Topic, group: str, zk: KazooClient, at: str, run: Run
 ) -> None:
     name = topic()
@@ -513,7 +509,7 @@ def test_the_console_deletes_offsets_first_where_it_is_told_to(
     assert run(*console, "--max-messages", 1, "--delete-consumer-offsets")[1] == "0\n"
 
 
-def test_groups_are_described_by_their_offsets_in_kafka(
+def test_consumer_groups_describes_offsets_in_kafka(
     admin: Any, topic: Topic, consumer: Consumer, group: str, run: Run, at: str
 ) -> None:
     name = topic()
@@ -531,7 +527,7 @@ def test_groups_are_described_by_their_offsets_in_kafka(
 # ---- for programs -----------------------------------------------------------------------------------
 
 
-def test_the_consoles_print_a_line_of_json_for_each_message(
+def test_consoles_print_json_lines(
     zkconsumer_cluster: Cluster, admin: Any, topic: Topic, group: str, at: str, run: Run
 ) -> None:
     name = topic()
@@ -569,7 +565,7 @@ def test_consumer_perf_prints_dates_as_java_would(admin: Any, topic: Topic, grou
     assert re.fullmatch(r"\d{17}", out.split(", ")[0])
 
 
-def test_files_of_offsets_are_told_of_in_json(
+def test_offset_files_are_reported_in_json(
     topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, file, properties = topic(2), tmp_path / "offsets", tmp_path / "consumer.properties"
@@ -588,7 +584,7 @@ def test_files_of_offsets_are_told_of_in_json(
     assert json.loads(out) == {"group": group, "partitions": rows}
 
 
-def test_deletions_are_told_of_in_json(group: str, zk: KazooClient, run: Run, at: str) -> None:
+def test_deletions_are_reported_in_json(group: str, zk: KazooClient, run: Run, at: str) -> None:
     zk.ensure_path(f"/consumers/{group}/ids")
     delete = ("consumer-groups", "--zookeeper", at, "--delete", "--group", group, "--json")
 
@@ -599,7 +595,7 @@ def test_deletions_are_told_of_in_json(group: str, zk: KazooClient, run: Run, at
     assert "does not exist" in json.loads(out)["groups"][0]["error"]
 
 
-def test_offset_checker_names_the_brokers_in_json(
+def test_offset_checker_lists_brokers_in_json(
     zkconsumer_cluster: Cluster, topic: Topic, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic(4)
@@ -611,7 +607,7 @@ def test_offset_checker_names_the_brokers_in_json(
     assert sorted(json.loads(out)["brokers"].values()) == sorted(zkconsumer_cluster.bootstrap_servers.split(","))
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(at: str) -> None:
+def test_closed_pipe_is_not_an_error(at: str) -> None:
     command = [sys.executable, "-m", "zkconsumer", "consumer-groups", "--zookeeper", at, "--list"]
     reader, writer = os.pipe()
     os.close(reader)
@@ -625,7 +621,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(at: str) -> None:
 # ---- offsets in Kafka -------------------------------------------------------------------------------
 
 
-def test_watch_and_doctor_look_at_the_later_of_two_offsets(
+def test_watch_and_doctor_use_higher_offset(
     admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic()

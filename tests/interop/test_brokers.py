@@ -115,7 +115,7 @@ def test_produce_consume_rebalance_commit(
         client.close()
 
 
-def test_a_record_larger_than_a_fetch_arrives(
+def test_record_larger_than_fetch_is_delivered(
     generation: DevCluster, consumer: Consumer, unique: Callable[[str], str]
 ) -> None:
     """Brokers before 0.10.1 truncate it, and the JVM consumer would stop with an error."""
@@ -129,7 +129,7 @@ def test_a_record_larger_than_a_fetch_arrives(
     assert [len(message.value) for message in take(stream, 3)] == [5, 300_000, 5]
 
 
-def test_a_member_finds_brokers_that_zookeeper_does_not_tell_of(
+def test_member_finds_brokers_without_zookeeper(
     generation: DevCluster, consumer: Consumer, unique: Callable[[str], str]
 ) -> None:
     """Brokers before 0.10 have no ApiVersions request; with bootstrap servers alone, this is detected."""

@@ -30,7 +30,7 @@ Topic = Callable[..., str]
 
 
 @pytest.mark.timeout(200)
-def test_three_rounds_of_joins_and_kills_lose_nothing_and_repeat_no_more_than_a_commit_interval_brings(
+def test_joins_and_kills_lose_nothing(
     neighbours: Callable[..., Neighbours],
 ) -> None:
     """A killed member repeats at most the records of one commit interval."""
@@ -62,7 +62,7 @@ def test_three_rounds_of_joins_and_kills_lose_nothing_and_repeat_no_more_than_a_
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_members_of_both_kinds_that_start_at_once_share_the_partitions(neighbours: Callable[..., Neighbours]) -> None:
+def test_concurrent_starts_share_partitions(neighbours: Callable[..., Neighbours]) -> None:
     group = neighbours()
     group.join(our_consumer)
     group.wait_until_committed()
@@ -78,7 +78,7 @@ def test_members_of_both_kinds_that_start_at_once_share_the_partitions(neighbour
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_member_of_ours_that_is_killed_while_a_jvm_joins_does_not_make_it_give_up(
+def test_kill_during_join_of_jvm_is_survived(
     neighbours: Callable[..., Neighbours],
 ) -> None:
     """Its znodes block the JVM until its session expires, and the JVM has only four attempts."""
@@ -97,7 +97,7 @@ def test_a_member_of_ours_that_is_killed_while_a_jvm_joins_does_not_make_it_give
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_jvm_that_is_killed_while_ours_joins_is_waited_for(neighbours: Callable[..., Neighbours]) -> None:
+def test_kill_of_jvm_during_join_is_waited_for(neighbours: Callable[..., Neighbours]) -> None:
     group = neighbours()
     jvm = group.join(jvm_consumer)
     group.wait_until_committed()
@@ -113,7 +113,7 @@ def test_a_jvm_that_is_killed_while_ours_joins_is_waited_for(neighbours: Callabl
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_frozen_member_of_ours_that_the_jvm_has_replaced_comes_back_and_moves_no_offset_back(
+def test_replaced_member_lowers_no_offset(
     neighbours: Callable[..., Neighbours],
 ) -> None:
     group = neighbours()
@@ -147,9 +147,7 @@ def test_a_frozen_member_of_ours_that_the_jvm_has_replaced_comes_back_and_moves_
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_minute_of_members_that_come_and_go_at_any_moment_loses_nothing(
-    seed: int, neighbours: Callable[..., Neighbours]
-) -> None:
+def test_random_joins_and_stops_lose_nothing(seed: int, neighbours: Callable[..., Neighbours]) -> None:
     """The events do not wait for a balanced group; half of the departures are kills."""
     rng = random.Random(seed)
     group = neighbours()
@@ -191,7 +189,7 @@ class BusyHandler:
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_two_that_join_while_one_of_us_is_at_work_wait_for_one_handover_and_not_for_two(
+def test_two_joins_wait_for_one_handover(
     child: Child, topic: Topic, group: str, config: Callable[..., ConsumerConfig], zk: KazooClient
 ) -> None:
     """The second join changes the assignment of the JVM, whose four attempts must last until all of it is released."""
@@ -226,7 +224,7 @@ def test_two_that_join_while_one_of_us_is_at_work_wait_for_one_handover_and_not_
         ("--blacklist", "(?:o|{start}).+", False),
     ],
 )
-def test_a_jvm_with_a_filter_has_its_share_of_the_topics_that_it_matches(
+def test_jvm_with_filter_gets_its_share(
     option: str,
     expression: str,
     is_selected: bool,
@@ -255,7 +253,7 @@ def test_a_jvm_with_a_filter_has_its_share_of_the_topics_that_it_matches(
 
 
 @pytest.mark.timeout(120)
-def test_a_group_goes_from_ours_to_the_jvm_and_back_without_a_record_lost_or_read_again(
+def test_group_moves_to_jvm_and_back_without_loss(
     zkconsumer_cluster: DevCluster | ExistingCluster, child: Child, topic: Topic, group: str, zk: KazooClient
 ) -> None:
     """Each member reads all records before it is stopped, so its committed offsets are the end offsets."""
@@ -280,7 +278,7 @@ def test_a_group_goes_from_ours_to_the_jvm_and_back_without_a_record_lost_or_rea
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_members_that_are_stopped_in_order_under_load_lose_nothing_and_repeat_what_was_in_hand(
+def test_clean_stops_under_load_lose_nothing(
     neighbours: Callable[..., Neighbours],
 ) -> None:
     """zkconsumer repeats one message; the JVM delivers the queued chunks after its last commit and repeats them."""
@@ -311,7 +309,7 @@ def pattern(text: bytes, group: str) -> str:
 
 
 @pytest.mark.timeout(120)
-def test_the_znodes_of_both_look_alike_to_the_byte(
+def test_znodes_of_both_are_identical(
     child: Child,
     topic: Topic,
     load: Callable[..., Load],
@@ -352,9 +350,7 @@ def all_below(zk: KazooClient, path: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_the_registrations_of_filters_are_those_of_the_jvm(
-    child: Child, topic: Topic, group: str, zk: KazooClient
-) -> None:
+def test_filter_registrations_equal_those_of_jvm(child: Child, topic: Topic, group: str, zk: KazooClient) -> None:
     """The bytes are equal if nothing is escaped; otherwise they decode to what members up to 1.0.0 write."""
     name = topic()
 

@@ -240,7 +240,7 @@ def played(
     ],
     ids=["range sample", "range", "round-robin 1.x", "round-robin 0.x"],
 )
-def test_members_of_all_releases_share_a_group_with_ours(
+def test_members_of_all_releases_share_group(
     setting: Setting, events: int, played: Callable[..., Outcome], capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps = schedule(events, events, setting.releases)

@@ -66,7 +66,7 @@ def jvm_console(config: ConsumerConfig, storage: str, topic: str, count: int, fo
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_ours_goes_on_where_the_jvm_left_off_and_the_jvm_where_ours_did(
+def test_members_continue_at_each_others_offsets(
     storage: str,
     admin: Any,
     topic: Topic,
@@ -89,7 +89,7 @@ def test_ours_goes_on_where_the_jvm_left_off_and_the_jvm_where_ours_did(
         assert values(take(stream, 1)) == numbers(30, 31)
 
 
-def test_what_one_exports_the_other_imports(topic: Topic, group: str, zk: KazooClient, at: str, tmp_path: Path) -> None:
+def test_exported_offsets_are_exchangeable(topic: Topic, group: str, zk: KazooClient, at: str, tmp_path: Path) -> None:
     name, theirs, ours = topic(2), tmp_path / "theirs", tmp_path / "ours"
     for partition, offset in ((0, b"12"), (1, b"7")):
         zk.create(f"/consumers/{group}/offsets/{name}/{partition}", offset, makepath=True)
@@ -107,7 +107,7 @@ def test_what_one_exports_the_other_imports(topic: Topic, group: str, zk: KazooC
     assert stored(zk, group, name) == {0: "12", 1: "7"}
 
 
-def test_the_offset_checkers_say_the_same(
+def test_offset_checkers_agree(
     admin: Any,
     topic: Topic,
     consumer: Consumer,

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("partitions", [8, 64])
-def test_a_join_and_a_death_cost_less_than_among_jvms(
+def test_join_and_death_cost_less_than_with_jvm(
     partitions: int, zkconsumer_cluster: DevCluster, zk: KazooClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = {kind: measure(zkconsumer_cluster, zk, kind, partitions, 2, rounds=3) for kind in KINDS}
@@ -27,9 +27,7 @@ def test_a_join_and_a_death_cost_less_than_among_jvms(
     assert zkconsumer[1] < jvm[1]
 
 
-def test_a_partition_that_stays_is_delivered_on_while_a_member_joins_and_leaves(
-    zkconsumer_cluster: DevCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kept_partition_is_not_interrupted(zkconsumer_cluster: DevCluster, capsys: pytest.CaptureFixture[str]) -> None:
     found = gaps(zkconsumer_cluster, rounds=5)
 
     with capsys.disabled():

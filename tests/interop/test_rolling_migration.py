@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "rolling_migration.py"
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_jvm_group_is_replaced_its_offsets_move_and_all_goes_back_without_a_loss() -> None:
+def test_rolling_migration_and_return_lose_nothing() -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLE)],
         capture_output=True,

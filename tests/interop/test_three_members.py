@@ -20,9 +20,7 @@ from .neighbours import Neighbours
         pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(200)]),
     ],
 )
-def test_a_jvm_a_plain_consumer_and_a_spark_query_each_deliver_what_the_jvms_range_assignor_gives_them(
-    seconds: int, neighbours: Callable[..., Neighbours]
-) -> None:
+def test_three_kinds_of_members_deliver_their_ranges(seconds: int, neighbours: Callable[..., Neighbours]) -> None:
     """All records are delivered, and exactly once while the group does not change."""
     group = neighbours()
     # Members join one by one and have long sessions, so a busy machine does not cause failures.

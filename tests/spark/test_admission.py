@@ -16,16 +16,16 @@ P = [TopicPartition("t", number) for number in range(5)]
 waits = st.dictionaries(st.sampled_from(P), st.integers(0, 10**12))
 
 
-def test_a_partition_with_little_does_not_wait_for_one_with_much() -> None:
+def test_small_partition_does_not_wait_for_large() -> None:
     assert fair_shares({P[0]: 10, P[1]: 1_000_000}, 1000) == {P[0]: 10, P[1]: 990}
 
 
-def test_partitions_with_much_get_the_same() -> None:
+def test_large_partitions_get_equal_shares() -> None:
     assert fair_shares({P[0]: 5000, P[1]: 1_000_000, P[2]: 0}, 1000) == {P[0]: 500, P[1]: 500}
 
 
 @given(waits, st.integers(1, 10**9))
-def test_shares_are_as_equal_as_can_be_and_use_the_limit_up(waiting: dict[TopicPartition, int], most: int) -> None:
+def test_shares_are_fair_and_use_whole_limit(waiting: dict[TopicPartition, int], most: int) -> None:
     shares = fair_shares(waiting, most)
 
     assert sum(shares.values()) == min(most, sum(waiting.values()))
@@ -44,7 +44,7 @@ class Clock:
         return self.now
 
 
-def test_a_batch_with_too_little_waits_until_the_delay_is_over() -> None:
+def test_small_batch_waits_for_max_trigger_delay() -> None:
     clock = Clock()
     admission = Admission(Limits(max_offsets=100, min_offsets=10, max_delay=60), clock)
     assert admission.admit({P[0]: 9}, max_offsets=100) == {}
@@ -56,20 +56,20 @@ def test_a_batch_with_too_little_waits_until_the_delay_is_over() -> None:
     assert admission.admit({P[0]: 5, P[1]: 5}, max_offsets=100) == {P[0]: 5, P[1]: 5}
 
 
-def test_a_query_that_ends_by_itself_does_not_wait_for_more() -> None:
+def test_bounded_query_does_not_wait() -> None:
     admission = Admission(Limits(max_offsets=100, min_offsets=10), Clock())
     assert admission.admit({P[0]: 3}, max_offsets=100, at_once=True) == {P[0]: 3}
     assert admission.admit({P[0]: 0}, max_offsets=100, at_once=True) == {}
 
 
-def test_without_a_limit_all_is_taken() -> None:
+def test_everything_is_admitted_without_limit() -> None:
     assert Admission(Limits(), Clock()).admit({P[0]: 10**12}, max_offsets=None) == {P[0]: 10**12}
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("15m", 900), ("90s", 90), ("500ms", 0.5), ("500", 0.5), ("2h", 7200), (" 1 d ", 86400)]
 )
-def test_durations_are_written_as_spark_writes_them(text: str, seconds: float) -> None:
+def test_durations_have_sparks_format(text: str, seconds: float) -> None:
     given = {"maxTriggerDelay": text}
     assert Limits.parse(OptionReader(given)).max_delay == seconds
 
@@ -79,24 +79,24 @@ def of_size(**sizes: float) -> dict[str, object]:
     return {"sizes": lambda some: {partition: sizes[f"p{partition.partition}"] for partition in some}}
 
 
-def test_bytes_are_shared_fairly_among_records_of_any_size() -> None:
+def test_bytes_are_shared_fairly() -> None:
     admission = Admission(Limits(max_bytes=10_000), Clock())
     shares = admission.admit({P[0]: 1000, P[1]: 1000, P[2]: 3}, max_offsets=10**6, **of_size(p0=10, p1=1000, p2=100))
     assert shares == {P[0]: 485, P[1]: 4, P[2]: 3}, "300 bytes, and half of the rest for each of the others"
 
 
-def test_a_record_that_is_larger_than_the_limit_is_read_alone() -> None:
+def test_record_larger_than_limit_is_read_alone() -> None:
     admission = Admission(Limits(max_bytes=100), Clock())
     assert admission.admit({P[0]: 5, P[1]: 5}, max_offsets=10**6, **of_size(p0=10_000, p1=5000)) == {P[1]: 1}
 
 
-def test_large_records_get_their_turn_beside_small_ones() -> None:
+def test_large_records_are_not_starved() -> None:
     admission = Admission(Limits(max_bytes=1000), Clock())
     taken = [admission.admit({P[0]: 10**6, P[1]: 10}, max_offsets=10**6, **of_size(p0=1, p1=1500)) for _ in range(6)]
     assert [shares.get(P[1], 0) for shares in taken] == [0, 0, 1, 0, 0, 1]
 
 
-def test_a_batch_does_not_wait_for_what_has_to_wait_for_others() -> None:
+def test_batch_does_not_wait_for_aligned_partitions() -> None:
     admission = Admission(Limits(min_offsets=100), Clock())
     assert admission.admit({P[0]: 9}, max_offsets=1000) == {}
     assert admission.admit({P[0]: 9}, max_offsets=1000, backlog=500) == {P[0]: 9}
@@ -108,7 +108,7 @@ def test_sizes_are_a_running_average() -> None:
     assert admission.admit({P[0]: 99}, max_offsets=10**6, **of_size(p0=300)) == {P[0]: 5}
 
 
-def test_bytes_per_second_are_kept_over_time_and_idle_time_is_not_saved_up() -> None:
+def test_byte_rate_is_kept_without_bursts() -> None:
     clock = Clock()
     admission = Admission(Limits(bytes_per_second=1000), clock)
     assert admission.admit({P[0]: 99}, max_offsets=10**6, **of_size(p0=100)) == {P[0]: 10}
@@ -123,5 +123,5 @@ def test_bytes_per_second_are_kept_over_time_and_idle_time_is_not_saved_up() -> 
     )
 
 
-def test_sizes_are_not_asked_for_where_bytes_are_not_limited() -> None:
+def test_sizes_are_sampled_only_with_byte_limit() -> None:
     assert Admission(Limits(), Clock()).admit({P[0]: 7}, max_offsets=10**6, **of_size()) == {P[0]: 7}

@@ -44,13 +44,13 @@ class Clock:
 # ---- the decision --------------------------------------------------------------------------------------
 
 
-def test_the_horizon_is_the_earliest_next_record_and_the_lag() -> None:
+def test_horizon_is_earliest_record_plus_lag() -> None:
     times = EventTimes(100, 10, Clock())
     assert times.horizon({P[0]: 3, P[1]: 12, P[2]: 102}) == Horizon(103, P[0])
     assert times.horizon({P[0]: 30, P[1]: 12, P[2]: 1005}) == Horizon(112, P[1])
 
 
-def test_a_partition_that_has_not_told_any_time_holds_all_back_until_it_is_idle() -> None:
+def test_partition_without_time_holds_back_until_idle() -> None:
     clock = Clock()
     times = EventTimes(100, 10, clock)
     assert times.horizon({P[0]: 3, P[1]: None}) is None
@@ -61,7 +61,7 @@ def test_a_partition_that_has_not_told_any_time_holds_all_back_until_it_is_idle(
     assert times.idle == {P[1]}
 
 
-def test_a_partition_that_is_read_up_holds_at_its_last_time_until_it_is_idle() -> None:
+def test_exhausted_partition_holds_at_last_time() -> None:
     clock = Clock()
     times = EventTimes(100, 10, clock)
     assert times.horizon({P[0]: 500, P[1]: 50}) == Horizon(150, P[1])
@@ -70,7 +70,7 @@ def test_a_partition_that_is_read_up_holds_at_its_last_time_until_it_is_idle() -
     assert times.horizon({P[0]: 500, P[1]: None}) == Horizon(600, P[0])
 
 
-def test_an_idle_partition_is_waited_for_again_with_its_first_record() -> None:
+def test_idle_partition_becomes_active_with_new_record() -> None:
     clock = Clock()
     times = EventTimes(100, 10, clock)
     times.horizon({P[0]: 500, P[1]: None})
@@ -81,13 +81,13 @@ def test_an_idle_partition_is_waited_for_again_with_its_first_record() -> None:
     assert times.horizon({P[0]: 700, P[1]: None}) == Horizon(500, P[1]), "its clock begins anew"
 
 
-def test_where_all_are_idle_there_is_no_horizon() -> None:
+def test_no_horizon_if_all_are_idle() -> None:
     times = EventTimes(100, 10, Clock())
     assert times.horizon({P[0]: None, P[1]: None}, closed=True) is None
     assert times.horizon({}) is None
 
 
-def test_where_nothing_more_comes_nobody_waits_for_an_empty_partition() -> None:
+def test_bounded_query_ignores_empty_partitions() -> None:
     assert EventTimes(100, 10, Clock()).horizon({P[0]: 3, P[1]: None}, closed=True) == Horizon(103, P[0])
 
 
@@ -128,7 +128,7 @@ def windowed_count(stream: Any, checkpoint: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # three queries with state
-def test_a_slow_partition_loses_no_rows_to_the_watermark_where_sparks_own_source_drops_them(
+def test_slow_partition_loses_no_rows_to_watermark(
     zkconsumer_cluster: Cluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]], folder: Path
 ) -> None:
     """Partition 0 has an hour and a half, partition 1 the last half of an hour alone; a batch has a tenth of all."""
@@ -156,9 +156,7 @@ def test_a_slow_partition_loses_no_rows_to_the_watermark_where_sparks_own_source
     assert without > total / 10
 
 
-def test_batches_end_at_the_horizon_and_a_silent_partition_holds_them_up_no_longer_than_the_timeout(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_silent_partition_delays_until_idle_timeout(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name = topic(partitions=3)
     fill(zkconsumer_cluster, name, 0, range(0, 10 * MINUTE, MINUTE))
     fill(zkconsumer_cluster, name, 1, range(5 * MINUTE, 15 * MINUTE, MINUTE))
@@ -179,9 +177,7 @@ def test_batches_end_at_the_horizon_and_a_silent_partition_holds_them_up_no_long
 
 
 @pytest.mark.slow
-def test_what_comes_behind_a_horizon_that_had_nothing_behind_it_waits(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_later_records_wait_for_new_horizon(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name = topic(partitions=2)
     for partition in range(2):
         fill(zkconsumer_cluster, name, partition, range(1))
@@ -196,9 +192,7 @@ def test_what_comes_behind_a_horizon_that_had_nothing_behind_it_waits(
 
 
 @pytest.mark.slow
-def test_a_record_from_the_future_in_a_log_in_disorder_does_not_stop_the_others(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_future_timestamp_does_not_stop_others(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name = topic()
     for minute in (0, 500, *range(1, 20)):
         fill(zkconsumer_cluster, name, 0, range(minute * MINUTE, minute * MINUTE + 1))
@@ -208,9 +202,7 @@ def test_a_record_from_the_future_in_a_log_in_disorder_does_not_stop_the_others(
     assert one.offsets.total() == 21
 
 
-def test_event_times_come_from_a_decoder_where_it_has_them(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_event_times_are_taken_from_decoder(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     produce(admin, name, 0, [b"%d" % (minute * MINUTE) for minute in range(10)])
     produce(admin, name, 1, [b"%d" % (minute * MINUTE) for minute in range(5, 15)])
@@ -224,7 +216,7 @@ def test_event_times_come_from_a_decoder_where_it_has_them(
 
 
 @pytest.mark.slow
-def test_records_without_a_time_switch_alignment_off(
+def test_records_without_timestamps_disable_alignment(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin

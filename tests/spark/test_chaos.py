@@ -245,11 +245,11 @@ def happen(
 
 
 @pytest.mark.timeout(240)
-def test_nothing_is_missing_or_twice_after_two_kills(happen: Callable[[Extent, float], None]) -> None:
+def test_two_kills_lose_and_duplicate_nothing(happen: Callable[[Extent, float], None]) -> None:
     happen(SAMPLE, 150)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_nothing_is_missing_or_twice_after_thirty_kills(happen: Callable[[Extent, float], None]) -> None:
+def test_thirty_kills_lose_and_duplicate_nothing(happen: Callable[[Extent, float], None]) -> None:
     happen(LONG, 3000)

@@ -60,7 +60,7 @@ def sparks_own(spark: Any, cluster: Cluster, topic: str, checkpoint: Path) -> li
     return seen
 
 
-def test_offsets_of_a_query_go_to_json_and_to_a_new_checkpoint_that_goes_on_there(
+def test_offsets_move_through_json_to_new_checkpoint(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, migrate: Migrate, folder: Path
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -79,7 +79,7 @@ def test_offsets_of_a_query_go_to_json_and_to_a_new_checkpoint_that_goes_on_ther
     assert again.offsets == {(0, offset): 1 for offset in range(90, 100)}
 
 
-def test_a_query_of_sparks_own_source_goes_on_as_a_member_of_a_group_and_back(
+def test_query_migrates_from_sparks_source_and_back(
     zkconsumer_cluster: Cluster,
     spark: Any,
     query: Queries,
@@ -109,7 +109,7 @@ def test_a_query_of_sparks_own_source_goes_on_as_a_member_of_a_group_and_back(
 
 
 @pytest.mark.slow
-def test_offsets_of_a_checkpoint_go_to_kafka(
+def test_checkpoint_offsets_are_copied_to_kafka(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, migrate: Migrate
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -120,7 +120,7 @@ def test_offsets_of_a_checkpoint_go_to_kafka(
     assert json.loads(migrate("kafka", "json:-")[1]) == {name: {"0": 7}}
 
 
-def test_what_is_no_checkpoint_or_no_offsets_is_refused(migrate: Migrate, folder: Path) -> None:
+def test_invalid_checkpoint_is_refused(migrate: Migrate, folder: Path) -> None:
     (folder / "odd").write_text('{"t": {"0": "x"}}')
     full, broken = folder / "full", folder / "broken"
     (full / "commits").mkdir(parents=True)

@@ -32,7 +32,7 @@ def archive(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("shipped", [False, True], ids=["installed", "shipped"])
-def test_executors_that_are_processes_of_their_own_read_alike(
+def test_separate_executor_processes_read_the_same(
     shipped: bool,
     zkconsumer_cluster: Cluster,
     topic: Callable[..., str],

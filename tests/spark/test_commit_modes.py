@@ -29,7 +29,7 @@ Topics = Callable[..., str]
 @pytest.mark.parametrize("interval", [None, "1000"])
 @pytest.mark.parametrize("mode", [None, "on-batch", "off", "periodic"])
 @pytest.mark.parametrize("membership", ["group", "none"])
-def test_a_query_stores_offsets_when_a_batch_is_done_or_not_at_all(
+def test_query_commits_per_batch_or_never(
     auto_commit: str | None, interval: str | None, mode: str | None, membership: str
 ) -> None:
     wanted = {
@@ -53,7 +53,7 @@ def test_a_query_stores_offsets_when_a_batch_is_done_or_not_at_all(
         assert SourceOptions.parse(options).commits is (mode == "on-batch" or (mode is None and membership == "group"))
 
 
-def test_a_query_that_stores_nothing_leaves_the_groups_offsets_alone(
+def test_commit_mode_off_changes_no_offset(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str, store: Callable[..., None]
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -73,7 +73,7 @@ def test_a_query_that_stores_nothing_leaves_the_groups_offsets_alone(
 
 
 @pytest.mark.parametrize("auto_commit", [True, False])
-def test_a_plain_consumer_stores_offsets_by_the_clock_or_when_it_is_told_to(
+def test_plain_consumer_commits_periodically_or_on_request(
     auto_commit: bool,
     zkconsumer_cluster: Cluster,
     topic: Topics,

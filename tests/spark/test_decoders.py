@@ -36,7 +36,7 @@ def column(query: Query, name: str) -> list[Any]:
     return [value for batch in query.batches for value in batch.column(name)]
 
 
-def test_a_record_becomes_none_or_many_rows_of_the_decoders_own_columns(
+def test_decoder_returns_any_number_of_rows(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -54,7 +54,7 @@ def test_a_record_becomes_none_or_many_rows_of_the_decoders_own_columns(
 
 
 @pytest.mark.slow
-def test_records_that_become_nothing_advance_the_offset_all_the_same(
+def test_records_without_rows_advance_offset(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -65,7 +65,7 @@ def test_records_that_become_nothing_advance_the_offset_all_the_same(
     assert stored(zk, group, name) == {0: "100"}
 
 
-def test_a_decoder_that_fails_ends_the_query_with_the_place(
+def test_failing_decoder_fails_query_with_position(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -77,7 +77,7 @@ def test_a_decoder_that_fails_ends_the_query_with_the_place(
 
 
 @pytest.mark.parametrize("policy", ["skip", "quarantine"])
-def test_what_cannot_be_decoded_is_left_out_or_told_in_a_column(
+def test_undecodable_records_are_skipped_or_quarantined(
     policy: str, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -101,7 +101,7 @@ def test_what_cannot_be_decoded_is_left_out_or_told_in_a_column(
 
 
 @pytest.mark.parametrize("policy", ["raise", "skip", "quarantine"])
-def test_whole_batches_are_decoded_and_what_fails_is_found_among_them(
+def test_batch_decoder_isolates_failing_record(
     policy: str, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -119,7 +119,7 @@ def test_whole_batches_are_decoded_and_what_fails_is_found_among_them(
 
 
 @pytest.mark.parametrize("trigger", [None, NOW], ids=["always", "now"])
-def test_the_end_of_the_stream_ends_the_query_after_its_batch(
+def test_end_of_stream_ends_query_after_batch(
     trigger: dict[str, Any] | None,
     zkconsumer_cluster: Cluster,
     query: Queries,
@@ -145,9 +145,7 @@ def test_the_end_of_the_stream_ends_the_query_after_its_batch(
     assert column(again, "word") == []
 
 
-def test_what_was_fetched_behind_the_end_is_left_out_where_a_task_has_several_partitions(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_records_after_end_of_stream_are_discarded(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=6), zkconsumer_cluster.admin
     for partition in range(6):
         for number in range(20):
@@ -159,7 +157,7 @@ def test_what_was_fetched_behind_the_end_is_left_out_where_a_task_has_several_pa
     assert sorted(column(one, "word")) == sorted(kept)
 
 
-def test_a_batch_read_ends_where_the_options_say_whatever_the_decoder_sees(
+def test_batch_read_ignores_end_of_stream(
     zkconsumer_cluster: Cluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]]
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -169,9 +167,7 @@ def test_a_batch_read_ends_where_the_options_say_whatever_the_decoder_sees(
 
 
 @pytest.mark.slow
-def test_a_query_that_has_ended_ends_again_when_it_is_started_again(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_ended_query_stays_ended_after_restart(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, [b"one ."])
     for _ in range(2):
@@ -191,7 +187,7 @@ def test_a_query_that_has_ended_ends_again_when_it_is_started_again(
         ({"corrupt.record.policy": "fail"}, "'raise', 'skip' or 'quarantine', got 'fail'"),
     ],
 )
-def test_a_wrong_decoder_is_refused_at_load(
+def test_invalid_decoder_is_refused_at_load(
     settings: dict[str, str], text: str, spark: Any, options: Callable[..., dict[str, str]]
 ) -> None:
     with pytest.raises(Exception, match=re.escape(text)):

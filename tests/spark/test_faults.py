@@ -111,7 +111,7 @@ def a_task_reads_from(broker: Broker) -> bool:
     return False
 
 
-def test_a_query_does_not_notice_a_restart_of_zookeeper(
+def test_zookeeper_restart_does_not_interrupt_query(
     cluster: DevCluster, query: Queries, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=4)
@@ -127,7 +127,7 @@ def test_a_query_does_not_notice_a_restart_of_zookeeper(
     assert members(zk, group) == before
 
 
-def test_a_store_that_fails_is_counted_and_made_good_and_the_query_goes_on(
+def test_failed_commit_is_counted_and_retried(
     cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(), cluster.admin
@@ -149,7 +149,7 @@ def test_a_store_that_fails_is_counted_and_made_good_and_the_query_goes_on(
     assert one.offsets == {(0, offset): 1 for offset in range(50)}
 
 
-def test_a_query_survives_zookeeper_frozen_for_longer_than_its_session(
+def test_query_survives_frozen_zookeeper(
     cluster: DevCluster, query: Queries, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=4)
@@ -167,7 +167,7 @@ def test_a_query_survives_zookeeper_frozen_for_longer_than_its_session(
     check_the_end(cluster, one, name, 4, zk, group)
 
 
-def test_a_query_survives_zookeeper_killed_for_longer_than_its_session_in_the_middle_of_a_batch(
+def test_query_survives_killed_zookeeper_during_batch(
     cluster: DevCluster, query: Queries, gate: Gate, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), cluster.admin
@@ -184,7 +184,7 @@ def test_a_query_survives_zookeeper_killed_for_longer_than_its_session_in_the_mi
     check_the_end(cluster, one, name, 2, zk, group)
 
 
-def test_a_broker_that_is_killed_and_restarted_under_load_costs_nothing(
+def test_broker_restart_under_load_loses_nothing(
     cluster: DevCluster, query: Queries, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=4)
@@ -200,7 +200,7 @@ def test_a_broker_that_is_killed_and_restarted_under_load_costs_nothing(
     assert members(zk, group) == before
 
 
-def test_a_new_leader_is_found_by_planner_and_tasks(
+def test_planner_and_tasks_find_new_leader(
     cluster: DevCluster, query: Queries, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=4, replication=2)
@@ -218,7 +218,7 @@ def test_a_new_leader_is_found_by_planner_and_tasks(
     check_the_end(cluster, one, name, 4, zk, group)
 
 
-def test_a_broker_that_is_killed_and_restarted_in_the_middle_of_a_task_costs_nothing(
+def test_broker_restart_during_task_loses_nothing(
     cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), cluster.admin
@@ -238,9 +238,7 @@ def test_a_broker_that_is_killed_and_restarted_in_the_middle_of_a_task_costs_not
         assert {o: int(v) for p, o, v in rows if p == partition} == {number: number for number in range(1500)}
 
 
-def test_a_task_whose_broker_stays_away_fails_the_query_with_the_place(
-    cluster: DevCluster, query: Queries, topic: Topics
-) -> None:
+def test_unreachable_broker_fails_task_with_position(cluster: DevCluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=1), cluster.admin
     for number in range(1500):
         admin.produce(TopicPartition(name, 0), numbered_batch(number, 1, size=16))
@@ -253,7 +251,7 @@ def test_a_task_whose_broker_stays_away_fails_the_query_with_the_place(
     assert f"topic {name!r} partition 0 must be read up to offset 1500" in str(failure.value)
 
 
-def test_brokers_that_stay_away_fail_an_idle_query_with_the_option_that_says_when(
+def test_unreachable_brokers_fail_idle_query(
     cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=2)
@@ -267,7 +265,7 @@ def test_brokers_that_stay_away_fail_an_idle_query_with_the_option_that_says_whe
     assert stored(zk, group, name) == {0: "10", 1: "0"}
 
 
-def test_available_now_waits_for_brokers_that_are_away_for_a_moment(
+def test_available_now_waits_for_brokers(
     cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Topics
 ) -> None:
     # Were it to say that nothing is new, the query would end, and nobody would know that it had read nothing.
@@ -295,7 +293,7 @@ def test_available_now_waits_for_brokers_that_are_away_for_a_moment(
         planner.close()
 
 
-def test_available_now_stores_its_last_batch_although_zookeeper_was_away_when_it_ended(
+def test_available_now_commits_after_zookeeper_outage(
     cluster: DevCluster, query: Queries, gate: Gate, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=2)
@@ -311,7 +309,7 @@ def test_available_now_stores_its_last_batch_although_zookeeper_was_away_when_it
     wait_until_equal(lambda: stored(zk, group, name), {0: "10", 1: "10"})
 
 
-def test_a_group_whose_owner_died_is_joined_once_its_session_has_ended(
+def test_query_joins_after_owners_session_expires(
     cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic()
@@ -328,7 +326,7 @@ def test_a_group_whose_owner_died_is_joined_once_its_session_has_ended(
     one.wait_for_records(10)
 
 
-def test_a_query_that_goes_on_waits_for_a_zookeeper_that_is_away(
+def test_restarted_query_waits_for_zookeeper(
     cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic()
@@ -347,7 +345,7 @@ def test_a_query_that_goes_on_waits_for_a_zookeeper_that_is_away(
     wait_until_equal(lambda: stored(zk, group, name), {0: "20"})
 
 
-def test_two_servers_at_once_and_a_plain_consumer_beside_the_query(
+def test_query_survives_two_simultaneous_server_faults(
     cluster: DevCluster, query: Queries, plain: Plains, load: Loads, topic: Topics
 ) -> None:
     name = topic(partitions=4)
@@ -373,14 +371,14 @@ def test_two_servers_at_once_and_a_plain_consumer_beside_the_query(
     one.wait_for(lambda: missing() == 0, 60, what="all is read")
 
 
-def test_a_zookeeper_that_only_reads_is_told_by_the_query(query: Queries, folder: Path) -> None:
+def test_query_reports_read_only_zookeeper(query: Queries, folder: Path) -> None:
     with zookeeper_that_only_reads(folder) as connect:
         one = query("any", zookeeper_connect=connect, zookeeper_connection_timeout_ms=1000)
         with pytest.raises(Exception, match="a read-only server does not accept consumers"):
             one.finish()
 
 
-def test_a_batch_read_waits_for_a_broker_that_is_frozen_while_it_is_planned(
+def test_batch_read_waits_for_frozen_broker(
     cluster: DevCluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]]
 ) -> None:
     name, admin = topic(partitions=2), cluster.admin
@@ -415,7 +413,7 @@ def test_a_batch_read_waits_for_a_broker_that_is_frozen_while_it_is_planned(
     ],
     ids=["go-on", "go-on-alone", "fail", "fail-alone"],
 )
-def test_a_topic_that_vanishes_under_available_now_fails_it_or_is_left_out(
+def test_topic_deleted_under_available_now_is_reported(
     fails: bool, alone: bool, cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     lost, kept, admin = topic(), topic(), cluster.admin
@@ -444,9 +442,7 @@ def test_a_topic_that_vanishes_under_available_now_fails_it_or_is_left_out(
     assert stored(zk, group, kept) == ({} if alone else {0: "100"})
 
 
-def test_a_topic_that_is_made_anew_under_available_now_is_read_to_its_new_end(
-    cluster: DevCluster, query: Queries, topic: Topics
-) -> None:
+def test_topic_re_created_under_available_now_is_read(cluster: DevCluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(), cluster.admin
     produce(admin, name, 0, numbers(0, 100))
 
@@ -467,7 +463,7 @@ def test_a_topic_that_is_made_anew_under_available_now_is_read_to_its_new_end(
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["deleted", "anew"])
-def test_a_topic_that_goes_before_the_tasks_of_a_batch_read_it_is_left_out_where_that_may_be(
+def test_topic_deleted_before_batch_read_is_reported(
     anew: bool, cluster: DevCluster, query: Queries, topic: Topics, zk: KazooClient
 ) -> None:
     lost, kept, admin = topic(), topic(), cluster.admin
@@ -500,7 +496,7 @@ def test_a_topic_that_goes_before_the_tasks_of_a_batch_read_it_is_left_out_where
 
 @pytest.mark.parametrize("count", [None, 5, 50], ids=["deleted", "fewer", "more"])
 @pytest.mark.parametrize("fails", [False, True], ids=["go-on", "fail"])
-def test_a_batch_whose_topic_is_gone_when_it_is_replayed_fails_at_once_or_goes_on_without_it(
+def test_replay_of_deleted_topic_is_reported(
     fails: bool, count: int | None, cluster: DevCluster, query: Queries, topic: Topics
 ) -> None:
     lost, kept, admin = topic(), topic(), cluster.admin

@@ -172,7 +172,7 @@ def test_kafka_direct_stream_message_handler(ssc: StreamingContext, letters: str
 # ---- what users rely on --------------------------------------------------------------------------------
 
 
-def test_a_stream_is_a_member_of_its_group_with_its_threads_and_stores_what_is_done(
+def test_create_stream_joins_group_and_commits(
     ssc: StreamingContext, zkconsumer_cluster: Cluster, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=4), zkconsumer_cluster.admin
@@ -191,7 +191,7 @@ def test_a_stream_is_a_member_of_its_group_with_its_threads_and_stores_what_is_d
 
 
 @pytest.mark.slow
-def test_two_children_of_a_stream_see_all_of_it(
+def test_two_children_of_stream_see_all_records(
     ssc: StreamingContext, letters: str, zkconsumer_cluster: Cluster, group: str
 ) -> None:
     stream = KafkaUtils.createStream(
@@ -203,7 +203,7 @@ def test_two_children_of_a_stream_see_all_of_it(
     wait_for(lambda: 18 in second, 30)
 
 
-def test_a_batch_that_fails_is_not_stored(
+def test_failed_batch_is_not_committed(
     ssc: StreamingContext, letters: str, zkconsumer_cluster: Cluster, group: str, zk: KazooClient
 ) -> None:
     stream = KafkaUtils.createStream(
@@ -224,7 +224,9 @@ def test_a_batch_that_fails_is_not_stored(
 
 
 @pytest.mark.slow
-def test_rates_are_limited(spark: Any, topic: Topics, params: dict[str, str], zkconsumer_cluster: Cluster) -> None:
+def test_configured_rates_are_kept(
+    spark: Any, topic: Topics, params: dict[str, str], zkconsumer_cluster: Cluster
+) -> None:
     name = topic()
     produce(zkconsumer_cluster.admin, name, 0, numbers(0, 100))
     conf = spark.sparkContext._jsc.sc().conf()
@@ -255,18 +257,18 @@ def test_rates_are_limited(spark: Any, topic: Topics, params: dict[str, str], zk
         ),
     ],
 )
-def test_wrong_arguments_are_told_in_the_originals_words(ssc: StreamingContext, call: Any, said: str) -> None:
+def test_wrong_arguments_raise_errors_of_original(ssc: StreamingContext, call: Any, said: str) -> None:
     with pytest.raises(Exception, match=said):
         call(ssc)
 
 
-def test_ranges_that_the_log_does_not_have_are_refused(spark: Any, letters: str, params: dict[str, str]) -> None:
+def test_offset_ranges_outside_log_are_refused(spark: Any, letters: str, params: dict[str, str]) -> None:
     for start, until, said in ((5, 4, "Beginning offset 5 is after"), (0, 19, "Offsets not available on leader")):
         with pytest.raises(Exception, match=said):
             KafkaUtils.createRDD(spark.sparkContext, params, [OffsetRange(letters, 0, start, until)])
 
 
-def test_what_is_printed_and_pickled_is_as_in_the_original() -> None:
+def test_repr_and_pickle_match_original() -> None:
     assert str(OffsetRange("t", 0, 0, 6)) == "OffsetRange(topic: t, partition: 0, range: [0 -> 6]"
     message = pickle.loads(pickle.dumps(KafkaMessageAndMetadata("t", 0, 7, None, b"v")))
     assert (message.topic, message.offset, message.key, message.message) == ("t", 7, None, "v")
@@ -274,9 +276,7 @@ def test_what_is_printed_and_pickled_is_as_in_the_original() -> None:
 
 
 @pytest.mark.slow
-def test_back_pressure_slows_a_stream_down_whose_batches_take_long(
-    spark: Any, topic: Topics, zkconsumer_cluster: Cluster, group: str
-) -> None:
+def test_back_pressure_reduces_rate(spark: Any, topic: Topics, zkconsumer_cluster: Cluster, group: str) -> None:
     name = topic()
     for _ in range(10):
         produce(zkconsumer_cluster.admin, name, 0, numbers(0, 1000))
@@ -305,7 +305,7 @@ def test_back_pressure_slows_a_stream_down_whose_batches_take_long(
 
 
 @pytest.mark.slow
-def test_a_recovered_context_reads_on_where_its_checkpoint_is(
+def test_recovered_context_continues_at_checkpoint(
     tmp_path: Path, topic: Topics, group: str, params: dict[str, str], zkconsumer_cluster: Cluster
 ) -> None:
     """A driver is killed under load; the next one misses nothing, and a batch that is run again is the same."""
@@ -402,7 +402,7 @@ def through_the_shim(script: Path, folder: Path, *arguments: str) -> Iterator[Ca
 
 
 @pytest.mark.slow
-def test_an_old_script_counts_words_unchanged(tmp_path: Path, topic: Topics, zkconsumer_cluster: Cluster) -> None:
+def test_unchanged_script_counts_words(tmp_path: Path, topic: Topics, zkconsumer_cluster: Cluster) -> None:
     name, admin, output = topic(partitions=2), zkconsumer_cluster.admin, tmp_path / "counts"
     script = Path(__file__).with_name("old_wordcount.py")
     expected: dict[str, int] = {}
@@ -425,7 +425,7 @@ def test_an_old_script_counts_words_unchanged(tmp_path: Path, topic: Topics, zkc
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_scripts_of_spark_2_count_words_unchanged(
+def test_example_scripts_of_spark_2_run_unchanged(
     name: str, tmp_path: Path, topic: Topics, zkconsumer_cluster: Cluster, zk: KazooClient
 ) -> None:
     topic_name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -454,7 +454,7 @@ def test_the_example_scripts_of_spark_2_count_words_unchanged(
         zk.delete(of_group, recursive=True)
 
 
-def test_what_comes_after_a_batch_that_is_not_done_is_not_settled() -> None:
+def test_batches_after_unfinished_one_are_not_committed() -> None:
     ledger = Ledger()
     for time_ in (1, 2, 3):
         ledger.add(time_, f"batch {time_}")
@@ -464,7 +464,7 @@ def test_what_comes_after_a_batch_that_is_not_done_is_not_settled() -> None:
     assert ledger.complete({3}) == ["batch 3"]
 
 
-def test_a_ledger_that_was_recovered_waits_for_what_is_made_again_and_for_nothing_else() -> None:
+def test_recovered_ledger_waits_only_for_replayed_batches() -> None:
     ledger = Ledger()
     for time_ in (1, 2, 3):
         ledger.add(time_, f"batch {time_}")
@@ -476,7 +476,7 @@ def test_a_ledger_that_was_recovered_waits_for_what_is_made_again_and_for_nothin
     assert recovered.complete({3}) == ["batch 3", "batch 4"]
 
 
-def test_a_ledger_forgets_what_is_settled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_removes_only_committed_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zkconsumer.spark.dstreams.ledger._RETAINED_BATCHES", 2)
     ledger = Ledger()
     for time_ in range(5):
@@ -489,7 +489,7 @@ def test_a_ledger_forgets_what_is_settled_alone(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-def test_batches_after_a_failed_one_are_not_stored(
+def test_batches_after_failed_one_are_not_committed(
     ssc: StreamingContext, zkconsumer_cluster: Cluster, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin

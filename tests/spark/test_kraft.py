@@ -34,7 +34,7 @@ def zk(zkconsumer_cluster: DevCluster) -> Iterator[KazooClient]:
     client.close()
 
 
-def test_a_query_reads_from_kraft_brokers_and_keeps_its_offsets_in_zookeeper(
+def test_query_reads_from_kraft_and_commits_to_zookeeper(
     zkconsumer_cluster: DevCluster, query: Callable[..., Query], topic: Callable[..., str], group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -52,7 +52,7 @@ def test_a_query_reads_from_kraft_brokers_and_keeps_its_offsets_in_zookeeper(
     wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
 
 
-def test_a_damaged_batch_fails_the_query_with_the_place_and_nothing_of_it_is_stored(
+def test_corrupt_batch_fails_query_with_position(
     zkconsumer_cluster: DevCluster, query: Callable[..., Query], topic: Callable[..., str], group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -77,7 +77,7 @@ def test_a_damaged_batch_fails_the_query_with_the_place_and_nothing_of_it_is_sto
     wait_until_equal(lambda: stored(zk, group, name), {0: "300", 1: "300"})
 
 
-def test_a_topic_that_is_created_anew_is_recognised_by_its_id(
+def test_re_created_topic_is_detected_by_id(
     zkconsumer_cluster: DevCluster, query: Callable[..., Query], topic: Callable[..., str]
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -111,7 +111,7 @@ def flip(file: Path, position: int) -> None:
 
 
 @pytest.mark.parametrize("policy", [pytest.param("skip", marks=pytest.mark.slow), "quarantine"])
-def test_a_damaged_batch_is_left_out_or_told_in_a_column(
+def test_corrupt_batch_is_skipped_or_quarantined(
     policy: str, zkconsumer_cluster: DevCluster, query: Callable[..., Query], topic: Callable[..., str]
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin

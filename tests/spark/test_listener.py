@@ -32,7 +32,7 @@ Queries = Callable[..., Query]
 Topics = Callable[..., str]
 
 
-def test_the_only_batch_of_a_query_that_runs_once_is_stored(
+def test_batch_of_once_trigger_is_committed(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -43,7 +43,7 @@ def test_the_only_batch_of_a_query_that_runs_once_is_stored(
     wait_until_equal(lambda: stored(zk, group, name), {0: "100"})
 
 
-def test_the_only_batch_of_two_sources_in_one_group_is_stored_of_both(
+def test_batch_of_two_sources_is_committed_for_both(
     zkconsumer_cluster: Cluster,
     spark: Any,
     topic: Topics,
@@ -62,7 +62,7 @@ def test_the_only_batch_of_two_sources_in_one_group_is_stored_of_both(
     wait_until_equal(lambda: [stored(zk, group, name) for name in names], [{0: "100"}, {0: "100"}])
 
 
-def test_a_query_whose_zookeeper_has_gone_keeps_no_other_one_waiting(
+def test_unreachable_zookeeper_delays_no_other_query(
     zkconsumer_cluster: Cluster,
     query: Queries,
     topic: Topics,
@@ -100,7 +100,7 @@ def test_a_query_whose_zookeeper_has_gone_keeps_no_other_one_waiting(
         elsewhere.kill()
 
 
-def test_a_batch_is_stored_long_before_the_next_trigger(
+def test_batch_is_committed_before_next_trigger(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -112,7 +112,7 @@ def test_a_batch_is_stored_long_before_the_next_trigger(
 
 
 @pytest.mark.slow
-def test_a_query_that_is_stopped_between_two_triggers_has_stored_its_last_batch(
+def test_stopped_query_has_committed_last_batch(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -123,7 +123,7 @@ def test_a_query_that_is_stopped_between_two_triggers_has_stored_its_last_batch(
     wait_until_equal(lambda: (members(zk, group), stored(zk, group, name)), ([], {0: "100"}))
 
 
-def test_a_batch_that_failed_is_not_stored(
+def test_failed_batch_is_not_committed(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str, folder: Path
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -142,7 +142,7 @@ def test_a_batch_that_failed_is_not_stored(
     assert stored(zk, group, name) == {0: "0"}
 
 
-def test_nothing_is_stored_of_what_another_member_owns_and_nothing_is_lowered(
+def test_listener_respects_owners_and_higher_offsets(
     topic: Topics, options: Callable[..., dict[str, str]], store: Callable[..., None], zk: KazooClient, group: str
 ) -> None:
     name = topic(partitions=4)
@@ -155,7 +155,7 @@ def test_nothing_is_stored_of_what_another_member_owns_and_nothing_is_lowered(
     assert stored(zk, group, name) == {0: "10", 1: "50", 2: "99", 3: "50"}
 
 
-def test_a_group_that_was_set_back_after_the_batch_stays_there(
+def test_offset_lowered_by_operator_is_kept(
     topic: Topics, options: Callable[..., dict[str, str]], store: Callable[..., None], zk: KazooClient, group: str
 ) -> None:
     name = topic()
@@ -168,12 +168,12 @@ def test_a_group_that_was_set_back_after_the_batch_stays_there(
     assert commits.commit_batch(done, set(), {TopicPartition(name, 0): 10}) == {TopicPartition(name, 0): 50}
 
 
-def test_a_batch_was_done_when_spark_says_so_however_late_that_is_told() -> None:
+def test_batch_end_time_is_taken_from_progress() -> None:
     progress = {"timestamp": "2026-01-01T00:00:00.500Z", "durationMs": {"triggerExecution": 250}}
     assert listener._completed_at(progress) == 1_767_225_600.75
 
 
-def test_two_sources_of_one_group_are_told_apart_by_their_topics(options: Callable[..., dict[str, str]]) -> None:
+def test_sources_of_one_group_are_matched_by_topics(options: Callable[..., dict[str, str]]) -> None:
     a, b = (SourceOptions.parse(options(name)) for name in ("a", "b"))
     for number, name in enumerate("ab"):
         end = to_offset({TopicPartition(name, 0): (0, 1)}, 1, (), a.consumer.group_id)
@@ -181,15 +181,13 @@ def test_two_sources_of_one_group_are_told_apart_by_their_topics(options: Callab
     assert listener._options_of([a, b], to_offset({TopicPartition("c", 0): (0, 1)}, 1, (), "other")) is None
 
 
-def test_offsets_of_other_sources_are_nothing_to_us() -> None:
+def test_offsets_of_other_sources_are_ignored() -> None:
     assert offset_object(7) == offset_object("7") == offset_object(None) == offset_object("[1]") == {}
     assert offset_object('{"a": 1}') == offset_object({"a": 1}) == {"a": 1}
 
 
 @pytest.mark.slow
-def test_one_batch_alone_waits_for_nothing_and_has_all(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_single_batch_ignores_delays_and_limits(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin  # the second one never had a record
     produce(admin, name, 0, numbers(0, 100))
     limits = {"maxAlignmentLag": "1m", "minOffsetsPerTrigger": 1000, "maxBytesPerTrigger": 10}
@@ -198,7 +196,9 @@ def test_one_batch_alone_waits_for_nothing_and_has_all(
     assert one.count == 100
 
 
-def test_numbers_of_a_query_are_metrics(spark: Any, zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
+def test_progress_figures_become_metrics(
+    spark: Any, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     one = query(name, maxOffsetsPerTrigger=10)
     produce(admin, name, 0, numbers(0, 100))

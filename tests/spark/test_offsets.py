@@ -27,7 +27,7 @@ NOW = {"availableNow": True}
 LONG = 60_000
 
 
-def test_available_now_takes_exactly_what_is_there_and_stores_its_offsets_before_it_ends(
+def test_available_now_reads_and_commits_to_end(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=3), zkconsumer_cluster.admin
@@ -55,7 +55,7 @@ def test_available_now_takes_exactly_what_is_there_and_stores_its_offsets_before
     wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
 
 
-def test_a_query_on_a_quiet_topic_has_stored_its_last_batch_and_is_gone_at_once_when_it_is_stopped(
+def test_stopped_idle_query_leaves_group_at_once(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -75,7 +75,7 @@ def test_a_query_on_a_quiet_topic_has_stored_its_last_batch_and_is_gone_at_once_
 
 
 @pytest.mark.parametrize("fault", ["sink", "source"])
-def test_a_query_that_fails_leaves_its_group_at_once(
+def test_failed_query_leaves_group_at_once(
     fault: str, zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, other, admin = topic(), topic(), zkconsumer_cluster.admin
@@ -96,7 +96,7 @@ def test_a_query_that_fails_leaves_its_group_at_once(
     wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 5)
 
 
-def test_each_stream_of_the_query_is_a_thread_id_of_the_group(
+def test_streams_option_sets_number_of_threads(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=3)
@@ -109,7 +109,7 @@ def test_each_stream_of_the_query_is_a_thread_id_of_the_group(
     assert f'"subscription":{{"{name}":2}},"pattern":"static"'.encode() in registration
 
 
-def test_a_query_starts_from_the_offsets_that_its_group_has_stored(
+def test_query_starts_at_committed_offsets(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient, store: Callable[..., None]
 ) -> None:
     name, admin = topic(partitions=3), zkconsumer_cluster.admin
@@ -122,7 +122,7 @@ def test_a_query_starts_from_the_offsets_that_its_group_has_stored(
     assert stored(zk, group, name) == {0: "100", 1: "100", 2: "100"}
 
 
-def test_a_group_that_went_on_while_the_query_was_down_is_not_read_again(
+def test_records_read_by_group_are_not_read_again(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, store: Callable[..., None]
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -137,7 +137,7 @@ def test_a_group_that_went_on_while_the_query_was_down_is_not_read_again(
     assert [batch.spans for batch in one.batches] == [{(name, 0): (150, 200, 50), (name, 1): (100, 200, 100)}]
 
 
-def test_a_member_that_is_to_store_nothing_goes_on_from_its_checkpoint(
+def test_query_without_commits_resumes_from_checkpoint(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -159,7 +159,7 @@ def test_a_member_that_is_to_store_nothing_goes_on_from_its_checkpoint(
 
 
 @pytest.mark.parametrize(("reset", "start"), [("smallest", 0), ("largest", 100)])
-def test_without_stored_offsets_a_query_starts_where_auto_offset_reset_says_and_stores_that_at_once(
+def test_auto_offset_reset_start_is_committed_at_once(
     zkconsumer_cluster: Cluster,
     query: Queries,
     topic: Topics,
@@ -183,7 +183,7 @@ def test_without_stored_offsets_a_query_starts_where_auto_offset_reset_says_and_
     assert one.count == 160 - start
 
 
-def test_the_checkpoint_says_what_each_batch_holds(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
+def test_checkpoint_contains_ranges_of_batches(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=12), zkconsumer_cluster.admin
     one = query(name)
     for round_ in range(3):
@@ -200,7 +200,7 @@ def test_the_checkpoint_says_what_each_batch_holds(zkconsumer_cluster: Cluster, 
     assert [int(number) for number in offset["ranges"][name]] == list(range(12))
 
 
-def test_offsets_that_the_log_has_no_more_fail_the_query_with_the_place(
+def test_offset_below_log_start_fails_query(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient, store: Callable[..., None]
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -223,7 +223,7 @@ def test_offsets_that_the_log_has_no_more_fail_the_query_with_the_place(
     assert planned(again.checkpoint) == {0: {(name, 1): (50, 100)}}
 
 
-def test_a_stored_offset_behind_the_end_of_the_log_fails_the_query_with_the_place(
+def test_committed_offset_above_log_end_fails_query(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, store: Callable[..., None]
 ) -> None:
     # As after a topic was deleted and created anew: waiting would skip what is written up to that offset.

@@ -29,7 +29,7 @@ def parse(**settings: str) -> SourceOptions:
     return SourceOptions.parse(REQUIRED | {name.replace("_", "."): value for name, value in settings.items()})
 
 
-def test_defaults_are_those_that_the_documentation_names() -> None:
+def test_defaults_match_documentation() -> None:
     options = parse()
     assert options.subscription.topics == ("orders",)
     assert options.is_member
@@ -48,11 +48,11 @@ def test_defaults_are_those_that_the_documentation_names() -> None:
     assert options.consumer.auto_offset_reset == "largest"
 
 
-def test_topics_are_names_with_commas_and_blanks_around_them() -> None:
+def test_topics_are_separated_by_commas() -> None:
     assert parse(subscribe=" a, b ,,c").subscription.topics == ("a", "b", "c")
 
 
-def test_names_of_options_are_understood_in_any_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     options = SourceOptions.parse(
         {"ZooKeeper.Connect": "zk", "GROUP.ID": "g", "Subscribe": "t", "INCLUDEHEADERS": "TRUE", "minpartitions": "3"}
     )
@@ -60,7 +60,7 @@ def test_names_of_options_are_understood_in_any_case() -> None:
     assert options.consumer.zookeeper_connect == "zk"
 
 
-def test_properties_of_the_old_consumer_are_passed_on() -> None:
+def test_consumer_properties_are_options() -> None:
     options = parse(fetch_message_max_bytes="12345", num_consumer_fetchers="4", auto_offset_reset="smallest")
     assert options.consumer.fetch_message_max_bytes == 12345
     assert options.consumer.num_consumer_fetchers == 4
@@ -82,13 +82,13 @@ def test_properties_of_the_old_consumer_are_passed_on() -> None:
         ("unavailable.timeout", "unavailable.timeout.ms"),
     ],
 )
-def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, near: str) -> None:
+def test_unknown_option_suggests_nearest_name(name: str, near: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
         SourceOptions.parse(REQUIRED | {name: "x"})
     assert str(refusal.value) == f"unknown option {name!r}; did you mean {near!r}?"
 
 
-def test_an_unknown_option_that_is_like_no_other_is_refused_without_a_guess() -> None:
+def test_unknown_option_without_suggestion() -> None:
     with pytest.raises(ConfigurationError, match=r"^unknown option 'qqq'$"):
         SourceOptions.parse(REQUIRED | {"qqq": "x"})
 
@@ -96,13 +96,13 @@ def test_an_unknown_option_that_is_like_no_other_is_refused_without_a_guess() ->
 @pytest.mark.parametrize(
     "name", ["auto.commit.enable", "auto.commit.interval.ms", "consumer.timeout.ms", "consumer.id"]
 )
-def test_options_that_contradict_a_query_are_refused_with_the_reason(name: str) -> None:
+def test_properties_unusable_in_queries_are_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"option '{name}' cannot be set for a Spark query: \w+"):
         SourceOptions.parse(REQUIRED | {name: "1"})
 
 
 @pytest.mark.parametrize("name", sorted(REQUIRED))
-def test_a_missing_option_is_named(name: str) -> None:
+def test_missing_option_is_named(name: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
         SourceOptions.parse({key: value for key, value in REQUIRED.items() if key != name})
 
@@ -159,21 +159,21 @@ def test_a_missing_option_is_named(name: str) -> None:
         ("zookeeper.connect", " "),
     ],
 )
-def test_a_malformed_value_is_refused_with_the_option_and_the_value(name: str, value: str) -> None:
+def test_malformed_value_names_option_and_value(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
         SourceOptions.parse(REQUIRED | {name: value})
     assert name in str(refusal.value)
     assert value.strip(" ,")[:50] in str(refusal.value)
 
 
-def test_the_largest_number_of_java_is_a_limit_and_one_more_is_none() -> None:
+def test_java_long_maximum_is_largest_limit() -> None:
     assert parse(maxOffsetsPerTrigger="9223372036854775807").limits.max_offsets == 9223372036854775807
     with pytest.raises(ConfigurationError, match="got '9223372036854775808'"):
         parse(maxOffsetsPerTrigger="9223372036854775808")
 
 
 @given(st.text(min_size=1))
-def test_any_text_is_a_known_option_or_refused_by_its_name(name: str) -> None:
+def test_any_text_is_known_option_or_refused(name: str) -> None:
     known = {*property_names(), *BY_NAME, "path"}
     if name.lower().removeprefix("kafka.") in known or name.lower().startswith("decoder."):
         return
@@ -186,7 +186,7 @@ def test_any_text_is_a_known_option_or_refused_by_its_name(name: str) -> None:
 @example("handover.timeout.ms", "00")
 @example("streams", "\x1f7")
 @example("streams", "9223372036854775808")
-def test_any_text_is_a_number_or_refused_with_its_option(name: str, value: str) -> None:
+def test_any_text_is_number_or_refused(name: str, value: str) -> None:
     least = 0 if name == "handover.timeout.ms" else 1
     digits = re.fullmatch(r"\s*([0-9]+)\s*", value)
     if digits is not None and least <= int(digits[1]) < 1 << 63 and len(digits[1]) < 20:
@@ -210,7 +210,7 @@ def test_any_text_is_a_number_or_refused_with_its_option(name: str, value: str) 
         ("auto.offset.reset", "earliest", "Wrong value earliest of auto.offset.reset in ConsumerConfig; Valid values"),
     ],
 )
-def test_load_raises_what_is_wrong_with_an_option(spark: Any, name: str, value: str, text: str) -> None:
+def test_load_raises_option_errors(spark: Any, name: str, value: str, text: str) -> None:
     reader = spark.readStream.format("zkconsumer").options(**REQUIRED, **{name: value})
     with pytest.raises(Exception, match="ConfigurationError") as refusal:
         reader.load()
@@ -222,9 +222,7 @@ def test_load_needs_no_server(spark: Any) -> None:
     assert frame.isStreaming
 
 
-def test_the_names_of_the_source_and_its_options_are_taken_in_any_case(
-    spark: Any, options: Callable[..., dict[str, str]]
-) -> None:
+def test_source_and_option_names_are_case_insensitive(spark: Any, options: Callable[..., dict[str, str]]) -> None:
     settings = {name.upper(): value for name, value in options("any").items()}
     frame = spark.readStream.format("ZkConsumer").options(**settings).load()
     assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -251,15 +249,13 @@ def test_the_names_of_the_source_and_its_options_are_taken_in_any_case(
         ({"kafkaConsumer.pollTimeoutMs": "1"}, "use unavailable.timeout.ms"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused_with_the_reason(
-    options: dict[str, str | None], said: str
-) -> None:
+def test_contradicting_options_are_refused(options: dict[str, str | None], said: str) -> None:
     given = {name: value for name, value in {**REQUIRED, **options}.items() if value is not None}
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         SourceOptions.parse(given)
 
 
-def test_what_sparks_own_source_calls_kafka_is_taken_without_it() -> None:
+def test_kafka_prefix_is_an_alias() -> None:
     options = SourceOptions.parse(
         {"kafka.bootstrap.servers": "a:1", "kafka.security.protocol": "SSL", "subscribe": "t", "membership": "none"}
     )
@@ -267,19 +263,19 @@ def test_what_sparks_own_source_calls_kafka_is_taken_without_it() -> None:
     assert (options.is_member, options.commits, options.has_zookeeper) == (False, False, False)
 
 
-def test_columns_are_those_that_are_named_in_their_order() -> None:
+def test_columns_have_requested_order() -> None:
     options = parse(columns="Value, OFFSET,headers")
     assert options.schema == "value binary, offset bigint, headers array<struct<key: string, value: binary>>"
 
 
-def test_partitions_are_assigned_where_no_group_is_joined() -> None:
+def test_assign_requires_no_membership() -> None:
     options = SourceOptions.parse(
         {"zookeeper.connect": "z", "membership": "none", "assign": '{"b":[1,0],"a":[2]}', "commit.mode": "off"}
     )
     assert options.subscription.assigned == (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
 
 
-def test_where_flink_begins_is_what_a_jvm_computes(spark: Any) -> None:
+def test_flink_start_index_equals_jvm(spark: Any) -> None:
     random_ = random.Random(5)
     names = ["".join(random_.choices("abcdefgXYZ0189._-", k=random_.randint(1, 60))) for _ in range(1000)]
     for name in names:

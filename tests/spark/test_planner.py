@@ -63,12 +63,12 @@ def batch(**spans: tuple[int, int]) -> dict[str, Any]:
     return to_offset({TopicPartition("t", int(name[1:])): span for name, span in spans.items()}, 1)
 
 
-def test_a_partition_of_no_batch_is_released_at_once(alone: Planner) -> None:
+def test_idle_partition_is_released_at_once(alone: Planner) -> None:
     claimed(alone, p0=10, p1=10)
     assert alone.release({A, B}, False) == {}
 
 
-def test_a_release_waits_while_a_batch_has_the_partition(alone: Planner) -> None:
+def test_release_waits_for_in_flight_batch(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10)))
     assert alone.release({A}, False) is None
@@ -76,13 +76,13 @@ def test_a_release_waits_while_a_batch_has_the_partition(alone: Planner) -> None
     assert alone.release({B}, False) == {}
 
 
-def test_a_release_of_several_waits_for_the_slowest(alone: Planner) -> None:
+def test_release_waits_for_slowest_partition(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(5, 5)))
     assert alone.release({A, B}, False) is None
 
 
-def test_the_last_call_gives_the_batch_up_and_counts_what_will_be_read_again(alone: Planner) -> None:
+def test_final_release_counts_reread_records(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(3, 8)))
     assert alone.release({A}, False) is None
@@ -93,7 +93,7 @@ def test_the_last_call_gives_the_batch_up_and_counts_what_will_be_read_again(alo
     assert alone.latest()["rereadRecords"] == 15
 
 
-def test_what_is_done_and_could_not_be_stored_is_handed_over_with_the_partition(alone: Planner) -> None:
+def test_release_returns_uncommitted_offsets(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
     alone.finish_batch(batch(p0=(0, 10)))
@@ -102,7 +102,7 @@ def test_what_is_done_and_could_not_be_stored_is_handed_over_with_the_partition(
     assert alone.latest()["rereadRecords"] == 0
 
 
-def test_a_batch_after_the_one_that_is_done_is_still_waited_for(alone: Planner) -> None:
+def test_release_waits_for_next_in_flight_batch(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
     alone.start_batch(batch(p0=(10, 25)))
@@ -112,20 +112,20 @@ def test_a_batch_after_the_one_that_is_done_is_still_waited_for(alone: Planner) 
     assert alone.latest()["rereadRecords"] == 15
 
 
-def test_an_acknowledgement_of_what_is_not_owned_stores_nothing(alone: Planner) -> None:
+def test_finished_batch_of_lost_partition_commits_nothing(alone: Planner) -> None:
     claimed(alone, p1=0)
     alone.finish_batch(batch(p0=(0, 10)))
     claimed(alone, p0=0)
     assert alone.release({A}, False) == {}
 
 
-def test_an_acknowledgement_never_lowers_the_groups_offset(alone: Planner) -> None:
+def test_finished_batch_never_lowers_group_offset(alone: Planner) -> None:
     claimed(alone, p0=50)
     alone.finish_batch(batch(p0=(0, 10)))
     assert alone.release({A}, True) == {}
 
 
-def test_a_replayed_batch_is_waited_for_like_a_new_one(alone: Planner) -> None:
+def test_release_waits_for_replayed_batch(alone: Planner) -> None:
     # A restart: Spark's log is known before the partitions are claimed, and Spark asks for its tasks again.
     alone.observe(batch(p0=(0, 10)))
     claimed(alone, p0=0)
@@ -135,14 +135,14 @@ def test_a_replayed_batch_is_waited_for_like_a_new_one(alone: Planner) -> None:
     assert alone.latest()["rereadRecords"] == 10
 
 
-def test_a_batch_that_is_done_at_the_restart_holds_nothing_up(alone: Planner) -> None:
+def test_batch_finished_before_restart_blocks_nothing(alone: Planner) -> None:
     alone.observe(batch(p0=(0, 10)))
     claimed(alone, p0=10)
     alone.finish_batch(batch(p0=(0, 10)))
     assert alone.release({A}, False) == {}
 
 
-def test_a_batch_that_outlives_the_session_is_waited_for_once_its_partition_is_claimed_again(alone: Planner) -> None:
+def test_batch_outliving_session_blocks_release(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
     alone.lose()
@@ -150,7 +150,7 @@ def test_a_batch_that_outlives_the_session_is_waited_for_once_its_partition_is_c
     assert alone.release({A}, False) is None
 
 
-def test_nothing_is_held_of_partitions_that_were_lost(alone: Planner) -> None:
+def test_lost_partitions_are_forgotten(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10)))
     alone.lose()
@@ -160,7 +160,7 @@ def test_nothing_is_held_of_partitions_that_were_lost(alone: Planner) -> None:
     assert alone.release({B}, False) == {}
 
 
-def test_a_member_that_stores_nothing_waits_for_its_batch_and_hands_nothing_over() -> None:
+def test_release_without_commits_returns_no_offsets() -> None:
     alone = Planner(plan_options(commits=False))
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(0, 5)))
@@ -171,13 +171,13 @@ def test_a_member_that_stores_nothing_waits_for_its_batch_and_hands_nothing_over
     assert alone.latest()["rereadRecords"] == 0
 
 
-def test_nothing_is_stored_by_the_clock(alone: Planner) -> None:
+def test_planner_has_no_periodic_commit(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.finish_batch(batch(p0=(0, 10)))
     assert alone.consumed() == {}
 
 
-def test_the_failure_of_the_member_is_raised_at_the_next_trigger(alone: Planner) -> None:
+def test_member_failure_is_raised_at_next_trigger(alone: Planner) -> None:
     alone.fail(RuntimeError("it broke"))
     with pytest.raises(RuntimeError, match="it broke"):
         alone.plan(INITIAL)
@@ -196,7 +196,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_a_release_never_hands_over_more_than_is_done(events: list[tuple[str, Any]]) -> None:
+def test_release_never_exceeds_finished_offsets(events: list[tuple[str, Any]]) -> None:
     planner = lonely()
     claimed(planner, p0=0)
     owned, position, done, flying = True, 0, 0, False
@@ -277,7 +277,7 @@ def owned_by(zk: KazooClient, group: str, topic: str, name: str) -> list[int]:
     return [partition for partition, owner in owners(zk, group, topic).items() if owner == f"{group}_{name}-0"]
 
 
-def test_a_plan_goes_from_the_groups_offsets_to_the_ends_and_is_stored_when_it_is_acknowledged(
+def test_plan_covers_group_offset_to_log_end(
     zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -299,7 +299,7 @@ def test_a_plan_goes_from_the_groups_offsets_to_the_ends_and_is_stored_when_it_i
     assert stored(zk, group, name) == {0: "15", 1: "5"}
 
 
-def test_a_partition_that_another_member_wants_waits_for_its_batch_and_goes_on_from_its_end(
+def test_revoked_partition_continues_after_batch(
     zkconsumer_cluster: Cluster,
     planner: Callable[..., Planner],
     consumer: Callable[..., ZookeeperConsumerConnector],
@@ -350,7 +350,7 @@ IMPATIENT = {
 }
 
 
-def test_a_planner_waits_at_its_start_for_longer_than_the_tries_of_a_jvm_member(
+def test_planner_start_outlasts_jvm_retries(
     planner: Callable[..., Planner], held: tuple[str, str], zk: KazooClient
 ) -> None:
     name, path = held
@@ -361,9 +361,7 @@ def test_a_planner_waits_at_its_start_for_longer_than_the_tries_of_a_jvm_member(
     assert starting.result()._tracker.states().keys() == {(name, 0)}
 
 
-def test_a_planner_whose_partition_stays_with_another_member_gives_up_in_the_end(
-    planner: Callable[..., Planner], held: tuple[str, str]
-) -> None:
+def test_planner_start_fails_if_never_released(planner: Callable[..., Planner], held: tuple[str, str]) -> None:
     name, path = held
     begun = time.monotonic()
     with pytest.raises(ConsumerRebalanceFailedError, match=path):
@@ -371,7 +369,7 @@ def test_a_planner_whose_partition_stays_with_another_member_gives_up_in_the_end
     assert time.monotonic() - begun >= 6, "the time that brokers may be away, and a handover on top"
 
 
-def test_a_planner_waits_for_an_owner_that_another_strategy_would_have_made_one(
+def test_planner_waits_for_owner_of_other_strategy(
     planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     newcomer, owner = f"{group}_a-0", f"{group}_b-0"
@@ -390,7 +388,7 @@ def test_a_planner_waits_for_an_owner_that_another_strategy_would_have_made_one(
     assert starting.result()._tracker.states().keys() == {(name, 0)}
 
 
-def test_a_batch_longer_than_the_handover_timeout_is_given_up_without_storing_it(
+def test_batch_beyond_handover_timeout_is_not_committed(
     zkconsumer_cluster: Cluster,
     planner: Callable[..., Planner],
     consumer: Callable[..., ZookeeperConsumerConnector],
@@ -412,7 +410,7 @@ def test_a_batch_longer_than_the_handover_timeout_is_given_up_without_storing_it
     assert stored(zk, group, name) == {0: "10", 1: "0"}
 
 
-def test_a_replayed_batch_is_waited_for_when_another_member_joins(
+def test_join_waits_for_replayed_batch(
     zkconsumer_cluster: Cluster,
     planner: Callable[..., Planner],
     consumer: Callable[..., ZookeeperConsumerConnector],
@@ -428,7 +426,7 @@ def test_a_replayed_batch_is_waited_for_when_another_member_joins(
     assert one.latest()["rereadRecords"] == 10
 
 
-def test_a_member_that_stores_nothing_goes_on_from_its_checkpoint_when_it_is_started_again(
+def test_planner_without_commits_resumes_from_checkpoint(
     zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -448,7 +446,7 @@ def test_a_member_that_stores_nothing_goes_on_from_its_checkpoint_when_it_is_sta
     assert stored(zk, group, name) == {}
 
 
-def test_a_session_that_expires_during_a_batch_costs_nothing(
+def test_session_expiry_during_batch_loses_nothing(
     zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -468,7 +466,7 @@ def test_a_session_that_expires_during_a_batch_costs_nothing(
     assert from_offset(second) == {(name, 0): (10, 20), (name, 1): (10, 10)}
 
 
-def test_a_bounded_plan_ends_where_the_logs_ended_at_its_first_look(
+def test_bounded_plan_ends_at_first_log_ends(
     zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -482,7 +480,7 @@ def test_a_bounded_plan_ends_where_the_logs_ended_at_its_first_look(
     assert one.plan(first) is first
 
 
-def test_a_bounded_plan_goes_on_to_its_end_although_its_session_expires(
+def test_bounded_plan_survives_session_expiry(
     zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -497,7 +495,7 @@ def test_a_bounded_plan_goes_on_to_its_end_although_its_session_expires(
     assert from_offset(second) == {(name, 0): (10, 20)}
 
 
-def test_a_closed_planner_leaves_at_once_and_stores_what_is_done_alone(
+def test_closed_planner_commits_only_finished_batches(
     zkconsumer_cluster: Cluster, planner: Callable[..., Planner], topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -512,7 +510,7 @@ def test_a_closed_planner_leaves_at_once_and_stores_what_is_done_alone(
     assert owners(zk, group, name) == {}
 
 
-def test_a_second_member_of_one_application_is_warned_about(
+def test_second_query_of_application_is_logged(
     planner: Callable[..., Planner], topic: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warned() -> list[str]:
@@ -529,7 +527,7 @@ def test_a_second_member_of_one_application_is_warned_about(
     assert "-spark8" not in text
 
 
-def test_how_far_a_query_is_behind_is_told_over_all_its_partitions(alone: Planner) -> None:
+def test_lag_covers_all_partitions(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.observe(batch(p0=(0, 10), p1=(0, 20)))
     alone._ends.latest = {A: 12, B: 24}

@@ -39,27 +39,27 @@ range_maps = st.dictionaries(partitions, spans, max_size=30)
 brokers = st.integers(0, 5).map(lambda node: (node, Endpoint("localhost", 9092 + node)))
 
 
-def test_an_offset_is_written_with_topics_and_partitions_in_numeric_order() -> None:
+def test_offset_json_is_sorted_numerically() -> None:
     ranges = {TopicPartition("b", 10): (0, 1), TopicPartition("b", 9): (5, 7), TopicPartition("a", 0): (3, 3)}
     text = json.dumps(to_offset(ranges, 4))
     start = f'{{"version": {FORMAT_VERSION}, "sequence": 0, "generation": 4, "ranges": '
     assert text == start + '{"a": {"0": [3, 3]}, "b": {"9": [5, 7], "10": [0, 1]}}}'
 
 
-def test_the_initial_offset_says_nothing() -> None:
+def test_initial_offset_is_empty() -> None:
     assert from_offset(INITIAL) == {}
     assert json.dumps(INITIAL) == json.dumps(to_offset({}, 0))
 
 
 @given(range_maps, st.integers(0, 1000), st.randoms())
-def test_the_text_of_an_offset_depends_on_what_it_says_alone(ranges: Ranges, generation: int, random: Any) -> None:
+def test_offset_json_is_deterministic(ranges: Ranges, generation: int, random: Any) -> None:
     items = list(ranges.items())
     random.shuffle(items)
     assert json.dumps(to_offset(dict(items), generation)) == json.dumps(to_offset(ranges, generation))
 
 
 @given(range_maps, st.integers(0, 1000))
-def test_an_offset_is_read_back_as_it_was_written_and_written_alike_again(ranges: Ranges, generation: int) -> None:
+def test_offset_json_round_trips(ranges: Ranges, generation: int) -> None:
     text = json.dumps(to_offset(ranges, generation))
     again = from_offset(json.loads(text))
     assert again == ranges
@@ -68,7 +68,7 @@ def test_an_offset_is_read_back_as_it_was_written_and_written_alike_again(ranges
 
 
 @given(range_maps)
-def test_the_total_is_the_number_of_offsets(ranges: Ranges) -> None:
+def test_total_counts_offsets(ranges: Ranges) -> None:
     assert total(ranges) == sum(until - start for start, until in ranges.values())
 
 
@@ -83,9 +83,7 @@ def test_inverted_ranges_count_nothing() -> None:
     st.integers(1, 40),
     st.data(),
 )
-def test_each_range_is_in_one_task_and_there_are_enough_of_them(
-    ranges: Ranges, others: Any, num_fetchers: int, at_least: int, data: Any
-) -> None:
+def test_each_range_is_in_one_task(ranges: Ranges, others: Any, num_fetchers: int, at_least: int, data: Any) -> None:
     known = data.draw(st.sets(st.sampled_from(sorted(ranges)) if ranges else st.nothing()))
     leaders = others | {partition: data.draw(brokers) for partition in sorted(known)}
     groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=at_least)
@@ -104,9 +102,7 @@ def hash_of(partition: TopicPartition) -> int:
 
 
 @given(st.integers(1, 64), st.integers(1, 16), st.integers(1, 4))
-def test_a_topic_on_one_broker_makes_as_many_tasks_as_there_are_cores_or_partitions(
-    count: int, cores: int, num_fetchers: int
-) -> None:
+def test_single_broker_topic_uses_all_cores(count: int, cores: int, num_fetchers: int) -> None:
     ranges = {TopicPartition("orders", number): (0, 10) for number in range(count)}
     leaders = {partition: (0, Endpoint("localhost", 9092)) for partition in ranges}
     groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=cores)
@@ -114,7 +110,7 @@ def test_a_topic_on_one_broker_makes_as_many_tasks_as_there_are_cores_or_partiti
     assert max(map(len, groups)) - min(map(len, groups)) <= 1  # neighbours have neighbouring hashes
 
 
-def test_ranges_that_share_a_broker_and_a_fetcher_id_share_a_task() -> None:
+def test_same_broker_and_fetcher_id_share_task() -> None:
     # "t".hashCode() is 116, so partition p has the hash 31 * 116 + p = 3596 + p: even for even partitions.
     ranges = {TopicPartition("t", number): (0, 10) for number in range(6)}
     leaders = {partition: (partition.partition % 3, Endpoint("localhost", 9092)) for partition in ranges}
@@ -130,7 +126,7 @@ def test_empty_ranges_make_no_task() -> None:
     assert group_ranges({}, {}, num_fetchers=1, min_groups=4) == []
 
 
-def test_checks_of_the_union_see_gaps_and_overlaps() -> None:
+def test_union_check_detects_gaps_and_overlaps() -> None:
     key = ("t", 0)
     check_union([{key: (0, 5, 5)}, {key: (5, 7, 2)}], {key: (0, 7)})
     for wrong in ([{key: (0, 5, 5)}, {key: (6, 7, 1)}], [{key: (0, 5, 5)}, {key: (4, 7, 3)}], [{key: (0, 7, 6)}]):
@@ -138,7 +134,7 @@ def test_checks_of_the_union_see_gaps_and_overlaps() -> None:
             check_union(wrong, {key: (0, 7)})  # type: ignore[arg-type]
 
 
-def test_large_ranges_are_divided_where_cores_would_be_idle() -> None:
+def test_large_ranges_are_split_for_idle_cores() -> None:
     one = {TopicPartition("t", 0): (0, 1_000_000)}
     tasks = split_ranges(one, {}, num_fetchers=1, cores=4)
     assert sorted(span for task in tasks for span in task.values()) == [
@@ -152,9 +148,7 @@ def test_large_ranges_are_divided_where_cores_would_be_idle() -> None:
 
 
 @given(range_maps, st.integers(1, 9), st.none() | st.integers(1, 40), st.none() | st.integers(1, 1000))
-def test_each_offset_is_in_one_task_however_they_are_divided(
-    ranges: Ranges, cores: int, at_least: int | None, at_most: int | None
-) -> None:
+def test_each_offset_is_in_one_task(ranges: Ranges, cores: int, at_least: int | None, at_most: int | None) -> None:
     ranges = {p: (start, min(until, start + 20_000)) for p, (start, until) in ranges.items()}
     tasks = split_ranges(ranges, {}, num_fetchers=1, cores=cores, min_tasks=at_least, max_offsets=at_most)
 
@@ -174,13 +168,13 @@ def test_each_offset_is_in_one_task_however_they_are_divided(
 
 
 @given(range_maps, st.sets(partitions))
-def test_what_existed_is_told_with_the_offset(ranges: Ranges, known: set[TopicPartition]) -> None:
+def test_offset_contains_known_partitions(ranges: Ranges, known: set[TopicPartition]) -> None:
     text = json.dumps(to_offset(ranges, 1, known, "g"))
     assert known_by(json.loads(text)) == known.union(ranges)
     assert json.loads(text)["group"] == "g"
 
 
-def test_where_earlier_batches_ended_travels_with_each_offset() -> None:
+def test_offset_contains_ends_of_earlier_batches() -> None:
     a, b = TopicPartition("t", 0), TopicPartition("t", 1)
     offset = to_offset({a: (3, 7)}, 1, before={b: 9})
     assert from_offset(offset) == {a: (3, 7)}

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["runs-on", "restarts"])
-def test_a_partition_that_comes_back_goes_on_behind_what_the_checkpoint_has_of_it(
+def test_regained_partition_continues_after_checkpoint(
     restarts: bool,
     zkconsumer_cluster: DevCluster | ExistingCluster,
     query: Callable[..., Query],

@@ -57,7 +57,7 @@ def wait_until_all_is_read(
     return ends
 
 
-def test_partitions_go_to_a_plain_consumer_and_come_back_under_load_without_a_gap_or_a_repetition(
+def test_partitions_move_to_consumer_and_back_exactly_once(
     zkconsumer_cluster: Cluster,
     query: Queries,
     plain: Plains,
@@ -94,7 +94,7 @@ def test_partitions_go_to_a_plain_consumer_and_come_back_under_load_without_a_ga
     assert one.state["rereadRecords"] == 0
 
 
-def test_a_batch_longer_than_the_handover_is_given_up_and_counted_and_nothing_is_lost(
+def test_batch_beyond_handover_is_counted_and_lost_nothing(
     zkconsumer_cluster: Cluster, query: Queries, gate: Gate, plain: Plains, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=4), zkconsumer_cluster.admin
@@ -126,7 +126,7 @@ def test_a_batch_longer_than_the_handover_is_given_up_and_counted_and_nothing_is
     )
 
 
-def test_a_batch_that_runs_again_is_waited_for_when_a_plain_consumer_joins(
+def test_join_waits_for_replayed_batch(
     zkconsumer_cluster: Cluster,
     query: Queries,
     gate: Gate,
@@ -157,7 +157,7 @@ def test_a_batch_that_runs_again_is_waited_for_when_a_plain_consumer_joins(
     assert repetitions([one.offsets, other.offsets], dict.fromkeys(range(2), 60)) == 0
 
 
-def test_three_members_share_a_topic_under_load_and_each_delivers_what_it_owns(
+def test_three_members_share_topic_under_load(
     zkconsumer_cluster: Cluster,
     query: Queries,
     plain: Plains,
@@ -186,7 +186,7 @@ def test_three_members_share_a_topic_under_load_and_each_delivers_what_it_owns(
     assert repetitions([one.offsets, first.offsets, second.offsets], ends) == 0
 
 
-def test_two_queries_of_one_group_share_its_topic(
+def test_two_queries_of_group_share_topic(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient, folder: Any
 ) -> None:
     name, admin = topic(partitions=4), zkconsumer_cluster.admin
@@ -216,7 +216,7 @@ def in_done_batches(query: Query) -> Counter[tuple[int, int]]:
 
 
 @pytest.mark.slow
-def test_a_group_of_one_then_three_then_two_queries_loses_nothing_and_doubles_nothing(
+def test_changing_number_of_queries_is_exactly_once(
     zkconsumer_cluster: Cluster, query: Queries, load: Loads, topic: Topics, group: str, zk: KazooClient, folder: Path
 ) -> None:
     name = topic(partitions=6)
@@ -248,7 +248,7 @@ def test_a_group_of_one_then_three_then_two_queries_loses_nothing_and_doubles_no
     assert [each.state["rereadRecords"] for each in (two, three)] == [0, 0]
 
 
-def test_a_query_whose_session_expires_registers_anew_and_nothing_is_missing(
+def test_expired_query_registers_again_without_loss(
     zkconsumer_cluster: Cluster,
     query: Queries,
     runner_pid: Callable[[], int],
@@ -280,7 +280,7 @@ def test_a_query_whose_session_expires_registers_anew_and_nothing_is_missing(
     wait_until_equal(lambda: stored(zk, group, name), {p: str(end) for p, end in ends.items()})
 
 
-def test_a_query_that_slept_through_its_session_stores_nothing_of_what_others_own_now(
+def test_suspended_query_commits_no_lost_partition(
     zkconsumer_cluster: Cluster,
     query: Queries,
     runner_pid: Callable[[], int],
@@ -320,7 +320,7 @@ def test_a_query_that_slept_through_its_session_stores_nothing_of_what_others_ow
     wait_until_equal(lambda: stored(zk, group, name), {kept: "55", 1 - kept: "60"}, TIMEOUT_S)
 
 
-def test_a_query_that_owns_nothing_idles_until_it_gains_something(
+def test_query_without_partitions_is_idle(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str, folder: Path
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin

@@ -85,7 +85,7 @@ def as_another_client_reads(cluster: DevCluster | ExistingCluster, topic: str, c
     ]
 
 
-def test_the_columns_are_those_of_sparks_own_source(spark: Any) -> None:
+def test_columns_equal_those_of_sparks_source(spark: Any) -> None:
     settings = {"zookeeper.connect": "any", "group.id": "any", "subscribe": "any"}
     reader = spark.readStream.format("zkconsumer").options(**settings)
     assert reader.load().schema == StructType.fromDDL(KAFKA_COLUMNS)
@@ -93,7 +93,7 @@ def test_the_columns_are_those_of_sparks_own_source(spark: Any) -> None:
     assert reader.option("includeHeaders", "true").load().schema == StructType.fromDDL(KAFKA_COLUMNS + KAFKA_HEADERS)
 
 
-def test_rows_hold_what_was_produced(
+def test_rows_contain_produced_records(
     zkconsumer_cluster: DevCluster | ExistingCluster, query: Queries, topic: Callable[..., str]
 ) -> None:
     name = topic(config={"retention.ms": -1})  # some are old
@@ -122,7 +122,7 @@ def test_rows_hold_what_was_produced(
     assert rows(one)[: len(others)] == others
 
 
-def test_the_brokers_own_time_is_told_as_such(
+def test_log_append_time_has_its_timestamp_type(
     zkconsumer_cluster: DevCluster | ExistingCluster, query: Queries, topic: Callable[..., str]
 ) -> None:
     name = topic(config={"message.timestamp.type": "LogAppendTime"})
@@ -138,7 +138,7 @@ def test_the_brokers_own_time_is_told_as_such(
     assert found == [{name: value for name, value in row.items() if name != "headers"} for row in others]
 
 
-def test_sql_sees_the_columns_with_their_types(
+def test_columns_have_types_in_sql(
     spark: Any,
     zkconsumer_cluster: DevCluster | ExistingCluster,
     options: Options,
@@ -168,7 +168,7 @@ def test_sql_sees_the_columns_with_their_types(
     assert found == sorted((f"k{n % 3}", n, 12, n) for n in range(10, 30) if n % 3 != 1)
 
 
-def test_a_record_larger_than_a_fetch_is_read_in_its_place(
+def test_record_larger_than_fetch_is_read(
     zkconsumer_cluster: DevCluster | ExistingCluster, query: Queries, topic: Callable[..., str]
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin

@@ -144,7 +144,7 @@ def check_that_the_log_told_the_truth(checkpoint: Path, batches: dict[int, Spans
         assert saw == ranges, f"batch {number}"
 
 
-def test_a_batch_whose_driver_was_killed_is_the_same_again_after_a_restart(
+def test_replay_keeps_ranges(
     zkconsumer_cluster: Cluster,
     driver: Callable[..., Driver],
     query: Queries,
@@ -183,7 +183,7 @@ def test_a_batch_whose_driver_was_killed_is_the_same_again_after_a_restart(
     wait_until_equal(lambda: stored(zk, group, name), {0: "180", 1: "151", 2: "85"})
 
 
-def test_batch_0_is_the_same_again_although_the_offsets_of_its_group_were_moved(
+def test_replay_of_batch_0_ignores_moved_group_offsets(
     zkconsumer_cluster: Cluster,
     driver: Callable[..., Driver],
     query: Queries,
@@ -221,7 +221,7 @@ def test_batch_0_is_the_same_again_although_the_offsets_of_its_group_were_moved(
 
 
 @pytest.mark.slow
-def test_when_the_drivers_python_alone_is_killed_the_rest_leaves_the_group_in_order(
+def test_killed_driver_python_leaves_group(
     zkconsumer_cluster: Cluster, driver: Callable[..., Driver], topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic()
@@ -233,7 +233,7 @@ def test_when_the_drivers_python_alone_is_killed_the_rest_leaves_the_group_in_or
     wait_for(lambda: not killed.processes, what="all its processes end")
 
 
-def test_a_batch_that_failed_is_the_same_again_although_another_member_has_its_partitions_now(
+def test_replay_ignores_new_owner(
     zkconsumer_cluster: Cluster, query: Queries, plain: Callable[..., Plain], topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -261,7 +261,7 @@ def test_a_batch_that_failed_is_the_same_again_although_another_member_has_its_p
     check_union([batch.spans for batch in again.batches], {(name, 0): (0, 110), (name, 1): (0, 110)})
 
 
-def test_partitions_that_are_added_after_a_batch_has_failed_are_read_after_it(
+def test_added_partitions_are_read_after_replay(
     zkconsumer_cluster: Cluster, query: Queries, checkpoint: Path, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin, now = topic(partitions=2), zkconsumer_cluster.admin, {"availableNow": True}
@@ -295,7 +295,7 @@ ASYNC = {"asyncProgressTrackingEnabled": True, "asyncProgressTrackingCheckpointI
 
 @pytest.mark.slow
 @pytest.mark.parametrize("restart", ["checkpoint", "furthest"])
-def test_nothing_is_missing_after_the_driver_of_a_query_with_asynchronous_progress_was_killed(
+def test_killed_async_progress_query_loses_nothing(
     restart: str,
     zkconsumer_cluster: Cluster,
     driver: Callable[..., Driver],
@@ -325,7 +325,7 @@ def test_nothing_is_missing_after_the_driver_of_a_query_with_asynchronous_progre
 
 @pytest.mark.slow
 @pytest.mark.parametrize("restart", ["checkpoint", "furthest"])
-def test_nothing_is_missing_after_a_query_with_asynchronous_progress_was_stopped(
+def test_stopped_async_progress_query_loses_nothing(
     restart: str,
     zkconsumer_cluster: Cluster,
     spark: Any,

@@ -42,7 +42,7 @@ NOW = {"availableNow": True}
     ],
     ids=["group", "earliest", "offsets", "times", "time"],
 )
-def test_a_query_begins_where_the_options_say_and_stores_that_before_it_reads(
+def test_starting_options_are_committed_before_reading(
     wanted: dict[str, str],
     starts: dict[int, int],
     zkconsumer_cluster: Cluster,
@@ -65,9 +65,7 @@ def test_a_query_begins_where_the_options_say_and_stores_that_before_it_reads(
 
 
 @pytest.mark.slow
-def test_a_time_that_no_record_has_is_the_end_or_an_error(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_time_after_last_record_is_end_or_error(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     admin.produce(TopicPartition(name, 0), batch(numbers(0, 5), timestamp_ms=1000))
     late = {"startingTimestamp": str(int(time.time() * 1000) - 60_000)}
@@ -79,7 +77,7 @@ def test_a_time_that_no_record_has_is_the_end_or_an_error(
     assert lenient.count == 0
 
 
-def test_a_partition_that_comes_later_is_read_from_its_beginning_although_the_query_starts_at_the_end(
+def test_new_partition_is_read_from_beginning_despite_latest(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -105,7 +103,7 @@ def test_a_partition_that_comes_later_is_read_from_its_beginning_although_the_qu
         pytest.param("group", 20, marks=pytest.mark.slow),
     ],
 )
-def test_what_another_member_has_read_meanwhile_is_left_out_unless_it_is_asked_for(
+def test_restart_from_selects_checkpoint_or_group(
     restart: str,
     start: int,
     zkconsumer_cluster: Cluster,
@@ -124,7 +122,7 @@ def test_what_another_member_has_read_meanwhile_is_left_out_unless_it_is_asked_f
     assert planned(again.checkpoint)[1] == {(name, 0): (start, 30)}
 
 
-def test_a_checkpoint_of_another_group_or_of_other_topics_is_refused(
+def test_checkpoint_of_other_group_or_topics_is_refused(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, unique: Callable[[str], str]
 ) -> None:
     name, other, admin = topic(), topic(), zkconsumer_cluster.admin
@@ -137,7 +135,7 @@ def test_a_checkpoint_of_another_group_or_of_other_topics_is_refused(
 
 
 @pytest.mark.parametrize("filtered", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_topics_of_the_checkpoint_are_read_on_only_where_that_is_asked_for(
+def test_restore_filter_keeps_or_drops_topics(
     filtered: bool, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
     kept, left, admin = topic(), topic(), zkconsumer_cluster.admin
@@ -155,7 +153,7 @@ def test_topics_of_the_checkpoint_are_read_on_only_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize("option", ["subscribePattern", pytest.param("whitelist", marks=pytest.mark.slow)])
-def test_topics_that_match_are_read_also_those_that_come_later(
+def test_pattern_reads_topics_created_later(
     option: str,
     zkconsumer_cluster: Cluster,
     query: Queries,
@@ -176,7 +174,7 @@ def test_topics_that_match_are_read_also_those_that_come_later(
     assert len(owners(zk, group, f"{stem}-b")) == 2
 
 
-def test_without_membership_all_is_read_and_nobody_is_told(
+def test_membership_none_reads_all_without_joining(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -198,7 +196,7 @@ def test_without_membership_all_is_read_and_nobody_is_told(
     assert stored(zk, group, name) == {0: "20", 1: "10", 2: "5"}
 
 
-def test_partitions_are_assigned_without_zookeeper(
+def test_assign_works_without_zookeeper(
     zkconsumer_cluster: Cluster, spark: Any, topic: Topics, checkpoint: Any
 ) -> None:
     name, admin = topic(partitions=3), zkconsumer_cluster.admin
@@ -220,9 +218,7 @@ def test_partitions_are_assigned_without_zookeeper(
 # ---- limits --------------------------------------------------------------------------------------------
 
 
-def test_batches_take_no_more_than_the_limit_and_share_it_fairly(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_max_offsets_per_trigger_is_shared_fairly(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 10))
     produce(admin, name, 1, numbers(0, 250))
@@ -235,9 +231,7 @@ def test_batches_take_no_more_than_the_limit_and_share_it_fairly(
     }
 
 
-def test_the_largest_limit_that_there_is_takes_all_at_once(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_largest_limit_takes_everything(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for number in range(2):
         produce(admin, name, number, numbers(0, 100))
@@ -247,9 +241,7 @@ def test_the_largest_limit_that_there_is_takes_all_at_once(
 
 
 @pytest.mark.slow
-def test_a_batch_waits_for_the_least_number_of_records_until_the_delay_is_over(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_min_offsets_waits_for_max_trigger_delay(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     one = query(name, minOffsetsPerTrigger=20, maxTriggerDelay="1h")
     one.wait_for(lambda: one.state.get("owned") == 1, 60)
@@ -264,7 +256,7 @@ def test_a_batch_waits_for_the_least_number_of_records_until_the_delay_is_over(
     again.wait_for_records(1)
 
 
-def test_large_ranges_are_read_by_several_tasks(
+def test_large_ranges_use_several_tasks(
     zkconsumer_cluster: Cluster, topic: Topics, spark: Any, options: Callable[..., dict[str, str]]
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -280,7 +272,7 @@ def test_large_ranges_are_read_by_several_tasks(
 
 
 @pytest.mark.slow
-def test_what_is_gone_is_left_out_where_that_may_be(
+def test_missing_records_are_skipped_if_allowed(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, store: Callable[..., None]
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -296,7 +288,7 @@ def test_what_is_gone_is_left_out_where_that_may_be(
 
 
 @pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_records_that_go_between_planning_and_reading_fail_the_batch_or_are_left_out(
+def test_records_deleted_after_planning_are_reported(
     fails: bool, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -323,9 +315,7 @@ def test_records_that_go_between_planning_and_reading_fail_the_batch_or_are_left
         assert again.count == len(again.offsets), "nothing comes twice"
 
 
-def test_batches_take_no_more_bytes_than_the_limit_within_a_factor_of_two(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_byte_limit_is_kept_within_factor_two(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for _ in range(10):
         admin.produce(TopicPartition(name, 0), batch([b"x" * 100] * 500, codec="lz4"))
@@ -338,7 +328,7 @@ def test_batches_take_no_more_bytes_than_the_limit_within_a_factor_of_two(
 
 
 @pytest.mark.slow
-def test_bytes_per_second_are_kept(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
+def test_byte_rate_is_kept(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     for _ in range(10):
         admin.produce(TopicPartition(name, 0), batch([b"x" * 100] * 100))
@@ -352,7 +342,7 @@ def test_bytes_per_second_are_kept(zkconsumer_cluster: Cluster, query: Queries, 
 # ---- columns, batch reads, names -----------------------------------------------------------------------
 
 
-def test_columns_are_narrowed_and_ordered(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
+def test_columns_option_selects_and_orders(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 10))
     one = query(name, trigger=NOW, columns="offset,value")
@@ -362,7 +352,7 @@ def test_columns_are_narrowed_and_ordered(zkconsumer_cluster: Cluster, query: Qu
     assert seen.column("value") == numbers(0, 10)
 
 
-def test_a_batch_read_has_what_is_between_two_offsets(
+def test_batch_read_returns_range_of_offsets(
     zkconsumer_cluster: Cluster,
     spark: Any,
     topic: Topics,
@@ -392,7 +382,7 @@ def test_a_batch_read_has_what_is_between_two_offsets(
     assert (members(zk, group), stored(zk, group, name)) == ([], {0: "42"})
 
 
-def test_a_stream_has_no_end_and_the_source_does_not_write(spark: Any, query: Queries, topic: Topics) -> None:
+def test_stream_refuses_ending_options_and_writes(spark: Any, query: Queries, topic: Topics) -> None:
     with pytest.raises(Exception, match="option 'endingoffsets' is for batch reads"):
         query(topic(), endingOffsets="latest").finish()
     frame = spark.createDataFrame([(b"v",)], "value binary")
@@ -401,9 +391,7 @@ def test_a_stream_has_no_end_and_the_source_does_not_write(spark: Any, query: Qu
 
 
 @pytest.mark.slow
-def test_a_load_that_never_pauses_is_read_whole_under_a_small_limit(
-    query: Queries, topic: Topics, load: Callable[..., Load]
-) -> None:
+def test_continuous_load_is_read_under_small_limit(query: Queries, topic: Topics, load: Callable[..., Load]) -> None:
     name = topic(partitions=4)
     writing = load(name, 4)
     one = query(name, maxOffsetsPerTrigger=300)
@@ -415,7 +403,7 @@ def test_a_load_that_never_pauses_is_read_whole_under_a_small_limit(
 
 
 @pytest.mark.slow
-def test_partitions_of_a_second_member_come_with_their_offsets(
+def test_partitions_of_leaving_member_keep_offsets(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, plain: Callable[..., Any], zk: KazooClient, group: str
 ) -> None:
     """An explicit start is for what the query has first; what another member leaves goes on where that one was."""
@@ -435,7 +423,7 @@ def test_partitions_of_a_second_member_come_with_their_offsets(
     assert one.count == len(one.offsets) == 20
 
 
-def test_the_lag_of_a_query_is_seen_while_it_runs(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
+def test_lag_of_running_query_is_reported(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 100))
     produce(admin, name, 1, numbers(0, 20))
@@ -450,14 +438,14 @@ def test_the_lag_of_a_query_is_seen_while_it_runs(zkconsumer_cluster: Cluster, q
     assert [report["maxOffsetsBehindLatest"] for report in reports] == [80, 40, 0]
 
 
-def test_a_read_of_nothing_is_empty(spark: Any, topic: Topics, options: Callable[..., dict[str, str]]) -> None:
+def test_batch_read_of_empty_range_is_empty(spark: Any, topic: Topics, options: Callable[..., dict[str, str]]) -> None:
     for settings in ({}, {"startingOffsets": "latest"}, {"subscribe": None, "subscribePattern": "no-such-topic"}):
         frame = spark.read.format("zkconsumer").options(**options(topic(), **settings)).load()
         assert frame.count() == 0
 
 
 @pytest.mark.slow
-def test_a_batch_read_beyond_the_log_fails_or_is_cut(
+def test_batch_read_beyond_log_end_fails_or_is_cut(
     zkconsumer_cluster: Cluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]]
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -474,7 +462,7 @@ def test_a_batch_read_beyond_the_log_fails_or_is_cut(
 
 
 @pytest.mark.slow
-def test_a_batch_read_from_before_the_log_fails_or_is_cut(
+def test_batch_read_before_log_start_fails_or_is_cut(
     zkconsumer_cluster: Cluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]]
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -501,7 +489,7 @@ def test_a_batch_read_from_before_the_log_fails_or_is_cut(
 
 
 @pytest.mark.slow
-def test_a_group_that_was_set_back_is_read_again_where_that_is_asked_for(
+def test_lowered_group_offset_is_read_again_if_configured(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient, store: Callable[..., None]
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin

@@ -29,18 +29,18 @@ def first(decided: StartingOffsets, partition: TopicPartition, group: int = -1) 
 # Numbers of Flink's testStartFromGroupOffsets and the like: commits 23, none and 43.
 
 
-def test_by_default_it_begins_with_the_groups_offsets_else_where_auto_offset_reset_says() -> None:
+def test_default_is_group_offset_then_reset() -> None:
     assert first(starts(), A0, 23) == StartPosition("group", 23)
     assert first(starts(), A1) == RESET
 
 
 @pytest.mark.parametrize(("mode", "end"), [("earliest", EARLIEST), ("latest", LATEST), ("LATEST", LATEST)])
-def test_earliest_and_latest_look_at_nothing_else(mode: str, end: int) -> None:
+def test_earliest_and_latest_ignore_group(mode: str, end: int) -> None:
     decided = starts(startingOffsets=mode)
     assert {first(decided, A0, group) for group in (23, -1)} == {StartPosition(mode.lower(), timestamp=end)}
 
 
-def test_offsets_are_taken_where_they_are_given_and_the_groups_elsewhere() -> None:
+def test_json_offsets_fall_back_to_group() -> None:
     decided = starts(startingOffsets='{"a":{"0":19,"2":22}}')
     assert first(decided, A0, 23) == StartPosition("offset", 19)
     assert first(decided, A1, 31) == StartPosition("group", 31)
@@ -48,19 +48,19 @@ def test_offsets_are_taken_where_they_are_given_and_the_groups_elsewhere() -> No
     assert first(decided, B0) == RESET
 
 
-def test_the_markers_of_spark_mean_the_ends() -> None:
+def test_spark_markers_mean_log_ends() -> None:
     decided = starts(startingOffsets='{"a":{"0":-1,"1":-2}}')
     assert first(decided, A0, 5).timestamp == LATEST
     assert first(decided, A1, 5).timestamp == EARLIEST
 
 
-def test_a_topic_and_an_expression_may_be_given_a_mode() -> None:
+def test_topics_and_patterns_accept_modes() -> None:
     decided = starts(startingOffsets='{"a":"earliest","[ab]":"latest","b.*":"group"}')
     assert first(decided, A0, 5).timestamp == EARLIEST, "the name itself goes before an expression"
     assert first(decided, B0, 5).timestamp == LATEST, "the first expression that matches"
 
 
-def test_words_within_json_are_taken_in_any_case() -> None:
+def test_modes_in_json_are_case_insensitive() -> None:
     decided = starts(startingOffsets='{"a":"eArLiEst","b":"GROUP"}')
     assert first(decided, A0, 5) == StartPosition("earliest", timestamp=EARLIEST)
     assert first(decided, B0, 5) == StartPosition("group", 5)
@@ -68,12 +68,12 @@ def test_words_within_json_are_taken_in_any_case() -> None:
     assert ending.named == {"a": "latest"}
 
 
-def test_a_time_is_looked_up_and_goes_before_offsets() -> None:
+def test_timestamp_overrides_offsets() -> None:
     decided = starts(startingTimestamp="1700000000000", startingOffsetsByTimestamp="{}", startingOffsets="earliest")
     assert first(decided, A0, 5) == StartPosition("timestamp", timestamp=1_700_000_000_000)
 
 
-def test_times_of_partitions_go_before_offsets_and_fall_back_to_the_group() -> None:
+def test_partition_timestamps_fall_back_to_group() -> None:
     decided = starts(
         startingOffsetsByTimestamp='{"a":{"0":1000},"b":2000}',
         startingOffsetsByTimestampStrategy="error",
@@ -85,7 +85,7 @@ def test_times_of_partitions_go_before_offsets_and_fall_back_to_the_group() -> N
 
 
 @pytest.mark.parametrize("mode", ["group", "earliest", "latest", '{"a":{"0":7}}'])
-def test_what_is_gained_later_goes_on_where_the_group_is_and_what_is_new_begins_at_its_beginning(mode: str) -> None:
+def test_later_partitions_use_group_or_beginning(mode: str) -> None:
     decided = starts(startingOffsets=mode)
 
     def later(group: int, new: bool) -> StartPosition:
@@ -107,9 +107,7 @@ def test_what_is_gained_later_goes_on_where_the_group_is_and_what_is_new_begins_
         ("group", -1, 15, ("checkpoint", 15)),
     ],
 )
-def test_after_a_restart_the_option_says_who_wins(
-    restart: str, group: int, reached: int, expected: tuple[str, int]
-) -> None:
+def test_restart_from_decides_after_restart(restart: str, group: int, reached: int, expected: tuple[str, int]) -> None:
     decided = starts(restart_from=restart, startingOffsets="latest")
     position = decided.start_position(A0, group, checkpoint_offset=reached, is_first_assignment=False, is_new=False)
     assert position == StartPosition(*expected)
@@ -118,5 +116,5 @@ def test_after_a_restart_the_option_says_who_wins(
 @pytest.mark.parametrize(
     "named", [{"a": {"0": 0}}, {"a": {"0": 2**62}}, {"a": "latest"}, {"a": {}}, {}], ids=lambda value: json.dumps(value)
 )
-def test_every_offset_that_can_be_is_taken(named: dict[str, Any]) -> None:
+def test_every_valid_offset_is_accepted(named: dict[str, Any]) -> None:
     assert first(starts(startingOffsets=json.dumps(named)), A0).source in ("offset", "latest", "auto.offset.reset")

@@ -31,7 +31,7 @@ Topics = Callable[..., str]
 NOW = {"availableNow": True}
 
 
-def test_a_topic_that_is_created_and_widened_under_a_query_is_read_from_its_beginning(
+def test_created_and_widened_topic_is_read_from_beginning(
     zkconsumer_cluster: Cluster,
     query: Queries,
     topic: Topics,
@@ -56,7 +56,7 @@ def test_a_topic_that_is_created_and_widened_under_a_query_is_read_from_its_begi
     admin.delete_topic(coming)
 
 
-def test_a_batch_is_replayed_although_its_topic_is_not_subscribed_any_more(
+def test_replay_includes_unsubscribed_topic(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     old, kept, new, admin = topic(), topic(), topic(), zkconsumer_cluster.admin
@@ -76,7 +76,7 @@ def test_a_batch_is_replayed_although_its_topic_is_not_subscribed_any_more(
     assert owners(zk, group, old) == {}
 
 
-def test_topics_of_a_query_are_shared_by_the_groups_members_that_want_them(
+def test_topics_are_shared_by_subscribed_members(
     zkconsumer_cluster: Cluster,
     query: Queries,
     plain: Callable[..., object],
@@ -119,7 +119,7 @@ def in_transaction(producer: KafkaProducer, topic: str, values: list[bytes], *, 
 
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-def test_transactions_are_seen_as_the_isolation_level_says_and_their_markers_never(
+def test_isolation_level_applies_to_queries(
     query: Queries, topic: Topics, transactional: KafkaProducer, group: str, zk: KazooClient, level: str
 ) -> None:
     name = topic()
@@ -182,7 +182,7 @@ def gone(cluster: Cluster, name: str) -> bool:
     ],
     ids=["running-fail", "running-go-on", "down-fail", "down-go-on"],
 )
-def test_a_topic_that_is_created_anew_is_recognised_although_its_log_has_the_old_offsets(
+def test_re_created_topic_with_old_offsets_is_detected(
     running: bool, fails: bool, zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, other, admin = topic(), topic(), zkconsumer_cluster.admin
@@ -207,9 +207,7 @@ def test_a_topic_that_is_created_anew_is_recognised_although_its_log_has_the_old
     wait_until_equal(lambda: stored(zk, group, name), {0: "80"})
 
 
-def test_a_topic_that_is_deleted_under_a_query_fails_it_with_what_to_do(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_deleted_topic_fails_query_with_remedy(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, other, admin = topic(), topic(), zkconsumer_cluster.admin
     for each in (name, other):
         produce(admin, each, 0, numbers(0, 10))
@@ -225,9 +223,7 @@ def test_a_topic_that_is_deleted_under_a_query_fails_it_with_what_to_do(
 
 
 @pytest.mark.slow
-def test_a_batch_that_runs_again_has_nothing_of_another_topic_of_that_name(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
-) -> None:
+def test_replay_excludes_re_created_topic(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, other, admin = topic(), topic(), zkconsumer_cluster.admin
     for each in (name, other):
         produce(admin, each, 0, numbers(0, 50))
@@ -270,7 +266,7 @@ def ids_of(logs: Logs, *, deleted: Sequence[str] = (), **known: str) -> topics.T
     return topics.TopicIds(cast(Any, object()), cast(Any, logs), known, deleted, lambda: 1)
 
 
-def test_a_topic_that_is_missing_for_a_moment_has_not_changed(passing: list[float]) -> None:
+def test_briefly_missing_topic_is_unchanged(passing: list[float]) -> None:
     logs = Logs(a="id-1")
     known = ids_of(logs, a="id-1")
     assert known.check("a") == (set(), {}, set())
@@ -284,7 +280,7 @@ def test_a_topic_that_is_missing_for_a_moment_has_not_changed(passing: list[floa
     assert not known.is_uncertain
 
 
-def test_a_topic_that_is_gone_is_told_once_and_recognised_when_another_comes(passing: list[float]) -> None:
+def test_deleted_topic_is_reported_once(passing: list[float]) -> None:
     logs = Logs()
     known = ids_of(logs, a="id-1")
     assert known.check("a") == (set(), {}, set())
@@ -299,7 +295,7 @@ def test_a_topic_that_is_gone_is_told_once_and_recognised_when_another_comes(pas
     assert (known.deleted, known.ids) == (set(), {"a": "id-2"})
 
 
-def test_ids_of_other_kinds_and_none_say_nothing(passing: list[float]) -> None:
+def test_ids_without_common_part_are_equal(passing: list[float]) -> None:
     logs = Logs(a="")
     known = ids_of(logs, a="id-1", b="zk-7")
     logs.ids |= {"b": "id-9"}
@@ -307,7 +303,7 @@ def test_ids_of_other_kinds_and_none_say_nothing(passing: list[float]) -> None:
     assert known.ids == {"a": "id-1", "b": "id-9"}
 
 
-def test_a_look_that_failed_is_made_again(passing: list[float]) -> None:
+def test_failed_lookup_is_repeated(passing: list[float]) -> None:
     logs = Logs(a="id-2")
     logs.fails = True
     known = ids_of(logs, a="id-1")
@@ -318,7 +314,7 @@ def test_a_look_that_failed_is_made_again(passing: list[float]) -> None:
 
 
 @pytest.mark.slow
-def test_a_pattern_that_loses_a_topic_and_gains_another_goes_on_where_that_may_be(
+def test_pattern_survives_replaced_topic_if_allowed(
     zkconsumer_cluster: Cluster, query: Queries, unique: Callable[[str], str], group: str, zk: KazooClient
 ) -> None:
     stem, admin = unique("t"), zkconsumer_cluster.admin
@@ -358,7 +354,7 @@ def test_a_pattern_that_loses_a_topic_and_gains_another_goes_on_where_that_may_b
 
 @pytest.mark.slow
 @pytest.mark.timeout(500)
-def test_topics_come_grow_and_go_at_random_under_a_query(
+def test_random_topic_changes_lose_nothing(
     zkconsumer_cluster: Cluster, query: Queries, unique: Callable[[str], str]
 ) -> None:
     """What stays is seen, and once; but a task may still be reading a topic while another takes its name."""
@@ -423,7 +419,7 @@ def test_topics_come_grow_and_go_at_random_under_a_query(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reads_on", [False, True], ids=["quiet", "reads-on"])
-def test_a_pattern_that_loses_a_topic_fails_until_that_may_be(
+def test_pattern_fails_on_deleted_topic(
     reads_on: bool, zkconsumer_cluster: Cluster, query: Queries, unique: Callable[[str], str]
 ) -> None:
     stem, admin = unique("t"), zkconsumer_cluster.admin
@@ -458,7 +454,7 @@ def test_a_pattern_that_loses_a_topic_fails_until_that_may_be(
 
 
 @pytest.mark.slow
-def test_a_union_of_two_sources_one_of_them_quiet_reads_nothing_twice(
+def test_union_with_idle_source_reads_once(
     zkconsumer_cluster: Cluster,
     spark: Any,
     topic: Topics,
@@ -493,7 +489,7 @@ def test_a_union_of_two_sources_one_of_them_quiet_reads_nothing_twice(
 
 
 @pytest.mark.parametrize("joined", [False, True], ids=["union", "join"])
-def test_a_source_that_is_used_twice_in_a_query_is_planned_and_stored_once(
+def test_source_used_twice_is_planned_once(
     joined: bool,
     zkconsumer_cluster: Cluster,
     spark: Any,
@@ -527,7 +523,7 @@ def test_a_source_that_is_used_twice_in_a_query_is_planned_and_stored_once(
 
 
 @pytest.mark.slow
-def test_a_frame_that_is_joined_with_itself_has_each_record_on_both_sides_without_membership(
+def test_self_join_without_membership_has_both_sides(
     zkconsumer_cluster: Cluster,
     spark: Any,
     topic: Topics,
@@ -546,7 +542,7 @@ def test_a_frame_that_is_joined_with_itself_has_each_record_on_both_sides_withou
     assert one.offsets == dict.fromkeys(((p, o) for p in range(2) for o in range(20)), 1)
 
 
-def test_a_topic_that_the_checkpoint_knows_as_gone_is_not_told_again(passing: list[float]) -> None:
+def test_topic_deleted_in_checkpoint_is_not_reported(passing: list[float]) -> None:
     logs = Logs()
     known = ids_of(logs, a="id-1", deleted=["a"])
     assert known.check("a") == (set(), {}, set())

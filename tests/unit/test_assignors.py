@@ -36,7 +36,7 @@ def group(**members: Registration) -> dict[str, Registration]:
 # ---- reference, section 3.6: results of Kafka's classes ---------------------------------------------
 
 
-def test_v1_two_members_with_two_threads_each_on_two_topics() -> None:
+def test_v1_range_two_members_two_threads_two_topics() -> None:
     both = Registration({"orders": 2, "payments": 2})
     threads = threads_by_topic(group(a=both, b=both), ["orders", "payments"])
 
@@ -44,14 +44,14 @@ def test_v1_two_members_with_two_threads_each_on_two_topics() -> None:
     assert owners("payments", 4, threads) == ["g1_a-0", "g1_a-1", "g1_b-0", "g1_b-1"]
 
 
-def test_v2_twelve_threads_are_ordered_as_text() -> None:
+def test_v2_range_orders_threads_as_text() -> None:
     threads = threads_by_topic(group(c=Registration({"wide": 12})), ["wide"])
 
     numbers = [0, 0, 1, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9]
     assert owners("wide", 14, threads) == [f"g1_c-{number}" for number in numbers]
 
 
-def test_v3_the_first_threads_get_one_more() -> None:
+def test_v3_range_first_threads_get_one_more() -> None:
     one = Registration({"orders": 2})
     threads = threads_by_topic(group(a=one, b=one), ["orders"])
 
@@ -61,7 +61,7 @@ def test_v3_the_first_threads_get_one_more() -> None:
 # ---- cases ------------------------------------------------------------------------------------------
 
 
-def test_partitions_are_dealt_in_numeric_order_whatever_their_order_and_gaps() -> None:
+def test_range_uses_numeric_order_of_partitions() -> None:
     result = assign_range({"t": [10, 9, 100, 2]}, {"t": ["b", "a"]})
 
     assert result == {
@@ -72,7 +72,7 @@ def test_partitions_are_dealt_in_numeric_order_whatever_their_order_and_gaps() -
     }
 
 
-def test_threads_beyond_the_number_of_partitions_get_none() -> None:
+def test_surplus_threads_get_no_partition() -> None:
     assert assign_range({"t": [0]}, {"t": ["a", "b", "c"]}) == {TopicPartition("t", 0): "a"}
 
 
@@ -80,13 +80,11 @@ def test_threads_beyond_the_number_of_partitions_get_none() -> None:
     ("partitions", "threads"),
     [({}, {"t": ["a"]}), ({"t": []}, {"t": ["a"]}), ({"t": [0]}, {"t": []}), ({"t": [0]}, {}), ({}, {})],
 )
-def test_nothing_is_assigned_where_partitions_or_threads_are_missing(
-    partitions: dict[str, list[int]], threads: Threads
-) -> None:
+def test_empty_input_assigns_nothing(partitions: dict[str, list[int]], threads: Threads) -> None:
     assert assign_range(partitions, threads) == {}
 
 
-def test_threads_are_those_of_members_that_read_the_topic() -> None:
+def test_only_subscribed_threads_are_assigned() -> None:
     members = group(
         a=Registration({"orders": 2, "other": 1}),
         b=Registration({"payments": 1}),
@@ -99,7 +97,7 @@ def test_threads_are_those_of_members_that_read_the_topic() -> None:
     }
 
 
-def test_a_member_with_an_empty_subscription_changes_nothing() -> None:
+def test_empty_subscription_changes_nothing() -> None:
     alone = group(a=Registration({"orders": 1}))
 
     assert threads_by_topic(alone, ["orders"]) == threads_by_topic(alone | group(b=Registration({})), ["orders"])
@@ -115,7 +113,7 @@ topics = st.dictionaries(topic_names, st.sets(st.integers(0, 200), max_size=40).
 
 
 @given(members=groups, partitions=topics)
-def test_every_partition_of_a_read_topic_has_exactly_one_owner_that_reads_it(
+def test_every_partition_has_one_subscribed_owner(
     members: dict[str, Registration], partitions: dict[str, list[int]]
 ) -> None:
     threads = threads_by_topic(members, partitions)
@@ -129,7 +127,7 @@ def test_every_partition_of_a_read_topic_has_exactly_one_owner_that_reads_it(
 
 
 @given(members=groups, partitions=topics)
-def test_threads_of_a_topic_differ_by_one_partition_at_most_and_the_first_ones_have_more(
+def test_range_differs_by_at_most_one_partition(
     members: dict[str, Registration], partitions: dict[str, list[int]]
 ) -> None:
     threads = threads_by_topic(members, partitions)
@@ -144,9 +142,7 @@ def test_threads_of_a_topic_differ_by_one_partition_at_most_and_the_first_ones_h
 
 
 @given(members=groups, partitions=topics)
-def test_each_thread_gets_neighbouring_partitions(
-    members: dict[str, Registration], partitions: dict[str, list[int]]
-) -> None:
+def test_range_assigns_adjacent_partitions(members: dict[str, Registration], partitions: dict[str, list[int]]) -> None:
     result = assign_range(partitions, threads_by_topic(members, partitions))
 
     for topic, numbers in partitions.items():
@@ -155,7 +151,7 @@ def test_each_thread_gets_neighbouring_partitions(
 
 
 @given(members=groups, partitions=topics, seed=st.integers())
-def test_every_member_computes_the_same_whatever_order_it_reads_things_in(
+def test_assignment_is_independent_of_input_order(
     members: dict[str, Registration], partitions: dict[str, list[int]], seed: int
 ) -> None:
     shuffled = random.Random(seed)
@@ -175,9 +171,7 @@ def test_every_member_computes_the_same_whatever_order_it_reads_things_in(
 
 
 @given(members=groups, partitions=topics)
-def test_a_member_needs_to_know_of_its_own_topics_only(
-    members: dict[str, Registration], partitions: dict[str, list[int]]
-) -> None:
+def test_assignment_needs_only_own_topics(members: dict[str, Registration], partitions: dict[str, list[int]]) -> None:
     whole = assign_range(partitions, threads_by_topic(members, partitions))
 
     for consumer_id, registration in members.items():
@@ -198,7 +192,7 @@ def round_robin(topic: str, partitions: dict[str, int], threads: Threads, order:
 
 
 @pytest.mark.parametrize("order", ROUND_ROBIN_ORDERS)
-def test_v4_two_topics_are_dealt_one_after_the_other_in_both_orders(order: str) -> None:
+def test_v4_roundrobin_two_topics_in_both_orders(order: str) -> None:
     both = Registration({"orders": 2, "payments": 2})
     threads = threads_by_topic(group(a=both, b=both), ["payments", "orders"])
     sizes = {"orders": 6, "payments": 4}
@@ -208,14 +202,14 @@ def test_v4_two_topics_are_dealt_one_after_the_other_in_both_orders(order: str) 
 
 
 @pytest.mark.parametrize("order", ROUND_ROBIN_ORDERS)
-def test_v5_twelve_threads_are_dealt_to_in_the_order_of_their_text(order: str) -> None:
+def test_v5_roundrobin_orders_threads_as_text(order: str) -> None:
     threads = threads_by_topic(group(c=Registration({"wide": 12})), ["wide"])
 
     numbers = [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
     assert round_robin("wide", {"wide": 14}, threads, order) == [f"g1_c-{number}" for number in numbers]
 
 
-def test_v6_the_hash_interleaves_topics() -> None:
+def test_v6_roundrobin_hash_interleaves_topics() -> None:
     threads = threads_by_topic(
         group(a=Registration({"clicks": 1, "views": 1}), b=Registration({"clicks": 2, "views": 2})), ["clicks", "views"]
     )
@@ -231,14 +225,14 @@ def test_v6_the_hash_interleaves_topics() -> None:
     ("order", "expected"),
     [("1.0", "cabcabcabcab"), ("0.10.2", "abcabcabcabc"), ("0.8.2", "abcabcabcabc")],
 )
-def test_v7_and_v8_releases_before_and_after_1_0_differ(order: str, expected: str) -> None:
+def test_v7_v8_roundrobin_differs_from_1_0_on(order: str, expected: str) -> None:
     one = Registration({"orders": 1})
     threads = threads_by_topic(group(a=one, b=one, c=one), ["orders"])
 
     assert round_robin("orders", {"orders": 12}, threads, order) == [f"g1_{letter}-0" for letter in expected]
 
 
-def test_v9_a_thread_that_does_not_read_the_topic_is_skipped_from_0_10_2_on() -> None:
+def test_v9_roundrobin_skips_unsubscribed_threads() -> None:
     threads = threads_by_topic(
         group(a=Registration({"orders": 1}), b=Registration({"orders": 1, "payments": 1})), ["orders", "payments"]
     )
@@ -250,7 +244,7 @@ def test_v9_a_thread_that_does_not_read_the_topic_is_skipped_from_0_10_2_on() ->
         round_robin("orders", sizes, threads, "0.8.2")
 
 
-def test_equal_hashes_are_dealt_by_topic_and_partition() -> None:
+def test_equal_hashes_are_ordered_by_topic_and_partition() -> None:
     threads = {"AaAa": ["t-0", "t-1"], "BBBB": ["t-1", "t-0"]}
 
     result = assign_roundrobin({"BBBB": [0], "AaAa": [0]}, threads)
@@ -267,7 +261,7 @@ def test_equal_hashes_are_dealt_by_topic_and_partition() -> None:
         max_size=4,
     ),
 )
-def test_each_partition_is_dealt_to_one_reader_of_its_topic(
+def test_roundrobin_assigns_each_partition_once(
     sizes: dict[str, int], subscriptions: dict[str, dict[str, int]]
 ) -> None:
     members = {name: Registration(topics) for name, topics in subscriptions.items()}
@@ -287,7 +281,7 @@ JVM_ANSWERS = json.loads(gzip.decompress(Path(__file__).with_name("jvm_assignmen
 
 @pytest.mark.parametrize(("release", "order"), [("0.8.2.2", "0.8.2"), ("0.11.0.3", "0.10.2"), ("1.1.1", "1.0")])
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])
-def test_the_jvms_own_classes_assign_the_same(strategy: str, release: str, order: str) -> None:
+def test_assignments_equal_those_of_jvm_classes(strategy: str, release: str, order: str) -> None:
     """The expected results were computed by ``tests/interop/assignments.py``."""
     partitions = {topic: list(range(size)) for topic, size in JVM_ANSWERS["topics"].items()}
     refused = 0
@@ -320,9 +314,7 @@ def test_the_jvms_own_classes_assign_the_same(strategy: str, release: str, order
         ("events", [2, 0, 1, 2, 0, 1, 2, 0], (3, 2, 6)),
     ],
 )
-def test_flink_deals_a_topic_in_turn_from_where_its_name_says(
-    topic: str, three: list[int], starts: tuple[int, int, int]
-) -> None:
+def test_flink_starts_at_hash_of_topic(topic: str, three: list[int], starts: tuple[int, int, int]) -> None:
     threads = {topic: ["g_c-0", "g_a-0", "g_b-0"]}
     result = assign("flink", "", {topic: [5, 3, 4, 0, 1, 2, 7, 6]}, threads)
     in_order = sorted(threads[topic])
@@ -333,7 +325,7 @@ def test_flink_deals_a_topic_in_turn_from_where_its_name_says(
 
 
 @given(st.integers(0, 40), st.integers(1, 12), st.from_regex(r"\A[a-zA-Z0-9._-]{1,30}\Z"))
-def test_flink_gives_each_partition_once_and_all_threads_alike(partitions: int, members: int, topic: str) -> None:
+def test_flink_assigns_each_partition_once(partitions: int, members: int, topic: str) -> None:
     ids = [f"g_{number:02}-0" for number in range(members)]
     result = assign_flink({topic: range(partitions)}, {topic: ids})
     assert set(result) == {TopicPartition(topic, number) for number in range(partitions)}
@@ -341,5 +333,5 @@ def test_flink_gives_each_partition_once_and_all_threads_alike(partitions: int, 
     assert max(counts) - min(counts) <= 1
 
 
-def test_flink_leaves_topics_alone_that_nobody_reads() -> None:
+def test_flink_ignores_unsubscribed_topics() -> None:
     assert assign_flink({"t": [0, 1]}, {"t": []}) == {}

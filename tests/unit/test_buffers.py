@@ -28,7 +28,7 @@ def nothing_is_free(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 16) - 1, 1 << 16, MIB - 1, MIB, 3 * MIB + 5])
-def test_a_buffer_has_just_its_size_and_can_be_written(size: int) -> None:
+def test_buffer_has_requested_size_and_is_writable(size: int) -> None:
     buffer = allocate(size)
 
     assert (buffer.size, buffer.is_mutable) == (size, True)
@@ -37,7 +37,7 @@ def test_a_buffer_has_just_its_size_and_can_be_written(size: int) -> None:
     assert bytes(view) == b"x" * size
 
 
-def test_a_buffer_is_used_again_once_nobody_sees_it() -> None:
+def test_unreferenced_buffer_is_reused() -> None:
     buffer = allocate(MIB)
     address = buffer.address
     column = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(b"\0\0\0\0\5\0\0\0"), buffer]).slice(0, 1)
@@ -52,7 +52,7 @@ def test_a_buffer_is_used_again_once_nobody_sees_it() -> None:
     assert address in [buffer.address for buffer in both]
 
 
-def test_a_buffer_is_not_given_to_who_wants_much_less_or_more() -> None:
+def test_buffer_of_different_size_is_not_reused() -> None:
     address = allocate(4 * MIB).address
 
     assert allocate(7 * MIB // 2).address == address
@@ -61,14 +61,14 @@ def test_a_buffer_is_not_given_to_who_wants_much_less_or_more() -> None:
 
 
 @pytest.mark.parametrize("size", [(1 << 16) + 1, 149_520, MIB, MIB + 1])
-def test_one_of_the_same_size_always_fits(size: int) -> None:
+def test_buffer_of_same_size_is_reused(size: int) -> None:
     first = allocate(size).address
     second = allocate(size).address
 
     assert second == first
 
 
-def test_what_is_kept_has_a_limit() -> None:
+def test_kept_buffers_are_limited() -> None:
     many = [allocate(MIB) for _ in range(40)]
     assert len(buffers._in_use) >= 40
     many.clear()
@@ -76,13 +76,13 @@ def test_what_is_kept_has_a_limit() -> None:
     assert sum(map(len, buffers._free)) == 16 * MIB
 
 
-def test_what_is_larger_than_the_limit_is_not_kept() -> None:
+def test_buffer_above_limit_is_not_kept() -> None:
     allocate(17 * MIB)
 
     assert list(buffers._free) == []
 
 
-def test_no_two_threads_get_the_same_buffer() -> None:
+def test_threads_get_different_buffers() -> None:
     stop = threading.Event()
 
     def use(number: int) -> None:
@@ -106,7 +106,7 @@ def test_no_two_threads_get_the_same_buffer() -> None:
         thread.result()
 
 
-def test_one_that_comes_back_while_another_is_taken_does_no_harm() -> None:
+def test_concurrent_return_and_request_are_safe() -> None:
     class Cycle:
         """Garbage that is freed by the cyclic collector, which may run during an allocation."""
 

@@ -143,7 +143,7 @@ def broker(answer_to_fetch: Callable[[int], bytes | None]) -> Answer:
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 3_000_000])
-def test_records_of_any_size_arrive_whole_in_a_buffer_of_their_own(
+def test_records_are_read_into_separate_buffers(
     size: int, peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
 ) -> None:
     records = bytes(range(256)) * (size // 256 + 1)
@@ -154,7 +154,7 @@ def test_records_of_any_size_arrive_whole_in_a_buffer_of_their_own(
         assert bytes(data.records) == records[:size]
 
 
-def test_versions_are_agreed_on_once_per_connection(
+def test_versions_are_negotiated_once_per_connection(
     peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
 ) -> None:
     server = peer(broker(lambda correlation: framed(correlation, fetched(b""))))
@@ -169,9 +169,7 @@ def test_versions_are_agreed_on_once_per_connection(
     assert {version for key, version in server.requests if key == FETCH} == {11}
 
 
-def test_a_broker_that_knows_an_older_version_of_the_question_is_asked_with_that(
-    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
-) -> None:
+def test_older_request_version_is_used(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
     def answer(key: int, version: int, correlation: int) -> bytes:
         if key == API_VERSIONS:
             return api_versions(correlation, error=35) if version > 2 else api_versions(correlation, version=version)
@@ -184,7 +182,7 @@ def test_a_broker_that_knows_an_older_version_of_the_question_is_asked_with_that
     assert [version for key, version in server.requests if key == API_VERSIONS][-1] == 2
 
 
-def test_a_broker_that_refuses_to_tell_its_versions_is_unsupported(
+def test_broker_refusing_api_versions_is_unsupported(
     peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
 ) -> None:
     one = channel(peer(lambda _key, _version, correlation: api_versions(correlation, error=58)).endpoint)
@@ -196,41 +194,35 @@ def test_a_broker_that_refuses_to_tell_its_versions_is_unsupported(
 # ---- faulty responses ----------------------------------------------------------------------------------
 
 
-def test_nobody_there_is_said_with_the_address(channel: Callable[..., BrokerChannel]) -> None:
+def test_refused_connection_names_address(channel: Callable[..., BrokerChannel]) -> None:
     endpoint = Endpoint("127.0.0.1", free_port())
 
     with pytest.raises(BrokerUnavailableError, match=f"could not connect to broker {endpoint}"):
         channel(endpoint).connect()
 
 
-def test_a_peer_that_is_no_broker_is_told_from_one(
-    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
-) -> None:
+def test_non_broker_peer_is_detected(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
     one = channel(peer(lambda *_: b"HTTP/1.1 400 Bad Request\r\n\r\n").endpoint)
 
     with pytest.raises(BrokerUnavailableError, match="did not send a valid Kafka response"):
         one.connect()
 
 
-def test_an_answer_of_another_version_than_was_asked_for_is_refused(
-    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
-) -> None:
+def test_response_of_other_version_is_refused(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
     one = channel(peer(lambda _key, _version, correlation: api_versions(correlation, version=0)).endpoint)
 
     with pytest.raises(ZkConsumerError, match=str(one.endpoint)):
         one.connect()
 
 
-def test_an_answer_to_another_question_is_refused(
-    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
-) -> None:
+def test_response_to_other_request_is_refused(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
     one = channel(peer(broker(lambda correlation: framed(correlation + 1, fetched(b"x")))).endpoint)
 
     with pytest.raises(BrokerUnavailableError, match="correlation id"):
         fetch(one)
 
 
-def test_a_peer_that_hangs_up_is_told_and_the_next_request_connects_anew(
+def test_closed_connection_is_reported_and_reopened(
     peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
 ) -> None:
     answers: list[Any] = [lambda _: None, lambda correlation: framed(correlation, fetched(b"x"))]
@@ -244,9 +236,7 @@ def test_a_peer_that_hangs_up_is_told_and_the_next_request_connects_anew(
     assert server.connections == 2
 
 
-def test_no_answer_in_time_is_told_with_the_time(
-    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
-) -> None:
+def test_request_timeout_names_the_timeout(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
     one = channel(peer(lambda *_: b"").endpoint, timeout=0.2)
     started = time.monotonic()
 
@@ -256,7 +246,7 @@ def test_no_answer_in_time_is_told_with_the_time(
     assert time.monotonic() - started < 3
 
 
-def test_an_answer_that_ends_too_early_by_its_own_size_is_refused_wherever_it_is_cut(
+def test_response_shorter_than_its_fields_is_refused(
     peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
 ) -> None:
     whole = fetched(b"some records")
@@ -268,7 +258,7 @@ def test_an_answer_that_ends_too_early_by_its_own_size_is_refused_wherever_it_is
             fetch(one)
 
 
-def test_a_connection_that_breaks_within_an_answer_is_told_wherever_it_breaks(
+def test_connection_broken_within_response_is_reported(
     peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
 ) -> None:
     whole = fetched(b"some records")
@@ -293,9 +283,7 @@ def test_a_connection_that_breaks_within_an_answer_is_told_wherever_it_breaks(
 # ---- closing -------------------------------------------------------------------------------------------
 
 
-def test_closing_ends_a_request_that_waits_in_another_thread(
-    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
-) -> None:
+def test_close_ends_request_in_another_thread(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
     server = peer(broker(lambda _: b""))
     one = channel(server.endpoint, timeout=30)
     waiting = in_thread(lambda: fetch(one))
@@ -309,7 +297,7 @@ def test_closing_ends_a_request_that_waits_in_another_thread(
         fetch(one)
 
 
-def test_closing_ends_an_attempt_to_connect_in_another_thread(channel: Callable[..., BrokerChannel]) -> None:
+def test_close_ends_connect_in_another_thread(channel: Callable[..., BrokerChannel]) -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
@@ -334,9 +322,7 @@ def test_closing_ends_an_attempt_to_connect_in_another_thread(channel: Callable[
                 one.close()
 
 
-def test_closing_keeps_the_descriptor_until_the_other_thread_is_done_with_it(
-    channel: Callable[..., BrokerChannel], peer: Callable[..., Peer]
-) -> None:
+def test_close_keeps_descriptor_until_unused(channel: Callable[..., BrokerChannel], peer: Callable[..., Peer]) -> None:
     # Otherwise a new connection could reuse the file descriptor, and the thread would wait for that connection.
     answering = threading.Event()
     server = peer(broker(lambda correlation: framed(correlation, fetched(b"x")) if answering.wait(20) else None))
@@ -355,7 +341,7 @@ def test_closing_keeps_the_descriptor_until_the_other_thread_is_done_with_it(
     assert sock.fileno() < 0
 
 
-def test_closing_twice_and_before_connecting_is_fine(channel: Callable[..., BrokerChannel]) -> None:
+def test_close_is_idempotent(channel: Callable[..., BrokerChannel]) -> None:
     one = channel(Endpoint("127.0.0.1", 1))
 
     one.close()
@@ -372,24 +358,24 @@ def test_closing_twice_and_before_connecting_is_fine(channel: Callable[..., Brok
     ("text", "endpoint"),
     [("h:1", ("h", 1)), (" h:1 ", ("h", 1)), ("[::1]:9092", ("::1", 9092)), ("10.0.0.1:65535", ("10.0.0.1", 65535))],
 )
-def test_an_address_is_host_and_port(text: str, endpoint: tuple[str, int]) -> None:
+def test_endpoint_is_host_and_port(text: str, endpoint: tuple[str, int]) -> None:
     assert Endpoint.parse(text) == Endpoint(*endpoint)
 
 
 @pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:x", "h:-1", "h:1:"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_malformed_endpoint_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not host:port"):
         Endpoint.parse(text)
 
 
-def test_a_throttle_ends_after_the_longest_time_whatever_the_broker_said() -> None:
+def test_throttle_time_is_limited() -> None:
     throttle = Throttle(max_delay=30)
     throttle.update((1 << 31) - 1)
 
     assert 29 < throttle.remaining() <= 30
 
 
-def test_a_throttle_lasts_as_long_as_the_broker_said() -> None:
+def test_throttle_time_of_broker_is_kept() -> None:
     throttle = Throttle(max_delay=100)
     assert throttle.remaining() == 0
     throttle.update(60_000)

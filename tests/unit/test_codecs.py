@@ -75,7 +75,7 @@ def test_xxh32_agrees_with_another_implementation(data: bytes) -> None:
     assert codecs._xxh32(data) == batches.xxh32(data)
 
 
-def test_content_written_by_kafka_is_the_same_in_every_codec() -> None:
+def test_kafka_content_is_same_in_every_codec() -> None:
     plain = batches.GOLDEN["2 none"][61:]
     packed = {codec: batches.GOLDEN[f"2 {CODEC_NAMES[codec]}"][61:] for codec in (GZIP, SNAPPY, LZ4, ZSTD)}
     assert {codec: decompressed(codec, data) for codec, data in packed.items()} == dict.fromkeys(packed, plain)
@@ -102,7 +102,7 @@ def test_concatenated_xerial_streams_are_read_to_the_end() -> None:
 
 
 @pytest.mark.parametrize("version", [struct.pack(">ii", 2, 1), struct.pack("<ii", 1, 1)])
-def test_xerial_version_is_not_looked_at(version: bytes) -> None:
+def test_xerial_version_is_ignored(version: bytes) -> None:
     """Redpanda's clients write it in the wrong byte order."""
     data = batches.xerial(TEXT)
     assert decompressed(SNAPPY, data[:8] + version + data[16:]) == TEXT
@@ -119,7 +119,7 @@ def test_empty_input_of_a_stream_has_empty_content(codec: int) -> None:
     assert decompressed(codec, b"") == b""
 
 
-def test_empty_input_is_no_snappy() -> None:
+def test_empty_input_is_not_snappy() -> None:
     with pytest.raises(ValueError, match="invalid size of a snappy block"):
         decompressed(SNAPPY, b"")
 
@@ -127,20 +127,20 @@ def test_empty_input_is_no_snappy() -> None:
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @given(content=st.binary(max_size=300) | st.binary(max_size=20).map(lambda piece: piece * 500))
 @settings(max_examples=40, deadline=None)
-def test_whatever_was_compressed_comes_out(magic: int, content: bytes) -> None:
+def test_any_content_round_trips(magic: int, content: bytes) -> None:
     for codec in batches.CODECS[magic][1:]:
         assert decompressed(codec, batches.compress(codec, content, magic), magic) == content
     assert decompressed(SNAPPY, batches.compress(SNAPPY, content, raw_snappy=True), magic) == content
 
 
-def test_content_of_several_megabytes_comes_out_whole() -> None:
+def test_large_content_round_trips() -> None:
     content = bytes(3_000_000) + random.Random(7).randbytes(500_000) + bytes(9_000_000)
     assert decompressed(GZIP, gzip.compress(content, 1)) == content
     for codec in (SNAPPY, LZ4, ZSTD):
         assert decompressed(codec, batches.compress(codec, content)) == content
 
 
-def test_input_may_be_a_slice_of_a_larger_buffer() -> None:
+def test_input_can_be_a_slice() -> None:
     data = memoryview(b"before" + HELLO_ZSTD + b"after")[6:-5]
     assert bytes(codecs.decompress(ZSTD, data, 2)) == b"hello"
 
@@ -174,35 +174,35 @@ def test_unknown_codec_is_named(codec: int) -> None:
     ],
     ids=lambda value: value.hex()[:24] if isinstance(value, bytes) else None,
 )
-def test_damage_is_told_in_a_value_error(codec: int, magic: int, data: bytes, reason: str) -> None:
+def test_corrupt_data_raises_value_error(codec: int, magic: int, data: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         decompressed(codec, data, magic)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD], ids=CODEC_NAMES.__getitem__)
-def test_stream_cut_at_any_byte_is_damaged(codec: int, magic: int) -> None:
+def test_truncated_stream_is_corrupt(codec: int, magic: int) -> None:
     data = batches.compress(codec, TEXT, magic)
     for end in range(1, len(data)):
         with pytest.raises(ValueError, match=r"damaged|LZ4 frame"):
             decompressed(codec, data[:end], magic)
 
 
-def test_raw_snappy_cut_at_any_byte_is_damaged() -> None:
+def test_truncated_raw_snappy_is_corrupt() -> None:
     data = batches.snappy_block(TEXT)
     for end in range(len(data)):
         with pytest.raises(ValueError, match="snappy"):
             decompressed(SNAPPY, data[:end])
 
 
-def test_xerial_stream_cut_inside_a_block_is_damaged() -> None:
+def test_truncated_xerial_block_is_corrupt() -> None:
     data = batches.xerial(TEXT)
     for end in range(len(batches.XERIAL_HEADER) + 1, len(data)):
         with pytest.raises(ValueError, match="snappy"):
             decompressed(SNAPPY, data[:end])
 
 
-def test_xerial_header_that_is_cut_off_is_damaged() -> None:
+def test_truncated_xerial_header_is_corrupt() -> None:
     for end in range(len(batches.XERIAL_HEADER)):
         with pytest.raises(ValueError, match="snappy"):
             decompressed(SNAPPY, batches.XERIAL_HEADER[:end])
@@ -211,7 +211,7 @@ def test_xerial_header_that_is_cut_off_is_damaged() -> None:
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD], ids=CODEC_NAMES.__getitem__)
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_random_damage_gives_content_or_a_value_error(codec: int, data: st.DataObject) -> None:
+def test_random_corruption_gives_content_or_value_error(codec: int, data: st.DataObject) -> None:
     magic = data.draw(st.sampled_from([m for m in (0, 1, 2) if codec in batches.CODECS[m]]))
     raw = data.draw(st.booleans())
     damaged = bytearray(batches.compress(codec, TEXT, magic, raw_snappy=raw))
@@ -228,7 +228,7 @@ def test_random_damage_gives_content_or_a_value_error(codec: int, data: st.DataO
 
 
 @pytest.mark.parametrize("size", [1 << 20, 1 << 28, (1 << 31) - 1, (1 << 32) - 1, (1 << 35) - 1])
-def test_snappy_block_that_claims_much_is_refused_before_memory_is_taken(pool: pa.MemoryPool, size: int) -> None:
+def test_oversized_snappy_claim_allocates_nothing(pool: pa.MemoryPool, size: int) -> None:
     block = bytearray()
     while size >= 0x80:
         block.append(size & 0x7F | 0x80)
@@ -242,7 +242,7 @@ def test_snappy_block_that_claims_much_is_refused_before_memory_is_taken(pool: p
     assert pool.max_memory() < 1 << 20
 
 
-def test_lz4_frame_that_claims_much_takes_no_memory(pool: pa.MemoryPool) -> None:
+def test_oversized_lz4_claim_allocates_nothing(pool: pa.MemoryPool) -> None:
     frame = bytearray(HELLO_LZ4_SIZED)
     frame[6:14] = struct.pack("<q", 1 << 40)
     frame[14] = batches.xxh32(bytes(frame[4:14])) >> 8 & 0xFF
@@ -251,7 +251,7 @@ def test_lz4_frame_that_claims_much_takes_no_memory(pool: pa.MemoryPool) -> None
     assert pool.max_memory() < 4 << 20
 
 
-def test_zstd_frame_that_claims_much_takes_no_memory(pool: pa.MemoryPool) -> None:
+def test_oversized_zstd_claim_allocates_nothing(pool: pa.MemoryPool) -> None:
     frame = bytes.fromhex("28b52ffd e0") + struct.pack("<Q", 1 << 40) + HELLO_ZSTD[6:]
     with pytest.raises(ValueError, match="zstd data is damaged"):
         decompressed(ZSTD, frame)
@@ -259,9 +259,7 @@ def test_zstd_frame_that_claims_much_takes_no_memory(pool: pa.MemoryPool) -> Non
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD], ids=CODEC_NAMES.__getitem__)
-def test_content_larger_than_the_limit_is_refused_at_the_limit(
-    pool: pa.MemoryPool, monkeypatch: pytest.MonkeyPatch, codec: int
-) -> None:
+def test_content_above_limit_is_refused(pool: pa.MemoryPool, monkeypatch: pytest.MonkeyPatch, codec: int) -> None:
     monkeypatch.setattr(codecs, "LIMIT", 4 << 20)
     data = batches.compress(codec, bytes(64 << 20))
     with pytest.raises(ValueError, match=f"^{CODEC_NAMES[codec]} content is larger than 4194304 bytes$"):
@@ -270,7 +268,7 @@ def test_content_larger_than_the_limit_is_refused_at_the_limit(
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD], ids=CODEC_NAMES.__getitem__)
-def test_content_of_exactly_the_limit_is_read(monkeypatch: pytest.MonkeyPatch, codec: int) -> None:
+def test_content_at_limit_is_read(monkeypatch: pytest.MonkeyPatch, codec: int) -> None:
     content = bytes(4 << 20)
     monkeypatch.setattr(codecs, "LIMIT", len(content))
     assert decompressed(codec, batches.compress(codec, content)) == content

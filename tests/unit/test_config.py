@@ -86,44 +86,44 @@ def value_of(built: ConsumerConfig, name: str) -> object:
 
 
 @pytest.mark.parametrize("name", OLD_DEFAULTS)
-def test_default_is_that_of_the_old_consumer(name: str) -> None:
+def test_defaults_equal_those_of_original(name: str) -> None:
     assert value_of(config(), name) == OLD_DEFAULTS[name]
 
 
 @pytest.mark.parametrize("name", OWN_DEFAULTS)
-def test_default_of_a_new_property(name: str) -> None:
+def test_defaults_of_new_properties(name: str) -> None:
     assert value_of(config(), name) == OWN_DEFAULTS[name]
 
 
-def test_every_property_is_in_one_of_the_tables_above() -> None:
+def test_every_property_is_in_a_table() -> None:
     assert sorted(property_names()) == sorted([*REQUIRED, *OLD_DEFAULTS, *OWN_DEFAULTS])
 
 
-def test_names_are_the_attributes_with_dots() -> None:
+def test_property_names_are_attributes_with_dots() -> None:
     assert [name.replace(".", "_") for name in property_names()] == [f.name for f in dataclasses.fields(ConsumerConfig)]
 
 
 @pytest.mark.parametrize("missing", REQUIRED)
-def test_a_missing_required_property_is_named_as_the_original_does(missing: str) -> None:
+def test_missing_property_has_message_of_original(missing: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         ConsumerConfig.from_dict({name: value for name, value in REQUIRED.items() if name != missing})
 
     assert str(raised.value) == f"Missing required property '{missing}'"
 
 
-def test_a_property_that_is_none_counts_as_not_given() -> None:
+def test_none_counts_as_not_set() -> None:
     with pytest.raises(ConfigurationError, match=r"Missing required property 'group\.id'"):
         ConsumerConfig.from_dict({**REQUIRED, "group.id": None})
 
     assert config(consumer_timeout_ms=None).consumer_timeout_ms == -1
 
 
-def test_a_wrong_setting_is_a_value_error_and_an_error_of_this_package() -> None:
+def test_invalid_value_raises_configuration_error() -> None:
     assert issubclass(ConfigurationError, ValueError)
     assert issubclass(ConfigurationError, ZkConsumerError)
 
 
-def test_a_configuration_cannot_be_changed() -> None:
+def test_config_is_immutable() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         config().group_id = "other"  # type: ignore[misc]
 
@@ -154,7 +154,7 @@ def test_a_configuration_cannot_be_changed() -> None:
         ("offsets.storage", "ZooKeeper", "zookeeper"),
     ],
 )
-def test_a_good_value_is_read_as(name: str, given: object, read: object) -> None:
+def test_valid_value_is_parsed(name: str, given: object, read: object) -> None:
     assert value_of(ConsumerConfig.from_dict({**REQUIRED, name: given}), name) == read
 
 
@@ -187,7 +187,7 @@ def test_a_good_value_is_read_as(name: str, given: object, read: object) -> None
         ("zookeeper.connect", " "),
     ],
 )
-def test_a_malformed_value_is_refused_with_its_key(name: str, given: object) -> None:
+def test_malformed_value_names_property(name: str, given: object) -> None:
     with pytest.raises(ConfigurationError) as raised:
         ConsumerConfig.from_dict({**REQUIRED, name: given})
 
@@ -196,7 +196,7 @@ def test_a_malformed_value_is_refused_with_its_key(name: str, given: object) -> 
 
 @pytest.mark.parametrize("character", "/\\,\0:\"';*? \t\r\n=é")
 @pytest.mark.parametrize("name", ["group.id", "client.id", "consumer.id"])
-def test_an_id_with_an_illegal_character_is_refused_with_the_old_text(name: str, character: str) -> None:
+def test_illegal_id_has_message_of_original(name: str, character: str) -> None:
     text = f"a{character}b"
     with pytest.raises(ConfigurationError) as raised:
         ConsumerConfig.from_dict({**REQUIRED, name: text})
@@ -206,7 +206,7 @@ def test_an_id_with_an_illegal_character_is_refused_with_the_old_text(name: str,
     )
 
 
-def test_ids_of_legal_characters_are_accepted() -> None:
+def test_legal_ids_are_accepted() -> None:
     built = ConsumerConfig.from_dict({**REQUIRED, "group.id": "valid-GROUP_iDs.ar6", "client.id": "VaL1d_0-9_."})
 
     assert (built.group_id, built.client_id) == ("valid-GROUP_iDs.ar6", "VaL1d_0-9_.")
@@ -230,14 +230,14 @@ def test_ids_of_legal_characters_are_accepted() -> None:
         ),
     ],
 )
-def test_a_word_that_is_none_of_the_choices_is_refused_with_the_old_text(name: str, text: str) -> None:
+def test_invalid_choice_has_message_of_original(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         ConsumerConfig.from_dict({**REQUIRED, name: "earliest"})
 
     assert str(raised.value) == text
 
 
-def test_sockets_must_wait_longer_than_fetches() -> None:
+def test_socket_timeout_must_exceed_fetch_wait() -> None:
     with pytest.raises(
         ConfigurationError, match=r"'socket\.timeout\.ms' must be at least fetch\.wait\.max\.ms = 100, got '50'"
     ):
@@ -249,7 +249,7 @@ def test_sockets_must_wait_longer_than_fetches() -> None:
 # ---- derived defaults ------------------------------------------------------------------------------
 
 
-def test_timeouts_follow_from_others_unless_they_are_set() -> None:
+def test_unset_timeouts_follow_others() -> None:
     derived = config(zookeeper_session_timeout_ms=4000, zookeeper_sync_time_ms=500)
     own = config(
         zookeeper_session_timeout_ms=4000,
@@ -263,21 +263,19 @@ def test_timeouts_follow_from_others_unless_they_are_set() -> None:
     assert (own.connection_timeout, own.rebalance_backoff, own.client_id) == (1.0, 0.1, "me")
 
 
-def test_isolation_level_tells_whether_only_committed_records_are_read() -> None:
+def test_isolation_level_sets_read_committed() -> None:
     assert not config().read_committed
     assert config(isolation_level="read_committed").read_committed
 
 
-def test_offsets_in_kafka_are_written_to_zookeeper_too_unless_that_is_switched_off() -> None:
+def test_kafka_storage_implies_dual_commit() -> None:
     assert config(offsets_storage="KAFKA").offsets_storage == "kafka"  # case-insensitive, as in the original
     assert config(offsets_storage="kafka").dual_commit_enabled is True
     assert config(offsets_storage="kafka", dual_commit_enabled="false").dual_commit_enabled is False
 
 
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
-def test_a_name_that_cannot_matter_is_accepted_with_one_warning_that_says_why(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_property_without_effect_is_logged(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "zkconsumer.config"):
         ConsumerConfig.from_dict({**REQUIRED, name: "1"}, strict=True)
 
@@ -289,7 +287,7 @@ def test_a_name_that_cannot_matter_is_accepted_with_one_warning_that_says_why(
 @pytest.mark.parametrize(
     "name", ["sasl.password", "ssl.key.password", "zookeeper.sasl.password", "zookeeper.auth.digest"]
 )
-def test_a_secret_is_not_in_the_text_of_a_config(name: str) -> None:
+def test_repr_masks_secrets(name: str) -> None:
     built = ConsumerConfig.from_dict({**REQUIRED, name: "me:hidden-from-you"})
 
     assert value_of(built, name) == "me:hidden-from-you"
@@ -336,7 +334,7 @@ def test_error_names_property_valid_values_and_value(name: str, given: str, text
 # ---- unknown keys ----------------------------------------------------------------------------------
 
 
-def test_an_unknown_key_is_only_logged_with_the_nearest_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_property_is_logged_with_suggestion(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "zkconsumer.config"):
         built = config(strict=False, auto_comit_enable=False)
 
@@ -346,7 +344,7 @@ def test_an_unknown_key_is_only_logged_with_the_nearest_name(caplog: pytest.LogC
     assert "did you mean 'auto.commit.enable'?" in record.getMessage()
 
 
-def test_an_unknown_key_like_no_other_is_logged_without_a_guess(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_property_without_suggestion(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "zkconsumer.config"):
         config(strict=False, x="y")
 
@@ -354,14 +352,14 @@ def test_an_unknown_key_like_no_other_is_logged_without_a_guess(caplog: pytest.L
     assert "did you mean" not in record.getMessage()
 
 
-def test_strict_refuses_an_unknown_key_with_the_nearest_name() -> None:
+def test_strict_refuses_unknown_property() -> None:
     with pytest.raises(ConfigurationError) as raised:
         config(auto_comit_enable=False)
 
     assert str(raised.value) == "unknown property 'auto.comit.enable'; did you mean 'auto.commit.enable'?"
 
 
-def test_keys_that_start_with_external_are_for_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_external_properties_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "zkconsumer.config"):
         config(external_something="x")
 
@@ -369,7 +367,7 @@ def test_keys_that_start_with_external_are_for_others(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("attribute", ["group_id", "zookeeper_connect"])
-def test_keys_with_underscores_are_unknown(attribute: str) -> None:
+def test_properties_with_underscores_are_unknown(attribute: str) -> None:
     with pytest.raises(ConfigurationError, match=f"unknown property {attribute!r}"):
         ConsumerConfig.from_dict({**REQUIRED, attribute: "x"}, strict=True)
 
@@ -383,7 +381,7 @@ def written(folder: Path, content: str | bytes) -> Path:
     return path
 
 
-def test_the_file_that_kafka_shipped_is_read(tmp_path: Path) -> None:
+def test_properties_file_of_kafka_is_read(tmp_path: Path) -> None:
     path = written(
         tmp_path,
         "# see kafka.consumer.ConsumerConfig for more details\n\n"
@@ -423,11 +421,11 @@ def test_the_file_that_kafka_shipped_is_read(tmp_path: Path) -> None:
         ("", {}),
     ],
 )
-def test_a_properties_file_is_read_as_java_does(tmp_path: Path, content: str, read: dict[str, str]) -> None:
+def test_properties_file_is_parsed_like_java(tmp_path: Path, content: str, read: dict[str, str]) -> None:
     assert read_properties(written(tmp_path, content)) == read
 
 
-def test_values_of_a_file_are_trimmed(tmp_path: Path) -> None:
+def test_values_of_file_are_trimmed(tmp_path: Path) -> None:
     path = written(tmp_path, "group.id = g \t\nzookeeper.connect=h:2181\nauto.commit.enable=false \n")
 
     built = ConsumerConfig.from_properties(path)
@@ -435,7 +433,7 @@ def test_values_of_a_file_are_trimmed(tmp_path: Path) -> None:
     assert (built.group_id, built.auto_commit_enable) == ("g", False)
 
 
-def test_overrides_win_over_the_file(tmp_path: Path) -> None:
+def test_overrides_replace_values_of_file(tmp_path: Path) -> None:
     path = written(tmp_path, "group.id=file\nzookeeper.connect=h:2181\nfetch.min.bytes=5\n")
 
     built = ConsumerConfig.from_properties(path, {"group.id": "mine", "consumer.timeout.ms": 9})
@@ -443,7 +441,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     assert (built.group_id, built.fetch_min_bytes, built.consumer_timeout_ms) == ("mine", 5, 9)
 
 
-def test_strict_holds_for_files_too(tmp_path: Path) -> None:
+def test_strict_applies_to_files(tmp_path: Path) -> None:
     path = written(tmp_path, "group.id=g\nzookeeper.connect=h:2181\nfetch.min.byte=5\n")
 
     with pytest.raises(
@@ -452,12 +450,12 @@ def test_strict_holds_for_files_too(tmp_path: Path) -> None:
         ConsumerConfig.from_properties(path, strict=True)
 
 
-def test_a_file_that_does_not_exist_is_named() -> None:
+def test_missing_file_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"'/nowhere/consumer\.properties': No such file"):
         ConsumerConfig.from_properties("/nowhere/consumer.properties")
 
 
-def test_a_file_with_a_broken_escape_is_named(tmp_path: Path) -> None:
+def test_file_with_invalid_escape_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, "a=\\u12x4\n")
 
     with pytest.raises(ConfigurationError) as raised:

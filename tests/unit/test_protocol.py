@@ -140,17 +140,17 @@ def expected(version: int) -> FetchResult:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_answer_of_each_version_is_read_to_its_end(version: int) -> None:
+def test_response_of_each_version_is_read(version: int) -> None:
     assert plain(walked(encoded(version, TOPICS, throttle=55), version)) == expected(version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_empty_answer_is_read(version: int) -> None:
+def test_empty_response_is_read(version: int) -> None:
     assert walked(encoded(version, {}), version) == FetchResult(0, 0, [])
 
 
 @pytest.mark.parametrize("version", range(7, 13))
-def test_the_error_of_the_whole_is_read(version: int) -> None:
+def test_top_level_error_is_read(version: int) -> None:
     assert walked(encoded(version, {}, error=71), version).error_code == 71
 
 
@@ -171,7 +171,7 @@ def test_tagged_fields_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_answer_that_is_cut_anywhere_raises(version: int) -> None:
+def test_truncated_response_raises(version: int) -> None:
     whole = encoded(version, TOPICS, throttle=55)
     for size in range(len(whole)):
         with pytest.raises((BrokerUnavailableError, ValueError)):
@@ -179,7 +179,7 @@ def test_an_answer_that_is_cut_anywhere_raises(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_answer_with_bytes_behind_it_leaves_them(version: int) -> None:
+def test_bytes_after_response_are_left(version: int) -> None:
     frame = BytesFrame(encoded(version, TOPICS) + b"behind")
 
     read_fetch_response(frame, version)
@@ -205,7 +205,7 @@ partitions = st.builds(
     topics=st.dictionaries(names, st.lists(partitions, max_size=3), max_size=3),
     throttle=st.integers(0, (1 << 31) - 1),
 )
-def test_any_answer_reads_as_kafka_python_decodes_it(version: int, topics: dict[str, Any], throttle: int) -> None:
+def test_any_response_equals_kafka_python(version: int, topics: dict[str, Any], throttle: int) -> None:
     data = encoded(version, topics, throttle=throttle)
 
     answer = plain(walked(data, version))
@@ -231,7 +231,7 @@ def test_any_answer_reads_as_kafka_python_decodes_it(version: int, topics: dict[
 
 @settings(max_examples=300)
 @given(version=st.sampled_from(VERSIONS), data=st.binary(max_size=120))
-def test_any_bytes_are_an_answer_or_an_error_that_the_channel_maps(version: int, data: bytes) -> None:
+def test_any_bytes_are_response_or_mapped_error(version: int, data: bytes) -> None:
     try:
         answer = read_fetch_response(BytesFrame(data), version)
     except (BrokerUnavailableError, ValueError, struct.error, IndexError):
@@ -248,12 +248,12 @@ def test_any_bytes_are_an_answer_or_an_error_that_the_channel_maps(version: int,
     ],
     ids=["topics", "null name", "records"],
 )
-def test_sizes_beyond_the_answer_raise_before_anything_is_allocated(data: bytes) -> None:
+def test_oversized_fields_allocate_nothing(data: bytes) -> None:
     with pytest.raises((BrokerUnavailableError, ValueError)):
         read_fetch_response(BytesFrame(data), 1)
 
 
-def test_a_varint_without_end_raises() -> None:
+def test_endless_varint_raises() -> None:
     with pytest.raises(ValueError, match="varint"):
         read_fetch_response(BytesFrame(b"\xff" * 40), 12)
 
@@ -274,7 +274,7 @@ def order(request: Any, version: int) -> list[tuple[str, int, int]]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_fetch_request_of_each_version_asks_in_the_order_given(version: int) -> None:
+def test_fetch_request_keeps_order_of_partitions(version: int) -> None:
     positions = {
         TopicPartition("b", 1): 10,
         TopicPartition("a", 0): 1 << 40,
@@ -285,11 +285,11 @@ def test_a_fetch_request_of_each_version_asks_in_the_order_given(version: int) -
     assert order(fetch_request(positions), version) == [("b", 1, 10), ("a", 0, 1 << 40), ("a", 3, 30), ("b", 0, 0)]
 
 
-def test_a_fetch_request_never_asks_for_a_version_with_topic_ids() -> None:
+def test_fetch_request_excludes_versions_with_topic_ids() -> None:
     assert fetch_request({})._max_version == 12
 
 
-def test_a_fetch_request_has_the_limits_and_no_session() -> None:
+def test_fetch_request_has_limits_and_no_session() -> None:
     request = fetch_request(
         {TopicPartition("t", 0): 5}, max_wait_ms=7, min_bytes=8, partition_max_bytes=9, read_committed=True
     )
@@ -302,12 +302,12 @@ def test_a_fetch_request_has_the_limits_and_no_session() -> None:
     assert (asked.partition_max_bytes, asked.current_leader_epoch) == (9, -1)
 
 
-def test_uncommitted_records_are_asked_for_unless_told_otherwise() -> None:
+def test_default_isolation_is_read_uncommitted() -> None:
     assert fetch_request({}).isolation_level == 0
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_request_for_offsets_of_each_version_names_partitions_and_time(version: int) -> None:
+def test_list_offsets_request_of_each_version(version: int) -> None:
     request = protocol.list_offsets_request(
         [TopicPartition("a", 1), TopicPartition("b", 0), TopicPartition("a", 2)], protocol.EARLIEST
     )
@@ -326,7 +326,7 @@ OffsetsPartition = OffsetsTopic.ListOffsetsPartitionResponse
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_offsets_of_each_version_are_read(version: int) -> None:
+def test_list_offsets_response_of_each_version(version: int) -> None:
     def partition(number: int, error: int, offset: int) -> Any:
         return OffsetsPartition(
             partition_index=number,
@@ -352,7 +352,7 @@ def test_offsets_of_each_version_are_read(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 10))
-def test_a_metadata_request_never_creates_a_topic(version: int) -> None:
+def test_metadata_request_creates_no_topic(version: int) -> None:
     request = protocol.metadata_request(["a", "b"])
     request.API_VERSION = version
     read = MetadataRequest.decode(bytes(request.encode()), version=version)
@@ -362,7 +362,7 @@ def test_a_metadata_request_never_creates_a_topic(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 10))
-def test_a_metadata_request_for_no_topics_differs_from_one_for_all(version: int) -> None:
+def test_metadata_request_for_none_differs_from_all(version: int) -> None:
     request = protocol.metadata_request([])
     request.API_VERSION = version
     assert MetadataRequest.decode(bytes(request.encode()), version=version).topics == []

@@ -35,7 +35,7 @@ def stream() -> StreamQueue:
 # ---- order and bounds -----------------------------------------------------------------------------------
 
 
-def test_chunks_of_a_partition_come_in_order_with_their_queue(stream: StreamQueue) -> None:
+def test_chunks_of_partition_stay_in_order(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 3)
     for offset in range(3):
         queue.put(chunk(offset))
@@ -45,7 +45,7 @@ def test_chunks_of_a_partition_come_in_order_with_their_queue(stream: StreamQueu
     assert [(q, c.fetch_offset) for q, c in filter(None, found)] == [(queue, 0), (queue, 1), (queue, 2)]
 
 
-def test_a_queue_has_room_until_it_holds_its_capacity(stream: StreamQueue) -> None:
+def test_queue_has_room_below_capacity(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 2)
     room = []
     for offset in range(3):
@@ -55,7 +55,7 @@ def test_a_queue_has_room_until_it_holds_its_capacity(stream: StreamQueue) -> No
     assert room == [True, True, False]
 
 
-def test_a_full_queue_leaves_room_in_another_of_its_stream(stream: StreamQueue) -> None:
+def test_full_queue_does_not_fill_others(stream: StreamQueue) -> None:
     full, other = PartitionQueue(stream, 1), PartitionQueue(stream, 1)
     full.put(chunk(0))
 
@@ -63,7 +63,7 @@ def test_a_full_queue_leaves_room_in_another_of_its_stream(stream: StreamQueue) 
     assert other.has_room
 
 
-def test_putting_never_waits_even_where_there_is_no_room(stream: StreamQueue) -> None:
+def test_put_never_blocks(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 1)
 
     in_thread(lambda: [queue.put(chunk(offset)) for offset in range(5)]).result(5)
@@ -71,7 +71,7 @@ def test_putting_never_waits_even_where_there_is_no_room(stream: StreamQueue) ->
     assert [taken(stream).fetch_offset for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
-def test_room_is_told_each_time_a_chunk_is_taken(stream: StreamQueue) -> None:
+def test_callback_runs_for_each_taken_chunk(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 2)
     calls: list[bool] = []
     queue.on_room = lambda: calls.append(queue.has_room)
@@ -84,7 +84,7 @@ def test_room_is_told_each_time_a_chunk_is_taken(stream: StreamQueue) -> None:
     assert calls == [True, True]
 
 
-def test_room_is_told_of_the_queue_that_was_taken_from(stream: StreamQueue) -> None:
+def test_callback_gets_queue_of_taken_chunk(stream: StreamQueue) -> None:
     calls: list[str] = []
     a, b = PartitionQueue(stream, 1), PartitionQueue(stream, 1)
     a.on_room, b.on_room = (lambda: calls.append("a")), (lambda: calls.append("b"))
@@ -95,7 +95,7 @@ def test_room_is_told_of_the_queue_that_was_taken_from(stream: StreamQueue) -> N
     assert calls == ["b"]
 
 
-def test_the_callback_may_put_the_next_chunk(stream: StreamQueue) -> None:
+def test_callback_can_put_next_chunk(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 1)
     queue.on_room = lambda: queue.put(chunk(1))
     queue.put(chunk(0))
@@ -105,7 +105,7 @@ def test_the_callback_may_put_the_next_chunk(stream: StreamQueue) -> None:
     assert found == [0, 1]
 
 
-def test_bytes_are_those_that_wait(stream: StreamQueue) -> None:
+def test_bytes_count_queued_chunks(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 3)
     queue.put(chunk(0, data=b"12345"))
     queue.put(chunk(1, data=b"123"))
@@ -115,7 +115,7 @@ def test_bytes_are_those_that_wait(stream: StreamQueue) -> None:
     assert (before, queue.nbytes) == (8, 3)
 
 
-def test_partitions_take_turns_whatever_one_of_them_has(stream: StreamQueue) -> None:
+def test_partitions_alternate(stream: StreamQueue) -> None:
     queues = [PartitionQueue(stream, 4) for _ in range(3)]
     for offset in range(4):
         queues[0].put(chunk(offset, 0))
@@ -129,7 +129,7 @@ def test_partitions_take_turns_whatever_one_of_them_has(stream: StreamQueue) -> 
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6))
-def test_a_partition_waits_for_at_most_one_chunk_of_each_other(sizes: list[int]) -> None:
+def test_partition_waits_for_one_chunk_of_each_other(sizes: list[int]) -> None:
     stream = StreamQueue()
     queues = [PartitionQueue(stream, 10) for _ in sizes]
     for number, (queue, size) in enumerate(zip(queues, sizes, strict=True)):
@@ -153,7 +153,7 @@ def test_a_partition_waits_for_at_most_one_chunk_of_each_other(sizes: list[int])
 # ---- waiting ------------------------------------------------------------------------------------------------
 
 
-def test_taking_from_nothing_gives_up_after_the_timeout(stream: StreamQueue) -> None:
+def test_take_from_empty_queue_times_out(stream: StreamQueue) -> None:
     PartitionQueue(stream, 1)
     started = time.monotonic()
 
@@ -161,11 +161,11 @@ def test_taking_from_nothing_gives_up_after_the_timeout(stream: StreamQueue) -> 
     assert time.monotonic() - started >= 0.05
 
 
-def test_taking_with_no_time_does_not_wait(stream: StreamQueue) -> None:
+def test_take_with_zero_timeout_does_not_block(stream: StreamQueue) -> None:
     assert stream.take(0) is None
 
 
-def test_a_waiting_stream_gets_what_is_put(stream: StreamQueue) -> None:
+def test_waiting_take_returns_new_chunk(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 1)
     waiting = in_thread(lambda: taken(stream, None).fetch_offset)
 
@@ -177,7 +177,7 @@ def test_a_waiting_stream_gets_what_is_put(stream: StreamQueue) -> None:
 # ---- close --------------------------------------------------------------------------------------------------
 
 
-def test_closing_a_partition_drops_what_is_queued_and_what_still_comes(stream: StreamQueue) -> None:
+def test_closed_partition_discards_chunks(stream: StreamQueue) -> None:
     closed, kept = PartitionQueue(stream, 2), PartitionQueue(stream, 2)
     closed.put(chunk(0, 0))
     kept.put(chunk(0, 1))
@@ -191,7 +191,7 @@ def test_closing_a_partition_drops_what_is_queued_and_what_still_comes(stream: S
     assert stream.take(0) is None
 
 
-def test_closing_an_empty_partition_and_closing_twice_are_fine(stream: StreamQueue) -> None:
+def test_closing_partition_is_idempotent(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 1)
 
     queue.close()
@@ -201,7 +201,7 @@ def test_closing_an_empty_partition_and_closing_twice_are_fine(stream: StreamQue
     assert stream.take(0) is None
 
 
-def test_a_renewed_queue_is_an_empty_one_of_the_same_stream(stream: StreamQueue) -> None:
+def test_renewed_queue_is_empty(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 2)
     queue.put(chunk(0))
     queue.close()
@@ -215,7 +215,7 @@ def test_a_renewed_queue_is_an_empty_one_of_the_same_stream(stream: StreamQueue)
     assert [taken(stream).fetch_offset, taken(stream).fetch_offset] == [5, 6]
 
 
-def test_closing_the_stream_ends_a_waiting_take(stream: StreamQueue) -> None:
+def test_closed_stream_ends_waiting_take(stream: StreamQueue) -> None:
     waiting = in_thread(lambda: stream.take(None))
 
     stream.close()
@@ -224,7 +224,7 @@ def test_closing_the_stream_ends_a_waiting_take(stream: StreamQueue) -> None:
     assert stream.is_closed
 
 
-def test_a_closed_stream_drops_what_is_queued_and_what_still_comes(stream: StreamQueue) -> None:
+def test_closed_stream_discards_chunks(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 2)
     queue.put(chunk(0))
 
@@ -239,7 +239,7 @@ def test_a_closed_stream_drops_what_is_queued_and_what_still_comes(stream: Strea
 # ---- failures -----------------------------------------------------------------------------------------------
 
 
-def test_a_failure_is_raised_once_and_the_stream_goes_on(stream: StreamQueue) -> None:
+def test_failure_is_raised_once(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 1)
     queue.put(chunk(0))
     stream.fail(RuntimeError("raised once"))
@@ -250,7 +250,7 @@ def test_a_failure_is_raised_once_and_the_stream_goes_on(stream: StreamQueue) ->
     assert taken(stream).fetch_offset == 0
 
 
-def test_a_failure_reaches_a_stream_that_waits(stream: StreamQueue) -> None:
+def test_failure_reaches_waiting_stream(stream: StreamQueue) -> None:
     waiting = in_thread(lambda: stream.take(None))
 
     stream.fail(RuntimeError("now"))
@@ -259,7 +259,7 @@ def test_a_failure_reaches_a_stream_that_waits(stream: StreamQueue) -> None:
         waiting.result()
 
 
-def test_several_failures_are_raised_one_after_the_other(stream: StreamQueue) -> None:
+def test_failures_are_raised_in_order(stream: StreamQueue) -> None:
     for text in ("first", "second"):
         stream.fail(RuntimeError(text))
 
@@ -269,7 +269,7 @@ def test_several_failures_are_raised_one_after_the_other(stream: StreamQueue) ->
     assert stream.take(0) is None
 
 
-def test_a_stream_that_is_never_read_keeps_only_the_latest_failures(stream: StreamQueue) -> None:
+def test_unread_stream_keeps_latest_failures(stream: StreamQueue) -> None:
     for number in range(1000):
         stream.fail(RuntimeError(f"failure {number}"))
 
@@ -285,7 +285,7 @@ def test_a_stream_that_is_never_read_keeps_only_the_latest_failures(stream: Stre
     assert 1 <= len(found) <= 100
 
 
-def test_a_failure_is_raised_before_the_end_of_a_closed_stream(stream: StreamQueue) -> None:
+def test_failure_is_raised_before_end_of_stream(stream: StreamQueue) -> None:
     stream.fail(RuntimeError("why it ended"))
     stream.close()
 
@@ -396,7 +396,7 @@ def fill(queue: PartitionQueue, partition: int, count: int) -> Callable[[], int]
     return run
 
 
-def test_with_many_fetchers_nothing_is_lost_doubled_or_out_of_order_and_bounds_hold(
+def test_many_fetchers_keep_order_and_bounds(
     stream: StreamQueue,
 ) -> None:
     count, partitions, capacity = 2000, 4, 2
@@ -411,7 +411,7 @@ def test_with_many_fetchers_nothing_is_lost_doubled_or_out_of_order_and_bounds_h
     assert stream.take(0) is None
 
 
-def test_nothing_of_a_closed_partition_is_taken_while_another_thread_closes_it(stream: StreamQueue) -> None:
+def test_concurrent_close_delivers_nothing_more(stream: StreamQueue) -> None:
     for _ in range(50):
         queue = PartitionQueue(stream, 1_000_000)
         stop = threading.Event()

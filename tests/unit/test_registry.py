@@ -21,7 +21,7 @@ PATH = "/consumers/g/ids/g_c"
 # ---- paths ------------------------------------------------------------------------------------------
 
 
-def test_paths_are_those_of_the_reference() -> None:
+def test_paths_equal_those_of_original() -> None:
     paths = GroupPaths("g")
     partition = TopicPartition("orders", 10)
 
@@ -37,11 +37,11 @@ def test_paths_are_those_of_the_reference() -> None:
 # ---- ids --------------------------------------------------------------------------------------------
 
 
-def test_a_configured_consumer_id_follows_the_group() -> None:
+def test_configured_consumer_id_follows_group() -> None:
     assert new_consumer_id("group1", "consumer1") == "group1_consumer1"
 
 
-def test_a_made_consumer_id_has_host_milliseconds_and_hex_digits() -> None:
+def test_generated_consumer_id_has_host_time_and_hex() -> None:
     before = int(time.time() * 1000)
     made = new_consumer_id("group1")
 
@@ -51,7 +51,7 @@ def test_a_made_consumer_id_has_host_milliseconds_and_hex_digits() -> None:
     assert before <= int(found.group(2)) <= time.time() * 1000
 
 
-def test_made_consumer_ids_differ() -> None:
+def test_generated_consumer_ids_differ() -> None:
     assert len({new_consumer_id("g") for _ in range(200)}) == 200
 
 
@@ -66,7 +66,7 @@ def test_thread_ids_sort_as_text() -> None:
 
 
 @given(consumer_id=st.from_regex(r"g_[a-zA-Z0-9._-]{0,20}", fullmatch=True), number=st.integers(0, 99))
-def test_the_consumer_is_what_stands_before_the_last_hyphen_of_its_thread_id(consumer_id: str, number: int) -> None:
+def test_consumer_id_precedes_last_hyphen_of_thread_id(consumer_id: str, number: int) -> None:
     assert thread_ids(consumer_id, number + 1)[number].rpartition("-")[0] == consumer_id
 
 
@@ -94,7 +94,7 @@ def test_the_consumer_is_what_stands_before_the_last_hyphen_of_its_thread_id(con
         ),
     ],
 )
-def test_a_registration_is_the_jvms_bytes(
+def test_registration_equals_bytes_of_jvm(
     registration: Registration, written: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry.time, "time", lambda: 1416324113.2269)
@@ -102,7 +102,7 @@ def test_a_registration_is_the_jvms_bytes(
     assert registration.to_json() == written
 
 
-def test_the_timestamp_is_a_string_because_old_members_throw_on_a_long_number() -> None:
+def test_timestamp_of_registration_is_a_string() -> None:
     assert isinstance(json.loads(Registration({"t": 1}).to_json())["timestamp"], str)
 
 
@@ -110,7 +110,7 @@ topics = st.text(st.characters(min_codepoint=1, max_codepoint=0x2FFF), min_size=
 
 
 @given(subscription=st.dictionaries(topics, st.integers(1, 1000), max_size=5))
-def test_what_was_written_reads_back(subscription: dict[str, int]) -> None:
+def test_registration_round_trips(subscription: dict[str, int]) -> None:
     registration = Registration(subscription)
 
     assert Registration.from_json(PATH, registration.to_json()) == registration
@@ -154,7 +154,7 @@ def test_registrations_of_every_release_are_read(data: bytes, subscription: dict
         (Registration({}, "white_list"), False),
     ],
 )
-def test_a_filter_is_one_of_two_words_and_a_subscription(registration: Registration, is_filter: bool) -> None:
+def test_filter_needs_pattern_and_subscription(registration: Registration, is_filter: bool) -> None:
     assert registration.is_filter is is_filter
 
 
@@ -181,7 +181,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("data", FOREIGN)
-def test_a_foreign_registration_is_refused_with_its_path_and_content(data: bytes) -> None:
+def test_invalid_registration_names_path_and_content(data: bytes) -> None:
     with pytest.raises(RegistrationError) as raised:
         Registration.from_json(PATH, data)
 
@@ -198,7 +198,7 @@ def test_a_foreign_registration_is_refused_with_its_path_and_content(data: bytes
     ],
     ids=["infinity", "too large a number", "too deep"],
 )
-def test_a_registration_that_the_parser_stumbles_over_is_refused_too(data: bytes) -> None:
+def test_registration_with_parser_limits_is_refused(data: bytes) -> None:
     with pytest.raises(RegistrationError):
         Registration.from_json(PATH, data)
 
@@ -212,7 +212,7 @@ json_values = st.recursive(
 
 @given(subscription=json_values, pattern=json_values)
 @example(subscription={"t": 1}, pattern="static")
-def test_any_json_is_a_registration_or_a_registration_error(subscription: object, pattern: object) -> None:
+def test_any_json_is_registration_or_error(subscription: object, pattern: object) -> None:
     try:
         found = Registration.from_json(PATH, json.dumps({"subscription": subscription, "pattern": pattern}).encode())
     except RegistrationError:
@@ -222,7 +222,7 @@ def test_any_json_is_a_registration_or_a_registration_error(subscription: object
 
 
 @given(data=st.binary(max_size=60))
-def test_any_bytes_are_a_registration_or_a_registration_error(data: bytes) -> None:
+def test_any_bytes_are_registration_or_error(data: bytes) -> None:
     with pytest.raises(RegistrationError):
         Registration.from_json(PATH, data)
 
@@ -243,12 +243,12 @@ def test_any_bytes_are_a_registration_or_a_registration_error(data: bytes) -> No
         (b'{"version":1,"partitions":{}}', []),
     ],
 )
-def test_partitions_of_a_topic_are_read_in_numeric_order(data: bytes, partitions: list[int]) -> None:
+def test_partitions_are_sorted_numerically(data: bytes, partitions: list[int]) -> None:
     assert registry.parse_partitions("t", data) == partitions
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b'{"partitions":{"a":[1]}}', b'{"partitions":null}'])
-def test_a_topic_without_partitions_is_refused_with_path_and_content(data: bytes) -> None:
+def test_topic_without_partitions_is_refused(data: bytes) -> None:
     with pytest.raises(ZkConsumerError) as raised:
         registry.parse_partitions("t", data)
 
@@ -263,7 +263,7 @@ def broker(**content: object) -> bytes:
     return json.dumps(content).encode()
 
 
-def test_of_a_filter_with_several_expressions_the_first_counts_as_in_the_jvm() -> None:
+def test_first_of_several_expressions_is_used() -> None:
     found = registry.Registration.from_json("/ids/a", b'{"subscription":{"a":1,"b":2},"pattern":"white_list"}')
 
     assert found.subscription == {"a": 1}
@@ -320,14 +320,14 @@ def test_of_a_filter_with_several_expressions_the_first_counts_as_in_the_jvm() -
     ],
     ids=["v1", "v2", "v3", "v4", "v5", "first of two", "misleading name"],
 )
-def test_a_broker_of_every_version_is_read(data: bytes, endpoint: tuple[str, int]) -> None:
+def test_broker_znode_of_every_version_is_read(data: bytes, endpoint: tuple[str, int]) -> None:
     found = registry.parse_broker("1", data)
 
     assert (found.host, found.port) == endpoint
     assert found.has_api_versions is (json.loads(data)["version"] >= 3)  # those of 0.10 and later do
 
 
-def test_a_broker_without_plaintext_is_refused_with_a_remedy() -> None:
+def test_broker_without_plaintext_is_refused() -> None:
     data = broker(version=4, host=None, port=-1, endpoints=["SSL://h:1"], listener_security_protocol_map={"SSL": "SSL"})
 
     with pytest.raises(ZkConsumerError) as raised:
@@ -341,7 +341,7 @@ def test_a_broker_without_plaintext_is_refused_with_a_remedy() -> None:
     "data",
     [b"", b"null", b"[]", b"5", b'{"endpoints":5}', b'{"endpoints":[5]}', b'{"endpoints":["PLAINTEXT://h"]}'],
 )
-def test_what_is_no_broker_is_refused_with_path_and_content(data: bytes) -> None:
+def test_invalid_broker_znode_names_path_and_content(data: bytes) -> None:
     with pytest.raises(ZkConsumerError) as raised:
         registry.parse_broker("7", data)
 
@@ -368,12 +368,12 @@ OFFSET = "/consumers/g/offsets/t/0"
         (None, -1),
     ],
 )
-def test_an_offset_is_decimal_text_and_minus_one_where_there_is_none(data: bytes | None, offset: int) -> None:
+def test_offset_is_decimal_text_or_minus_one(data: bytes | None, offset: int) -> None:
     assert registry.parse_offset(OFFSET, data) == offset
 
 
 @pytest.mark.parametrize("data", [b"x", b"1.5", b"1 2", b"\xff"])
-def test_an_offset_that_is_no_number_is_refused_with_path_and_content(data: bytes) -> None:
+def test_invalid_offset_names_path_and_content(data: bytes) -> None:
     with pytest.raises(ZkConsumerError, match="must contain an integer offset") as raised:
         registry.parse_offset(OFFSET, data)
 

@@ -116,7 +116,7 @@ def test_null_and_empty_keys_and_values_differ() -> None:
     assert [(m.key, m.value) for m in take(fed.stream, 2)] == [(None, b""), (b"", None)]
 
 
-def test_messages_of_several_batches_chunks_and_codecs_come_in_order() -> None:
+def test_messages_of_several_chunks_stay_in_order() -> None:
     fed = Fed().acquire()
     fed.put(entry(range(3)) + entry(range(3, 5), codec=GZIP), 5)
     fed.put(entry(range(5, 8)), 8, 5)
@@ -124,7 +124,7 @@ def test_messages_of_several_batches_chunks_and_codecs_come_in_order() -> None:
     assert offsets(take(fed.stream, 8)) == list(range(8))
 
 
-def test_partitions_take_turns_by_chunk() -> None:
+def test_partitions_alternate_by_chunk() -> None:
     fed = Fed().acquire(P0).acquire(P1)
     fed.put(entry([0]), 1).put(entry([1]), 2, 1)
     fed.put(entry([0]), 1, partition=P1).put(entry([1]), 2, 1, partition=P1)
@@ -132,7 +132,7 @@ def test_partitions_take_turns_by_chunk() -> None:
     assert [(m.partition, m.offset) for m in take(fed.stream, 4)] == [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
-def test_messages_below_the_fetch_offset_are_not_handed_out() -> None:
+def test_messages_below_fetch_offset_are_skipped() -> None:
     """Source: Kafka 1.1 ConsumerIteratorTest, a compressed set 0..9, of which 0..4 are consumed."""
     inner = [Record(offset) for offset in range(10)]
     fed = Fed().acquire(offset=5).put(batches.message_set(1, inner, GZIP), 10, 5)
@@ -143,7 +143,7 @@ def test_messages_below_the_fetch_offset_are_not_handed_out() -> None:
     assert fed.consumed == {0: 10}
 
 
-def test_decoders_run_when_a_field_is_read_and_their_errors_do_not_stop_the_stream() -> None:
+def test_decoder_errors_do_not_stop_stream() -> None:
     def always_fails(data: bytes | None) -> Any:
         raise RuntimeError(f"cannot decode {data!r}")
 
@@ -158,14 +158,14 @@ def test_decoders_run_when_a_field_is_read_and_their_errors_do_not_stop_the_stre
             _ = message.value
 
 
-def test_printing_a_stream_does_not_read_it() -> None:
+def test_repr_does_not_read_stream() -> None:
     fed = Fed().acquire().put(entry([0]), 1)
 
     assert repr(fed.stream) == str(fed.stream) == "<KafkaStream client t>"
     assert offsets([next(fed.stream)]) == [0]
 
 
-def test_a_stream_is_its_own_iterator() -> None:
+def test_stream_is_its_own_iterator() -> None:
     stream = Fed().stream
 
     assert iter(stream) is stream
@@ -175,7 +175,7 @@ def test_a_stream_is_its_own_iterator() -> None:
 # ---- positions --------------------------------------------------------------------------------------------
 
 
-def test_positions_at_each_step_through_two_chunks() -> None:
+def test_positions_within_two_chunks() -> None:
     fed = Fed().acquire(offset=10)
     fed.put(entry([10, 11, 13]), 15, 10)  # compaction has removed 12 and 14
     fed.put(entry([15]), 16, 15)
@@ -198,7 +198,7 @@ def test_positions_at_each_step_through_two_chunks() -> None:
     ]
 
 
-def test_positions_are_kept_for_each_partition() -> None:
+def test_positions_are_kept_per_partition() -> None:
     fed = Fed().acquire(P0, 0).acquire(P1, 100)
     fed.put(entry([0, 1]), 2).put(entry([100, 101]), 102, 100, P1)
 
@@ -207,7 +207,7 @@ def test_positions_are_kept_for_each_partition() -> None:
     assert (fed.consumed, fed.handed_out) == ({0: 2, 1: 100}, {0: 2, 1: 101})
 
 
-def test_the_position_moves_over_records_that_are_never_handed_out() -> None:
+def test_position_advances_over_skipped_records() -> None:
     fed = Fed().acquire(offset=0)
     fed.put(entry([0]) + batches.batch([], base_offset=1, last_offset=9), 10)
     next(fed.stream)
@@ -218,7 +218,7 @@ def test_the_position_moves_over_records_that_are_never_handed_out() -> None:
     assert (fed.consumed, fed.handed_out) == ({0: 10}, {0: 10})
 
 
-def test_aborted_transactions_and_markers_are_skipped_but_consumed() -> None:
+def test_aborted_transactions_count_as_consumed() -> None:
     data = (
         entry([0, 1], producer_id=7, transactional=True)
         + batches.control_batch(2, 7, commit=False)
@@ -231,7 +231,7 @@ def test_aborted_transactions_and_markers_are_skipped_but_consumed() -> None:
     assert fed.consumed == {0: 5}
 
 
-def test_a_position_is_unknown_until_the_start_offset_was_looked_up() -> None:
+def test_position_is_unknown_before_start_offset() -> None:
     fed = Fed().acquire(offset=-1)
     before = fed.consumed
     fed.put(b"", 40, 40)
@@ -242,7 +242,7 @@ def test_a_position_is_unknown_until_the_start_offset_was_looked_up() -> None:
     assert fed.resets == [P0]
 
 
-def test_a_reset_moves_the_position_back_when_what_was_queued_before_it_is_consumed() -> None:
+def test_reset_applies_after_queued_chunks() -> None:
     fed = Fed().acquire(offset=100).put(entry([100]), 101, 100).put(b"", 5, 5).put(entry([5]), 6, 5)
 
     next(fed.stream)
@@ -251,7 +251,7 @@ def test_a_reset_moves_the_position_back_when_what_was_queued_before_it_is_consu
     assert (fed.consumed, fed.handed_out, fed.resets) == ({0: 5}, {0: 6}, [P0])
 
 
-def test_a_chunk_is_read_in_pieces_and_positions_hold_across_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_hold_across_pieces_of_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoded_items, "_MESSAGES_PER_LIST", 2)
     fed = Fed().acquire().put(b"".join(entry([offset]) for offset in range(7)), 7)
 
@@ -263,7 +263,7 @@ def test_a_chunk_is_read_in_pieces_and_positions_hold_across_them(monkeypatch: p
 # ---- timeout and end ----------------------------------------------------------------------------------------
 
 
-def test_a_timeout_says_what_did_not_come_and_leaves_the_stream_usable() -> None:
+def test_stream_is_usable_after_timeout() -> None:
     fed = Fed(timeout=0.02).acquire()
 
     for _ in range(2):
@@ -275,7 +275,7 @@ def test_a_timeout_says_what_did_not_come_and_leaves_the_stream_usable() -> None
     assert next(fed.stream).offset == 0
 
 
-def test_a_stream_without_timeout_waits_for_the_first_message() -> None:
+def test_stream_without_timeout_waits() -> None:
     fed = Fed(timeout=None).acquire()
     reading = in_thread(lambda: next(fed.stream).offset)
 
@@ -284,7 +284,7 @@ def test_a_stream_without_timeout_waits_for_the_first_message() -> None:
     assert reading.result() == 0
 
 
-def test_closing_ends_the_iteration_of_a_waiting_reader_and_for_good() -> None:
+def test_close_ends_waiting_iteration() -> None:
     fed = Fed(timeout=None).acquire().put(entry([0, 1]), 2)
     reader = Reader(fed.stream)
     wait_for(lambda: len(reader.seen) == 2)
@@ -296,7 +296,7 @@ def test_closing_ends_the_iteration_of_a_waiting_reader_and_for_good() -> None:
     assert list(fed.stream) == []
 
 
-def test_closing_ends_the_iteration_in_the_middle_of_a_chunk() -> None:
+def test_close_ends_iteration_within_chunk() -> None:
     fed = Fed().acquire().put(entry(range(10)), 10)
     take(fed.stream, 3)
 
@@ -306,7 +306,7 @@ def test_closing_ends_the_iteration_in_the_middle_of_a_chunk() -> None:
     assert fed.consumed == {}
 
 
-def test_an_error_does_not_come_with_another_one_behind_it() -> None:
+def test_error_has_no_chained_exception() -> None:
     """The traceback must not show the internal exception that an empty queue raises."""
     with pytest.raises(ConsumerTimeoutError) as raised:
         next(Fed().stream)
@@ -314,7 +314,7 @@ def test_an_error_does_not_come_with_another_one_behind_it() -> None:
     assert raised.value.__context__ is None
 
 
-def test_a_failure_of_a_fetcher_is_raised_once_between_chunks() -> None:
+def test_fetcher_failure_is_raised_once() -> None:
     fed = Fed().acquire().put(entry([0, 1]), 2)
     next(fed.stream)
     fed.queue.fail(ZkConsumerError("no broker"))
@@ -335,7 +335,7 @@ def damaged(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 1])
 
 
-def test_a_corrupt_batch_is_raised_once_and_fetched_again_from_its_offset() -> None:
+def test_corrupt_batch_is_raised_and_refetched() -> None:
     fed = Fed().acquire().put(entry([0, 1]) + damaged(entry([2, 3])) + entry([4]), 5)
     queue = fed.queues[P0]
     take(fed.stream, 2)
@@ -352,7 +352,7 @@ def test_a_corrupt_batch_is_raised_once_and_fetched_again_from_its_offset() -> N
     assert len(fed.refetched) == 1
 
 
-def test_nothing_behind_a_corrupt_batch_is_handed_out_before_it_was_fetched_again() -> None:
+def test_nothing_after_corrupt_batch_before_refetch() -> None:
     fed = Fed().acquire().put(damaged(entry([0])), 1).put(entry([1]), 2, 1)
 
     with pytest.raises(CorruptRecordError):
@@ -365,7 +365,7 @@ def test_nothing_behind_a_corrupt_batch_is_handed_out_before_it_was_fetched_agai
     assert offsets(read_until_timeout(fed.stream)) == [0]
 
 
-def test_a_corrupt_batch_of_one_partition_does_not_disturb_another() -> None:
+def test_corrupt_batch_does_not_stop_other_partition() -> None:
     fed = Fed().acquire(P0).acquire(P1)
     fed.put(damaged(entry([0])), 1).put(entry([0, 1]), 2, partition=P1)
 
@@ -376,7 +376,7 @@ def test_a_corrupt_batch_of_one_partition_does_not_disturb_another() -> None:
     assert fed.consumed == {0: 0, 1: 1}
 
 
-def test_without_the_check_of_checksums_damage_to_a_value_passes() -> None:
+def test_corrupt_value_passes_without_crc_check() -> None:
     record = batches.batch([Record(0, value=b"good")])
     bad = record.replace(b"good", b"gold")
     fed = Fed(check_crcs=False).acquire().put(bad, 1)
@@ -391,7 +391,7 @@ def malformed(offset: int) -> bytes:
     return batches.batch(records, payload=good + batches.varint(6) + b"\x00\x00\x02\x01\x50x")
 
 
-def test_the_position_stays_known_when_a_malformed_record_ends_what_was_read() -> None:
+def test_position_is_known_after_malformed_record() -> None:
     fed = Fed().acquire().put(entry([0, 1]) + malformed(2), 4)
 
     steps = [(message.offset, fed.consumed[0], fed.handed_out[0]) for message in islice(fed.stream, 2)]
@@ -403,7 +403,7 @@ def test_the_position_stays_known_when_a_malformed_record_ends_what_was_read() -
     assert (fed.consumed, fed.handed_out) == ({0: 2}, {0: 2})
 
 
-def test_a_header_that_is_not_utf_8_loses_no_record() -> None:
+def test_header_that_is_not_utf_8_loses_no_record() -> None:
     """Kafka does not check header keys; a bad one must not affect other records."""
     odd = Record(1, value=b"1", headers=(("\udcff", b"x"),))
     data = batches.batch([Record(0, value=b"0"), odd, Record(2, value=b"2")]) + entry([3])
@@ -413,9 +413,7 @@ def test_a_header_that_is_not_utf_8_loses_no_record() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()], ids=["Ctrl-C", "no memory"])
-def test_whatever_ends_the_decoding_of_a_chunk_loses_no_record(
-    error: BaseException, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_decoding_error_loses_no_record(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop in a notebook may be interrupted and restarted; the remaining records must not count as consumed."""
     decode = decoded_items.read_messages
 
@@ -442,7 +440,7 @@ def test_whatever_ends_the_decoding_of_a_chunk_loses_no_record(
 # ---- release -----------------------------------------------------------------------------------------------------
 
 
-def test_releasing_what_was_not_read_returns_where_it_began() -> None:
+def test_release_of_unread_partition_returns_start() -> None:
     fed = Fed().acquire(offset=5).put(entry([5]), 6, 5)
 
     assert fed.release(P0) == {P0: 5}
@@ -450,7 +448,7 @@ def test_releasing_what_was_not_read_returns_where_it_began() -> None:
     assert read_until_timeout(fed.stream) == []
 
 
-def test_releasing_in_the_middle_returns_the_message_in_hand_and_hands_out_nothing_more() -> None:
+def test_release_returns_current_message_and_stops() -> None:
     fed = Fed().acquire().put(entry(range(10)), 10).put(entry([10]), 11, 10)
     take(fed.stream, 4)
 
@@ -458,14 +456,14 @@ def test_releasing_in_the_middle_returns_the_message_in_hand_and_hands_out_nothi
     assert read_until_timeout(fed.stream) == []
 
 
-def test_releasing_after_all_was_read_and_more_was_asked_for_returns_the_end() -> None:
+def test_release_after_last_message_returns_end() -> None:
     fed = Fed().acquire().put(entry(range(3)), 3)
 
     assert len(read_until_timeout(fed.stream)) == 3
     assert fed.release(P0) == {P0: 3}
 
 
-def test_releasing_one_partition_leaves_the_others() -> None:
+def test_release_of_one_partition_keeps_others() -> None:
     fed = Fed().acquire(P0).acquire(P1)
     fed.put(entry(range(4)), 4).put(entry(range(2)), 2, partition=P1)
     take(fed.stream, 2)
@@ -475,7 +473,7 @@ def test_releasing_one_partition_leaves_the_others() -> None:
     assert fed.consumed == {1: 2}
 
 
-def test_releasing_another_partition_does_not_touch_the_one_in_hand() -> None:
+def test_release_keeps_current_message_of_other_partition() -> None:
     fed = Fed().acquire(P0).acquire(P1, 9).put(entry(range(4)), 4)
     take(fed.stream, 2)
 
@@ -484,15 +482,15 @@ def test_releasing_another_partition_does_not_touch_the_one_in_hand() -> None:
     assert fed.consumed == {0: 3}
 
 
-def test_releasing_what_is_not_held_returns_nothing() -> None:
+def test_release_of_unowned_partition_returns_nothing() -> None:
     assert Fed().stream.release({P0}) == {}
 
 
-def test_an_unknown_position_is_released_as_unknown() -> None:
+def test_unknown_position_is_released_as_unknown() -> None:
     assert Fed().acquire(offset=-1).release(P0) == {P0: -1}
 
 
-def test_a_partition_that_comes_back_begins_where_its_new_owner_is_told() -> None:
+def test_regained_partition_starts_at_given_offset() -> None:
     fed = Fed().acquire().put(entry(range(4)), 4)
     take(fed.stream, 2)
     fed.release(P0)
@@ -501,7 +499,7 @@ def test_a_partition_that_comes_back_begins_where_its_new_owner_is_told() -> Non
     assert offsets(read_until_timeout(fed.stream)) == [1, 2, 3]
 
 
-def test_a_reset_that_was_queued_before_a_release_changes_nothing_after_it() -> None:
+def test_reset_before_release_is_ignored() -> None:
     fed = Fed().acquire(offset=50)
     old = fed.queues[P0]
     fed.stream.release({P0})
@@ -543,7 +541,7 @@ def check_release_while_reading(arrow: bool) -> None:
 
 
 @pytest.mark.parametrize("arrow", [False, True], ids=["messages", "batches"])
-def test_a_release_while_another_thread_reads_loses_and_doubles_nothing_but_the_item_in_hand(arrow: bool) -> None:
+def test_release_during_read_repeats_only_current_item(arrow: bool) -> None:
     for _ in range(40):
         check_release_while_reading(arrow)
 
@@ -553,9 +551,7 @@ def test_a_release_while_another_thread_reads_loses_and_doubles_nothing_but_the_
     reads=st.integers(0, 40),
     at_once=st.integers(1, 5),
 )
-def test_reading_on_from_the_released_position_repeats_one_message_at_most(
-    sizes: list[list[int]], reads: int, at_once: int
-) -> None:
+def test_released_position_repeats_at_most_one_message(sizes: list[list[int]], reads: int, at_once: int) -> None:
     chunks, at = [], 0
     for chunk in sizes:
         data, first = b"", at
@@ -586,7 +582,7 @@ def test_reading_on_from_the_released_position_repeats_one_message_at_most(
 # ---- Arrow batches ---------------------------------------------------------------------------------------------
 
 
-def test_batches_hold_the_same_as_messages() -> None:
+def test_batches_equal_messages() -> None:
     records = [
         Record(0, 1_600_000_000_000, b"k", b"v", (("h", b"1"),)),
         Record(1, 1_600_000_000_001, None, b""),
@@ -616,13 +612,13 @@ def test_batches_hold_the_same_as_messages() -> None:
     ] == messages
 
 
-def test_headers_come_in_batches_only_where_they_are_asked_for() -> None:
+def test_headers_are_in_batches_on_request() -> None:
     fed = Fed().acquire().put(entry([0]), 1)
 
     assert "headers" not in next(fed.stream.batches()).schema.names
 
 
-def test_batches_are_cut_at_the_rows_asked_for_between_entries() -> None:
+def test_batches_are_limited_to_max_rows() -> None:
     fed = Fed().acquire().put(entry([0, 1]) + entry([2, 3]) + entry(range(4, 9)) + entry([9]), 10)
 
     found = read_until_timeout(fed.stream.batches(max_rows=4))
@@ -630,7 +626,7 @@ def test_batches_are_cut_at_the_rows_asked_for_between_entries() -> None:
     assert [batch.column("offset").to_pylist() for batch in found] == [[0, 1, 2, 3], [4, 5, 6, 7, 8], [9]]
 
 
-def test_positions_at_each_step_of_batches() -> None:
+def test_positions_within_batches() -> None:
     fed = Fed().acquire(offset=0).put(entry([0, 1]) + entry([3, 4]), 6)
     found, steps = fed.stream.batches(max_rows=2), [(fed.consumed[0], fed.handed_out[0])]
 
@@ -644,7 +640,7 @@ def test_positions_at_each_step_of_batches() -> None:
     assert steps == [(0, 0), (0, 2), (3, 5), (6, 6)]
 
 
-def test_asking_for_batches_again_returns_the_same_iterator() -> None:
+def test_batches_returns_same_iterator() -> None:
     fed = Fed().acquire().put(entry([0]) + entry([1]), 2)
     first = fed.stream.batches(1)
 
@@ -653,7 +649,7 @@ def test_asking_for_batches_again_returns_the_same_iterator() -> None:
     assert [next(first).num_rows, next(fed.stream.batches(1)).num_rows] == [1, 1]
 
 
-def test_batches_go_on_after_a_timeout_and_after_a_corrupt_batch() -> None:
+def test_batches_resume_after_timeout_and_corruption() -> None:
     fed = Fed().acquire(P0).acquire(P1)
     found: Callable[[], Any] = fed.stream.batches().__next__
     with pytest.raises(ConsumerTimeoutError):
@@ -667,7 +663,7 @@ def test_batches_go_on_after_a_timeout_and_after_a_corrupt_batch() -> None:
     assert found().column("offset").to_pylist() == [5]
 
 
-def test_closing_ends_batches() -> None:
+def test_close_ends_batches() -> None:
     fed = Fed().acquire().put(entry([0]) + entry([1]), 2)
     found = fed.stream.batches(1)
     next(found)
@@ -677,7 +673,7 @@ def test_closing_ends_batches() -> None:
     assert list(found) == []
 
 
-def test_releasing_with_a_batch_in_hand_returns_its_first_offset() -> None:
+def test_release_returns_first_offset_of_current_batch() -> None:
     fed = Fed().acquire().put(entry([0, 1]) + entry([2, 3]), 4)
     found = fed.stream.batches(2)
     take(found, 2)

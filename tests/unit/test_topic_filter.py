@@ -13,12 +13,12 @@ from zkconsumer.zookeeper.registry import Registration
 @pytest.mark.parametrize(
     ("text", "regex"), [("  'foo , bar'  ", "foo|bar"), ('"x.*"', "x.*"), ("a,b", "a|b"), ("a b", "ab")]
 )
-def test_the_text_is_taken_as_the_original_takes_it(text: str, regex: str) -> None:
+def test_filter_text_is_normalised_like_original(text: str, regex: str) -> None:
     assert Whitelist(text).regex == regex
 
 
 @pytest.mark.parametrize("text", ["a{1,3}", "[a", "x{,3}", "(a", "a)", "*a", "a{b}", "{2}", "a**", "\\"])
-def test_what_java_refuses_is_refused(text: str) -> None:
+def test_invalid_java_expressions_are_refused(text: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         Whitelist(text)
 
@@ -42,7 +42,7 @@ def test_what_java_refuses_is_refused(text: str) -> None:
         r"[\Qa]",
     ],
 )
-def test_what_python_may_read_differently_is_refused_loudly(text: str) -> None:
+def test_ambiguous_expressions_are_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"is not supported|is an invalid regex"):
         Whitelist(text)
 
@@ -72,7 +72,7 @@ def test_what_python_may_read_differently_is_refused_loudly(text: str) -> None:
         (r"\H+", ["ab"], ["a\tb"]),
     ],
 )
-def test_whole_names_match_as_in_java(text: str, matching: list[str], others: list[str]) -> None:
+def test_names_match_completely_as_in_java(text: str, matching: list[str], others: list[str]) -> None:
     for topic in matching:
         assert Whitelist(text).is_topic_allowed(topic), topic
         assert not Blacklist(text).is_topic_allowed(topic), topic
@@ -82,19 +82,19 @@ def test_whole_names_match_as_in_java(text: str, matching: list[str], others: li
 
 
 @pytest.mark.parametrize("internal", ["__consumer_offsets", "__transaction_state"])
-def test_kafkas_own_topics_are_left_out_of_both_unless_asked_for(internal: str) -> None:
+def test_internal_topics_are_excluded_by_default(internal: str) -> None:
     for topics in (Whitelist(".+"), Blacklist("black1")):
         assert not topics.is_topic_allowed(internal)
         assert topics.is_topic_allowed(internal, exclude_internal_topics=False)
 
 
-def test_a_registration_is_read_literally_also_where_a_member_of_kafka_1_1_escaped_it_twice() -> None:
+def test_registration_is_read_literally() -> None:
     twice = Registration.from_json("/ids/a", rb'{"version":1,"subscription":{"foo\\\\.bar":1},"pattern":"white_list"}')
 
     assert not filter_of(twice).is_topic_allowed("foo.bar")
     assert filter_of(twice).is_topic_allowed("foo\\xbar")
 
 
-def test_a_filter_says_what_it_is() -> None:
+def test_filter_repr_names_kind_and_expression() -> None:
     assert repr(Whitelist(" a, b")) == "Whitelist('a|b')"
     assert repr(Blacklist("a")) == "Blacklist('a')"
