@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spark.queries import check_union
 
 from zkconsumer import TopicPartition
 from zkconsumer.broker.channel import Endpoint
@@ -27,8 +28,6 @@ from zkconsumer.spark.offset import (
     to_offset,
     total,
 )
-
-from .queries import check_union
 
 pytestmark = pytest.mark.timeout(60)
 
