@@ -383,10 +383,10 @@ def test_batch_read_returns_range_of_offsets(
 
 
 def test_stream_refuses_ending_options_and_writes(spark: Any, query: Queries, topic: Topics) -> None:
-    with pytest.raises(Exception, match="option 'endingoffsets' is for batch reads"):
+    with pytest.raises(Exception, match="option 'endingOffsets' is valid for batch reads only"):
         query(topic(), endingOffsets="latest").finish()
     frame = spark.createDataFrame([(b"v",)], "value binary")
-    with pytest.raises(Exception, match=r"format\('zkconsumer'\) reads; to write to Kafka use format\('kafka'\)"):
+    with pytest.raises(Exception, match=r"format\('zkconsumer'\) does not support writing; use format\('kafka'\)"):
         frame.write.format("zkconsumer").mode("append").save()
 
 
