@@ -6,6 +6,7 @@ this table, and ``tests/unit/test_events.py`` compares it with the calls in the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -444,7 +445,7 @@ def to_rst() -> str:
     )
 
 
-def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     lines = [".. list-table::", "   :header-rows: 1", ""]
     for row in [header, *rows]:
         lines += [f"   {'*' if index == 0 else ' '} - {cell}" for index, cell in enumerate(row)]
