@@ -37,18 +37,18 @@ def pytest_configure() -> None:
     settings.load_profile("zkconsumer")
 
 
-class _Scheduling(LoadScopeScheduling):
-    """Runs the tests of a file in one process, and all fault tests in one process, because they depend on timing."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        folder, _, _ = nodeid.partition("/test_")
-        return folder if folder.endswith("faults") else nodeid.partition("::")[0]
+def _split_scope(nodeid: str) -> str:
+    """Run the tests of a file in one process, and all fault tests in one process, because they depend on timing."""
+    folder, _, _ = nodeid.partition("/test_")
+    return folder if folder.endswith("faults") else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Return the scheduler that distributes tests among the processes of ``pytest -n``."""
-    return _Scheduling(config, log)
+    scheduling = LoadScopeScheduling(config, log)
+    scheduling._split_scope = _split_scope
+    return scheduling
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
