@@ -246,11 +246,11 @@ def test_configured_rates_are_kept(
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda ssc: KafkaUtils.createStream(ssc, "z", "g", ["t"]), "topics should be dict"),
-        (lambda ssc: KafkaUtils.createStream(ssc, "z", "g", {"t": 1}, ["x"]), "kafkaParams should be dict"),
-        (lambda ssc: KafkaUtils.createDirectStream(ssc, "t", {}), "topics should be list"),
+        (lambda ssc: KafkaUtils.createStream(ssc, "z", "g", ["t"]), "topics should be dict"),  # type: ignore[arg-type]
+        (lambda ssc: KafkaUtils.createStream(ssc, "z", "g", {"t": 1}, ["x"]), "kafkaParams should be dict"),  # type: ignore[arg-type]
+        (lambda ssc: KafkaUtils.createDirectStream(ssc, "t", {}), "topics should be list"),  # type: ignore[arg-type]
         (lambda ssc: KafkaUtils.createDirectStream(ssc, ["t"], {}), "Must specify metadata.broker.list or"),
-        (lambda ssc: KafkaUtils.createRDD(ssc.sparkContext, {}, "r"), "offsetRanges should be list"),
+        (lambda ssc: KafkaUtils.createRDD(ssc.sparkContext, {}, "r"), "offsetRanges should be list"),  # type: ignore[arg-type]
         (
             lambda ssc: KafkaUtils.createDirectStream(ssc, ["t"], {}, {TopicAndPartition("u", 0): 1}),
             "The specified topics: t do not equal to the topic from offsets: u",

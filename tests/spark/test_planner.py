@@ -454,10 +454,12 @@ def test_session_expiry_during_batch_loses_nothing(
         produce(admin, name, number, numbers(0, 10))
     one = planner(name, consumer_id="a")
     first = one.plan(INITIAL)
-    rebalances = one._member.rebalances
+    member = one._member
+    assert isinstance(member, GroupMember)
+    rebalances = member.rebalances
     session = expire(one, zkconsumer_cluster)
-    wait_for(lambda: one._member.rebalances > rebalances and len(one._member.assignment) == 2)
-    assert one._member.session.session_id != session
+    wait_for(lambda: member.rebalances > rebalances and len(member.assignment) == 2)
+    assert member.session.session_id != session
     assert one.plan(first) is first  # what the batch has is not planned again
     one.finish_batch(first)
     assert stored(zk, group, name) == {0: "10", 1: "10"}

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -258,7 +259,7 @@ class Logs:
 def passing(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock of one element, for the module under test."""
     now = [100.0]
-    monkeypatch.setattr(topics.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 
@@ -392,8 +393,9 @@ def test_random_topic_changes_lose_nothing(
     settings = {"subscribe": None, "subscribePattern": f"{stem}-.", "unavailable_timeout_ms": 60_000}
     one = query("", **settings, failOnDataLoss=False)
     one.wait_for_records(1)
+    actions: list[Callable[..., None]] = [create, create, widen, delete, *[write] * 6]
     for number in range(60):
-        action = chance.choice([create, create, widen, delete, *[write] * 6])
+        action = chance.choice(actions)
         name = f"{stem}-{chance.randrange(6)}"
         if name not in there or action is create:
             create(name)
@@ -513,7 +515,7 @@ def test_source_used_twice_is_planned_once(
         times = 1 if joined else 2
         assert one.offsets == dict.fromkeys(((p, o) for p in range(2) for o in range(first, first + 20)), times)
         assert one.state["owned"] == 2
-        wait_until_equal(lambda end=str(first + 20): stored(zk, group, name), dict.fromkeys(range(2), str(first + 20)))
+        wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(2), str(first + 20)))
     for number, first in ((0, 0), (1, 20)):  # Spark writes the one offset for each place where it is used
         offset = logged(checkpoint)[number][0]
         assert logged(checkpoint)[number] == [offset, offset]
