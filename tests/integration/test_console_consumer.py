@@ -496,14 +496,20 @@ def test_command_line_overrides_properties_file(admin: Any, topic: Topic, consol
     assert process.ended()[:2] == (0, b"0\n")
 
 
-def test_closed_standard_output_is_reported(zkconsumer_cluster: Cluster, topic: Topic) -> None:
-    """Its number is given to the next file or connection, which must not get the values."""
-    name = topic()
-    arguments = ["--zookeeper", zkconsumer_cluster.zookeeper_connect, "--topic", name, "--from-beginning"]
-
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["console-consumer", "--zookeeper", "127.0.0.1:1", "--topic", "t"],
+        ["simple-consumer-shell", "--broker-list", "127.0.0.1:1", "--topic", "t"],
+    ],
+    ids=lambda arguments: str(arguments[0]),
+)
+def test_closed_standard_output_is_reported(arguments: list[str]) -> None:
+    """A tool that started could write messages into a socket, which gets the file descriptor of standard output."""
     done = subprocess.run(
-        ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *TOOL, *arguments],
+        ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *TOOL[:-1], *arguments],
         stderr=subprocess.PIPE, text=True, timeout=20, check=False,
     )  # fmt: skip
 
-    assert done.stderr.splitlines()[0] == "Unable to write to standard out, closing consumer."
+    assert done.stderr == "Unable to write to standard out, closing consumer.\n"
+    assert done.returncode == 1
