@@ -352,7 +352,7 @@ def test_doctor_reports_each_problem(admin: Any, topic: Topic, group: str, zk: K
         f"partition {name}-4": "has no owner",
         f"partition {name}-40": "of a partition that does not exist",
         f"/consumers/{group}/offsets/{name}/5": "must contain an integer offset",
-        f"/consumers/{group}/offsets/{name}/0-5": "a name of Kafka 0.7",
+        f"/consumers/{group}/offsets/{name}/0-5": "which has the form of Kafka 0.7",
     }.items():
         assert problem in found[where], where
     problems = [f["problem"] for f in json.loads(out)["findings"] if f["where"] == f"partition {name}-0"]
