@@ -12,6 +12,7 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.tools.cli import main
 
 Cluster = DevCluster | ExistingCluster
 
@@ -146,3 +148,29 @@ def consumer(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Zo
     yield make
     for connector in created:
         in_thread(connector.shutdown).result(30)  # pytest-timeout does not apply after a failed test
+
+
+@pytest.fixture
+def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run ``console-consumer`` in this process; return its only line on standard error, after exit code 1."""
+
+    def run(*arguments: str) -> str:
+        code = main(["console-consumer", *arguments])
+        out, errors = capfd.readouterr()
+        assert (code, out) == (1, ""), errors
+        assert re.fullmatch("zkconsumer console-consumer: .*\n", errors), errors
+        return errors
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[bytes], str]:
+    """Write a properties file and return its path."""
+
+    def write(content: bytes) -> str:
+        path = tmp_path / "given.properties"
+        path.write_bytes(content)
+        return str(path)
+
+    return write
