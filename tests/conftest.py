@@ -7,6 +7,7 @@ created are deleted there. Otherwise ``zkconsumer_cluster`` starts a cluster and
 from __future__ import annotations
 
 import logging
+import os
 import re
 import signal
 import threading
@@ -29,7 +30,9 @@ Cluster = DevCluster | ExistingCluster
 
 
 def pytest_configure() -> None:
-    """Show the log of the package for failed tests, and turn off the deadlines of hypothesis for shared machines."""
+    """Set up JVMs, the log that is shown for failed tests, and hypothesis (no deadlines, for shared machines)."""
+    # Tests start many short-lived JVMs, where the optimizing compiler uses more CPU time than it saves.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
     logging.getLogger("zkconsumer").setLevel(logging.INFO)
     logging.getLogger("zkconsumer.zookeeper.kazoo").setLevel(logging.WARNING)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
