@@ -181,7 +181,7 @@ def test_ended_query_stays_ended_after_restart(zkconsumer_cluster: Cluster, quer
         ({"decoder": "nowhere:Words"}, "No module named 'nowhere'"),
         ({"decoder": "lines:Nothing"}, "has no attribute 'Nothing'"),
         ({"decoder": "os:getcwd"}, "getcwd must be a subclass of zkconsumer.spark.RecordDecoder"),
-        ({"decoder": "lines:NoSchema"}, "must have an attribute 'schema'"),
+        ({"decoder": "lines:NoSchema"}, "must have a class attribute 'schema'"),
         ({"decoder": "lines:Words", "columns": "value"}, "options decoder and columns are mutually exclusive"),
         ({"decoder.separator": ","}, "option decoder.separator requires the option decoder"),
         ({"corrupt.record.policy": "fail"}, "'raise', 'skip' or 'quarantine', got 'fail'"),
