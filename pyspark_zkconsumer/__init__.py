@@ -4,4 +4,4 @@ from zkconsumer.spark.source import ZkConsumerDataSource
 
 
 class DefaultSource(ZkConsumerDataSource):
-    """The data source, under the name that Spark looks up."""
+    """The data source, with the class name that Spark looks up."""

@@ -38,7 +38,7 @@ Steps = Iterator[float]
 
 
 class Extent(NamedTuple):
-    """The number and the speed of events.
+    """The number and rate of events.
 
     Attributes:
         pace: factor of the pauses between events.
@@ -94,7 +94,7 @@ class Driver(ServerProcess):
 
     def __init__(self, name: str, folder: Path, options: dict[str, str], slow: float) -> None:
         self.checkpoint, self._seen = folder / f"{name}-checkpoint", folder / f"{name}-seen"
-        # Spark creates Unix sockets in it, whose paths have a maximum length.
+        # Spark creates Unix sockets in this folder, and their paths must be short.
         self._temporary = tempfile.TemporaryDirectory(prefix="zkconsumer-", ignore_cleanup_errors=True)
         spark = self._temporary.name
         settings = {
@@ -112,7 +112,7 @@ class Driver(ServerProcess):
 
     def start(self, *, wait: bool = False) -> None:
         """Start the process without waiting for the query."""
-        assert not self.processes, f"{self.name}: some of its processes are still running"
+        assert not self.processes, f"{self.name}: processes of the previous run are still running"
         super().start(wait=wait)
         assert self.pid is not None
         self._session = self.pid
@@ -146,7 +146,7 @@ class Driver(ServerProcess):
 
     @property
     def output(self) -> str:
-        """Return the end of its output."""
+        """The last 6000 characters of the output."""
         return self._written[-6000:]
 
     @property
@@ -174,7 +174,7 @@ class Driver(ServerProcess):
         return how if victims else "all"
 
     def kill(self) -> None:
-        """Kill all of its processes at once."""
+        """Kill all processes of the driver."""
         while processes := self.processes:
             kill(processes)
             psutil.wait_procs(processes, TIMEOUT_S)
@@ -205,7 +205,7 @@ def until(condition: Callable[[], object], timeout: float, what: Callable[[], st
     """Wait for a condition; fail after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what()}"
+        assert time.monotonic() < deadline, f"timed out after {timeout:g} s, waiting for {what()}"
         yield 0.1
 
 
@@ -241,7 +241,7 @@ class Chaos:
             "zookeeper.session.timeout.ms": 3000,
             "zookeeper.connection.timeout.ms": 20_000,
             "auto.commit.interval.ms": 1000,
-            "auto.offset.reset": "largest",  # the JVM's tool refuses smallest for a group with offsets
+            "auto.offset.reset": "largest",  # the JVM console consumer rejects smallest for a group with offsets
         }
         self._active_killers = 2
         self._started = time.monotonic()
@@ -254,7 +254,7 @@ class Chaos:
         waiting = [(0.0, next(order), activity) for activity in activities]
         while waiting:
             at, _, activity = heapq.heappop(waiting)
-            assert time.monotonic() < deadline, f"not done within {timeout:g} s: {dict(self.counts)}"
+            assert time.monotonic() < deadline, f"not done within {timeout:g} s; events: {dict(self.counts)}"
             time.sleep(max(0.0, at - time.monotonic()))
             try:
                 pause = next(activity)
@@ -360,7 +360,7 @@ class Chaos:
         yield from self._wait_for_exit(driver)
 
     def _wait_for_exit(self, driver: Driver) -> Steps:
-        """Wait until all of its processes have terminated, because two drivers must not use one checkpoint."""
+        """Wait until all processes of a driver have terminated, because two drivers must not use one checkpoint."""
 
         def has_exited() -> bool:
             return not driver.is_running and not driver.processes
@@ -384,7 +384,7 @@ class Chaos:
             listed_at = 0.0
             while True:
                 now = time.monotonic()
-                assert now < deadline, "no driver has a worker"
+                assert now < deadline, "no driver has a Python worker"
                 if now > listed_at + 0.5:
                     workers = [w for driver in (self.first, self.second) for w in driver.workers()]
                     listed_at = now

@@ -1,4 +1,4 @@
-"""One Spark for all tests here, and queries in it that end with their test."""
+"""A Spark session for all tests, and fixtures that stop what a test has started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Cluster = DevCluster | ExistingCluster
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A session with two cores; its JVM ends with the last test."""
+    """A Spark session with two cores that is stopped after the last test."""
     with tempfile.TemporaryDirectory(prefix="zkconsumer-spark-", ignore_cleanup_errors=True) as folder:
         session = start_spark(Path(folder))
         yield session
@@ -35,7 +35,7 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder of the test's own."""
+    """A temporary folder for one test."""
     made = Path(tempfile.mkdtemp(prefix="zkconsumer-test-"))
     yield made
     shutil.rmtree(made)
@@ -43,13 +43,13 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def checkpoint(folder: Path) -> Path:
-    """Where the test's queries keep their offsets."""
+    """Checkpoint folder of the test's queries."""
     return folder / "checkpoint"
 
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """As for all tests; but py4j keeps the threads in which the JVM calls back."""
+    """Check that the test leaves no threads, except those that py4j keeps for callbacks of the JVM."""
     before = set(threading.enumerate())
     yield
     wait_for(
@@ -68,7 +68,7 @@ def _is_sparks(thread: threading.Thread) -> bool:
 
 @pytest.fixture
 def options(zkconsumer_cluster: Cluster, group: str) -> Callable[..., dict[str, str]]:
-    """Make options of a query in the test's group: ``options("topic", includeHeaders="true")``."""
+    """Return options of a query in the test's group: ``options("topic", includeHeaders="true")``."""
 
     def make(topic: str, **settings: object) -> dict[str, str]:
         wanted = {
@@ -88,7 +88,7 @@ def options(zkconsumer_cluster: Cluster, group: str) -> Callable[..., dict[str, 
 def query(spark: Any, options: Callable[..., dict[str, str]], checkpoint: Path) -> Iterator[Callable[..., Query]]:
     """Start queries: ``query("topic", on_batch=..., trigger=..., handover_timeout_ms=1000)``.
 
-    They keep one checkpoint, and are stopped after the test.
+    All queries of a test have the same checkpoint. They are stopped after the test.
     """
     started: list[Query] = []
 
@@ -113,7 +113,7 @@ def query(spark: Any, options: Callable[..., dict[str, str]], checkpoint: Path) 
 
 @pytest.fixture
 def runner_pid(spark: Any) -> Callable[[], int]:
-    """Return the id of the process that plans for the one query that runs."""
+    """Return the process id of the planning process of the only running query."""
 
     def find() -> int:
         [runner] = runners(os.getpid())
@@ -124,7 +124,7 @@ def runner_pid(spark: Any) -> Callable[[], int]:
 
 @pytest.fixture
 def load(zkconsumer_cluster: Cluster) -> Iterator[Callable[..., Load]]:
-    """Write into topics all the time: ``load(topic, partitions=4)``."""
+    """Start loads that write to a topic until the test ends: ``load(topic, partitions=4)``."""
     started: list[Load] = []
 
     def start(topic: str, partitions: int, **settings: int) -> Load:
@@ -152,7 +152,7 @@ def plain(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Plain
 
 @pytest.fixture
 def store(zk: KazooClient, group: str) -> Callable[..., None]:
-    """Write offsets of the test's group, as an operator would: ``store("topic", {0: 42})``."""
+    """Set committed offsets of the test's group in ZooKeeper: ``store("topic", {0: 42})``."""
 
     def write(topic: str, offsets: dict[int, int]) -> None:
         for partition, offset in offsets.items():
@@ -165,7 +165,7 @@ def store(zk: KazooClient, group: str) -> Callable[..., None]:
 
 @pytest.fixture
 def gate(query: Callable[..., Query]) -> Iterator[Gate]:
-    """A gate that is opened, at the latest, before queries are stopped."""
+    """A gate that is opened after the test, before its queries are stopped."""
     made = Gate()
     yield made
     made.open()

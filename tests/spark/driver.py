@@ -1,4 +1,4 @@
-"""A Spark driver that tests kill: ``python -m spark.driver '{"options": {...}, ...}'`` in ``tests``.
+"""A Spark driver for tests that kill it: ``python -m spark.driver '{"options": {...}, ...}'`` in ``tests``.
 
 Each batch writes a line of JSON for each partition that it has read. The batch with the number ``hold`` then blocks.
 """

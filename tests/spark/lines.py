@@ -1,4 +1,4 @@
-"""Decoders of a user, in a file that is shipped with ``addPyFile``."""
+"""User-defined decoders in a file that tests ship with ``addPyFile``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zkconsumer.spark import BatchDecoder, RecordDecoder
 
 
 class Words(RecordDecoder):
-    """Returns the words of a record with their lengths; ``!`` raises an error, ``.`` ends the stream."""
+    """Returns the words of a record with their lengths. ``!`` raises an error, and ``.`` ends the stream."""
 
     schema = "word string, length int, at bigint"
 
@@ -41,7 +41,7 @@ class Words(RecordDecoder):
 
 
 class Numbers(BatchDecoder):
-    """Returns values as numbers, one batch at a time; skips odd numbers."""
+    """Decodes batches of numbers, and skips odd numbers."""
 
     schema = "number bigint, partition int"
 

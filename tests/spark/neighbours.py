@@ -15,7 +15,7 @@ Cluster = DevCluster | ExistingCluster
 
 
 class Plain:
-    """A plain consumer; each of its streams is read by a thread until the consumer leaves."""
+    """A plain consumer with one thread per stream, which reads until the consumer leaves the group."""
 
     def __init__(self, config: ConsumerConfig, topics: Mapping[str, int]) -> None:
         self._connector = create_consumer(config)

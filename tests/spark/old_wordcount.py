@@ -1,4 +1,4 @@
-"""Counts words, as a script of Spark 1 and 2 does that knows nothing of zkconsumer: ZOOKEEPER TOPIC OUTPUT."""
+"""An old word count script for Spark 1 and 2, without zkconsumer. Arguments: ZOOKEEPER TOPIC OUTPUT."""
 
 from __future__ import annotations
 

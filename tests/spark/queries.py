@@ -139,7 +139,7 @@ class Query:
 
 
 class Gate:
-    """A sink that blocks one batch until the gate is opened: ``on_batch=gate.hold``."""
+    """A sink that blocks one batch until ``open`` is called. Use it as ``on_batch=gate.hold``."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -147,7 +147,7 @@ class Gate:
         self._open = threading.Event()
 
     def hold(self, batch: Batch) -> None:
-        """Block the batch whose number is the gate's."""
+        """Block the batch with the number of this gate."""
         if batch.number == self.number:
             self.holding.set()
             self._open.wait()

@@ -1,4 +1,4 @@
-"""Example scripts of Spark 2.4 from the source distribution of pyspark: fetched once with pip, pinned, and cached."""
+"""Example scripts of Spark 2.4 from the source distribution of pyspark: downloaded with pip, verified and cached."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def example(name: str) -> Path:
         _fetch(folder)
     script = folder / name
     found = hashlib.sha256(script.read_bytes()).hexdigest()
-    assert found == EXAMPLES[name], f"{script} is not the script of Spark {_VERSION}; delete it to fetch it again"
+    assert found == EXAMPLES[name], f"{script} differs from the script of Spark {_VERSION}; delete it to retry"
     return script
 
 

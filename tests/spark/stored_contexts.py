@@ -1,7 +1,7 @@
 """Reads and changes the strings in the checkpoint of a ``StreamingContext``, without Spark.
 
-The file is a Java object stream that was compressed with zstd. It has strings of Java, such as paths, and pickles of
-the functions of each stream, such as those of ``KafkaUtils``.
+The file is a Java object stream that was compressed with zstd. It contains Java strings, such as paths, and pickled
+functions of each stream, such as those of ``KafkaUtils``.
 
 Source: Java Object Serialization Specification, section 6.4; Spark 4.3 Checkpoint, TransformFunction.writeObject.
 """
@@ -22,12 +22,12 @@ import pyarrow as pa
 _FIRST_BLOCK = re.compile(rb"(?:\x77.|\x7a.{4}).{4}(?=\x80[\x04\x05]\x95)", re.DOTALL)
 _END_OF_BLOCKS = b"\x78"
 
-#: The longest string that has a length of two bytes, and one byte for each character.
+#: Maximum length of a string whose length is stored in two bytes. Each character has one byte.
 _STRING = re.compile(rb"\x74(.{2})(?=[\x20-\x7e]{4})", re.DOTALL)
 
 
 class _Pickle(NamedTuple):
-    """A pickle, and where its blocks are."""
+    """A pickle, and the positions of its blocks in the file."""
 
     start: int
     end: int
@@ -35,12 +35,12 @@ class _Pickle(NamedTuple):
 
 
 def pickles(file: Path) -> list[bytes]:
-    """Return the pickles in a checkpoint, in their order."""
+    """Return the pickles in a checkpoint, in file order."""
     return [found.content for found in _pickles(_read(file))]
 
 
 def change_strings(file: Path, change: Callable[[str], str]) -> None:
-    """Replace each string in a checkpoint by what a function returns for it."""
+    """Replace each string in a checkpoint by the result of a function."""
     data, position, parts = _read(file), 0, []
     for found in _pickles(data):
         parts.append(_with_java_strings(data[position : found.start], change))
@@ -80,7 +80,7 @@ def _with_java_strings(data: bytes, change: Callable[[str], str]) -> bytes:
         text = data[found.end() : end]
         is_text = text.isascii() and text.decode().isprintable()
         changed = change(text.decode()).encode() if is_text else text
-        if changed == text:  # the byte before it may belong to something else than a string
+        if changed == text:  # the byte before it may not belong to a string
             parts.append(data[position : found.end()])
             position = found.end()
         else:
@@ -98,6 +98,6 @@ def _with_pickled_strings(data: bytes, change: Callable[[str], str]) -> bytes:
             assert isinstance(argument, str)
             text = change(argument).encode()
             parts.append(pickle.BINUNICODE + struct.pack("<I", len(text)) + text)
-        elif opcode.name != "FRAME":  # frames have a length, and are optional
+        elif opcode.name != "FRAME":  # frames have a length; they are optional
             parts.append(data[position:end])
     return b"".join(parts)

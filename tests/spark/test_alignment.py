@@ -1,4 +1,4 @@
-"""Event time: partitions that run ahead wait for those that are behind, and nobody waits for a silent one."""
+"""Event-time alignment: partitions that are ahead wait for slower ones, but not for idle ones."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Topics = Callable[..., str]
 NOW = {"availableNow": True}
 MINUTE = 60_000
 
-#: Milliseconds that times are counted from: late enough that no broker deletes the records for their age.
+#: First timestamp in milliseconds since 1970, recent enough that brokers do not delete the records by age.
 START = int(time.time() // 3600 - 12) * 3600_000
 
 
 def fill(cluster: Cluster, name: str, partition: int, times: range, at_once: int = 1) -> None:
-    """Write a record for each of these milliseconds; ``at_once`` of them are given the same time."""
+    """Write a record for each time in milliseconds; each batch of ``at_once`` records has the time of its first one."""
     values = list(times)
     for first in range(0, len(values), at_once):
         cluster.admin.produce(
@@ -40,7 +40,7 @@ def fill(cluster: Cluster, name: str, partition: int, times: range, at_once: int
 
 
 def windowed_count(stream: Any, checkpoint: Path) -> int:
-    """Return how many rows a count by minute has had in time, ten minutes of lateness allowed."""
+    """Return the number of rows that a count by minute includes, with a watermark delay of ten minutes."""
     counts: dict[Any, int] = {}
 
     def note(frame: Any, number: int) -> None:
@@ -63,11 +63,11 @@ def windowed_count(stream: Any, checkpoint: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # three queries with state
+@pytest.mark.timeout(400)  # runs three stateful queries
 def test_slow_partition_loses_no_rows_to_watermark(
     zkconsumer_cluster: Cluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]], folder: Path
 ) -> None:
-    """Partition 0 has an hour and a half, partition 1 the last half of an hour alone; a batch has a tenth of all."""
+    """Partition 0 spans 90 minutes, partition 1 the last 30 minutes; a batch contains a tenth of all records."""
     name = topic(partitions=2)
     fill(zkconsumer_cluster, name, 0, range(0, 90 * MINUTE, MINUTE // 10), 10)
     fill(zkconsumer_cluster, name, 1, range(60 * MINUTE, 90 * MINUTE, MINUTE // 10), 10)
@@ -97,17 +97,18 @@ def test_silent_partition_delays_until_idle_timeout(zkconsumer_cluster: Cluster,
     fill(zkconsumer_cluster, name, 0, range(0, 10 * MINUTE, MINUTE))
     fill(zkconsumer_cluster, name, 1, range(5 * MINUTE, 15 * MINUTE, MINUTE))
     started = time.monotonic()
-    one = query(name, maxAlignmentLag="2m", idleTimeout="3s")  # nothing is in partition 2
+    one = query(name, maxAlignmentLag="2m", idleTimeout="3s")  # partition 2 is empty
     one.wait_for_records(1)
     assert time.monotonic() - started > 3
-    one.wait_for_records(18)  # partition 0 ends at 9, and is idle then
+    one.wait_for_records(18)  # partition 0 is idle after its last record
     one.wait_for_records(20)
     ahead = [
         (batch.spans.get((name, 0), (0, 0, 0))[1], batch.spans.get((name, 1), (0, 0, 0))[1]) for batch in one.batches
     ]
     first = next(ranges for _, ranges in sorted(planned(one.checkpoint).items()) if ranges)
-    assert first == {(name, 0): (0, 3)}, "minutes 0 to 2"
-    # Each goes two minutes beyond the next record of the slower one; at its end partition 0 holds until it is idle.
+    assert first == {(name, 0): (0, 3)}, "the first batch must contain the minutes 0 to 2"
+    # Each is read up to two minutes beyond the next record of the slower one. At its end, partition 0 holds back
+    # partition 1 until it is idle.
     assert [pair for pair in ahead if any(pair)] == [(3, 0), (6, 1), (9, 4), (10, 7), (0, 10)]
     assert one.state["idlePartitions"]
 
@@ -122,7 +123,7 @@ def test_later_records_wait_for_new_horizon(zkconsumer_cluster: Cluster, query: 
     one.handle.processAllAvailable()
     fill(zkconsumer_cluster, name, 1, range(MINUTE, 20 * MINUTE, MINUTE), 20)
     fill(zkconsumer_cluster, name, 1, range(10 * MINUTE, 30 * MINUTE, MINUTE))
-    one.wait_for_records(22)  # the batch of 20 records has one time, a minute after that of partition 0
+    one.wait_for_records(22)  # the 20 records have the same time
     one.handle.processAllAvailable()
     assert one.batches[-1].spans == {(name, 1): (1, 21, 20)}
 

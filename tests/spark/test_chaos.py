@@ -1,6 +1,6 @@
-"""Drivers, workers and servers killed at random moments, and a group that changes all the time: nothing is missing.
+"""No records are lost while drivers, workers and servers are killed at random times and the group keeps rebalancing.
 
-``ZKCONSUMER_CHAOS_SEED`` repeats the moments of a run, as far as they depend on chance alone.
+``ZKCONSUMER_CHAOS_SEED`` sets the random seed, which repeats the random choices of a run.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from .queries import START, planned
 
 PARTITIONS = 6
 
-#: What ``make test`` has of it.
+#: Extent of the run in ``make test``.
 SAMPLE = Extent(driver_kills=1, worker_kills=1, bounces=2, neighbours=1, queries=0, pace=0.3, slow=0.5, per_second=600)
-#: All of it, about a quarter of an hour.
+#: Extent of the full run, which takes about 15 minutes.
 LONG = Extent(
     driver_kills=30, worker_kills=30, bounces=1000, neighbours=1000, queries=1000, pace=1.0, slow=4.0, per_second=600
 )
 
-#: The values in a partition, one after another.
+#: Concatenated values by partition.
 Logs = dict[int, bytes]
 
 
 @pytest.fixture(scope="module")
 def zkconsumer_cluster() -> Iterator[DevCluster]:
-    """ZooKeeper and two brokers, for this alone."""
+    """ZooKeeper and two brokers that only this module uses."""
     config = {
         "zookeeper.session.timeout.ms": 3000,
-        "controlled.shutdown.max.retries": 1,  # there is no replica that could lead
+        "controlled.shutdown.max.retries": 1,  # there is no other replica
         "controlled.shutdown.retry.backoff.ms": 100,
     }
     with DevCluster(brokers=2, broker_config=config) as cluster:
@@ -54,7 +54,7 @@ def zkconsumer_cluster() -> Iterator[DevCluster]:
 
 @pytest.fixture
 def zk(zkconsumer_cluster: DevCluster) -> Iterator[KazooClient]:
-    """A connection that outlives what is done to ZooKeeper."""
+    """A client that reconnects after restarts of ZooKeeper."""
     client = KazooClient(
         zkconsumer_cluster.zookeeper_connect,
         timeout=30,
@@ -67,7 +67,7 @@ def zk(zkconsumer_cluster: DevCluster) -> Iterator[KazooClient]:
 
 
 def read_logs(config: ConsumerConfig, topic: str, ends: dict[int, int]) -> Logs:
-    """Return what is in the log of each partition."""
+    """Return the values in the log of each partition."""
     found: dict[int, list[bytes]] = defaultdict(list)
     connector = create_consumer(config)
     try:
@@ -85,40 +85,44 @@ def read_logs(config: ConsumerConfig, topic: str, ends: dict[int, int]) -> Logs:
 
 
 def numbers(values: bytes) -> Any:
-    """Return the numbers of the load that so many values of its width say."""
+    """Parse concatenated values of the load, each ``WIDTH`` digits, and return the numbers."""
     digits = np.frombuffer(values, np.uint8).reshape(-1, WIDTH).astype(np.int64) - ord("0")
     return digits @ 10 ** np.arange(WIDTH - 1, -1, -1)
 
 
 def lines_of(neighbour: Any) -> bytes:
-    """Return what a JVM has printed."""
+    """Return the values that a JVM consumer has printed."""
     return b"".join(value for value in neighbour.values if value)
 
 
 def check_replays(driver: Driver, logs: Logs) -> dict[int, dict[int, Seen]]:
-    """Each run of a batch saw the same, which is what the log has there; returns the first of each, by partition."""
+    """Check that all runs of a batch read the same records, namely those in the log.
+
+    Returns:
+        the first run of each batch, by partition.
+    """
     runs: dict[int, dict[int, dict[int, Seen]]] = defaultdict(lambda: defaultdict(dict))
     for one in driver.seen:
-        assert one.partition not in runs[one.batch][one.run], f"{driver.name}: twice in a batch: {one}"
+        assert one.partition not in runs[one.batch][one.run], f"{driver.name}: duplicate in one run: {one}"
         runs[one.batch][one.run][one.partition] = one
         where = f"{driver.name}: {one}"
         assert one.records == one.until - one.start, where
         content = logs[one.partition][one.start * WIDTH : one.until * WIDTH]
-        assert one.checksum == zlib.crc32(content), f"{where} is not what the log has there"
+        assert one.checksum == zlib.crc32(content), f"{where} differs from the log"
     batches = {}
     for number, by_run in sorted(runs.items()):
         spans = [{p: (one.start, one.until) for p, one in seen.items()} for seen in by_run.values()]
-        assert all(span == spans[0] for span in spans), f"{driver.name}: batch {number}: {spans}"
+        assert all(span == spans[0] for span in spans), f"{driver.name}: batch {number} has different ranges: {spans}"
         batches[number] = next(iter(by_run.values()))
     logged = planned(driver.checkpoint) if driver.checkpoint.exists() else {}
     told = {number: {p: span for (_, p), span in ranges.items()} for number, ranges in logged.items() if ranges}
     saw = {number: {p: (one.start, one.until) for p, one in seen.items()} for number, seen in batches.items()}
-    assert saw == told, f"{driver.name}: the checkpoint says something else"
+    assert saw == told, f"{driver.name}: the ranges in the checkpoint differ from those read"
     return batches
 
 
 def check_overlaps(driver: Driver, batches: dict[int, dict[int, Seen]]) -> None:
-    """No batch has a record that another batch of the checkpoint had, and none goes back."""
+    """Check that the batches of a checkpoint do not overlap and are in order."""
     by_partition: dict[int, list[Seen]] = defaultdict(list)
     for _, seen in sorted(batches.items()):
         for partition, one in seen.items():
@@ -128,10 +132,10 @@ def check_overlaps(driver: Driver, batches: dict[int, dict[int, Seen]]) -> None:
 
 
 def missing(chaos: Chaos, logs: Logs) -> list[tuple[int, int]]:
-    """Return the partition and offset of records that nobody has read.
+    """Return the partition and offset of records that no query and no JVM consumer has read.
 
-    The JVM tells values only. One that is twice in the logs, since an answer to the load was lost, it has to have
-    printed as often as it is missing elsewhere.
+    JVM consumers print values only. If a value is in the logs several times, because the load retried a request whose
+    response was lost, each copy that no query has read must have been printed.
     """
     printed = Counter(numbers(b"".join(lines_of(one) for one in chaos.neighbours)).tolist())
     covered: dict[int, np.ndarray] = {
@@ -153,7 +157,7 @@ def missing(chaos: Chaos, logs: Logs) -> list[tuple[int, int]]:
 
 
 def check_all(chaos: Chaos, logs: Logs) -> str:
-    """Check what is promised, and return what happened."""
+    """Check that no records were lost and no batches overlap; return a summary of the run."""
     batches = {driver: check_replays(driver, logs) for driver in (chaos.first, chaos.second)}
     lost = missing(chaos, logs)
     assert not lost, f"{len(lost)} records are missing: {lost[:20]}"
@@ -169,8 +173,8 @@ def check_all(chaos: Chaos, logs: Logs) -> str:
     counts = ", ".join(f"{what}: {count}" for what, count in sorted(chaos.counts.items()))
     return (
         f"{counts}; tasks that failed: {sum(driver.lost_tasks for driver in batches)}; "
-        f"drivers that ended by themselves: {len(chaos.died)}; rebalances that a JVM gave up: {failures}; "
-        f"batches: {done}, of these run again: {runs - done} times; records: {records}, "
+        f"drivers that terminated unexpectedly: {len(chaos.died)}; failed rebalances of JVM consumers: {failures}; "
+        f"batches: {done}, runs repeated: {runs - done}; records: {records}, "
         f"delivered by the queries: {delivered}, by the JVMs: {by_jvm}; read again: {delivered + by_jvm - records}, "
         f"of these in a replay of the same batch: {delivered - once}"
     )
@@ -187,7 +191,7 @@ def run(
     zk: KazooClient,
     folder: Path,
 ) -> None:
-    """Let it happen, let everything be read, and check it."""
+    """Run the random events, wait until all records are read and committed, and check the result."""
     seed = int(os.environ.get("ZKCONSUMER_CHAOS_SEED") or random.randrange(1_000_000))
     print(f"\nZKCONSUMER_CHAOS_SEED={seed}")
     own = options(
@@ -207,16 +211,16 @@ def run(
         assert chaos.first.is_running, chaos.first.output
         chaos.run(timeout)
         written = load.stop()
-        chaos.log("all is written")
+        chaos.log("all records are written")
         ends = end_offsets(cluster, topic, PARTITIONS)
         end = {partition: str(offset) for partition, offset in ends.items()}
         wait_until_equal(lambda: stored(zk, group, topic), end, 2 * START)
-        chaos.log("all is stored")
+        chaos.log("all offsets are committed")
         logs = read_logs(config(group_id=f"{group}-check"), topic, ends)
         assert set(numbers(b"".join(logs.values())).tolist()) == set(range(written))
-        # What is stored may have been read by others: a batch that the checkpoint has is run again nevertheless.
+        # A batch in the checkpoint is replayed even if another member has read and committed its records.
         for driver in (chaos.first, chaos.second):
-            wait_for(lambda: driver.is_done or not driver.is_running, 2 * START, what=f"{driver.name} does all batches")
+            wait_for(lambda: driver.is_done or not driver.is_running, 2 * START, what=f"{driver.name} is done")
         for driver in (chaos.first, chaos.second):
             driver.stop(TIMEOUT_S)
     finally:
@@ -238,7 +242,7 @@ def happen(
     zk: KazooClient,
     tmp_path: Path,
 ) -> Callable[[Extent, float], None]:
-    """Let so much of it happen within so many seconds, and check the outcome."""
+    """Run random events of an extent within a timeout in seconds, and check the result."""
 
     def start(extent: Extent, timeout: float) -> None:
         run(extent, timeout, zkconsumer_cluster, config, options, topic(PARTITIONS), group, zk, tmp_path)

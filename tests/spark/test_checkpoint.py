@@ -1,4 +1,4 @@
-"""Offsets between a checkpoint, of this source or of Spark's own, and the group, and JSON: ``migrate-offsets``."""
+"""``migrate-offsets`` between the group, JSON, and checkpoints of this source or of Spark's own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOW = {"availableNow": True}
 
 @pytest.fixture
 def migrate(zkconsumer_cluster: Cluster, group: str, capsys: pytest.CaptureFixture[str]) -> Migrate:
-    """Run the tool for the test's group; returns its exit code and what it has printed."""
+    """Run the tool for the test's group; return its exit code and output."""
 
     def run(source: str, to: str, *options: str) -> tuple[int, str]:
         capsys.readouterr()
@@ -41,7 +41,7 @@ def migrate(zkconsumer_cluster: Cluster, group: str, capsys: pytest.CaptureFixtu
 
 
 def sparks_own(spark: Any, cluster: Cluster, topic: str, checkpoint: Path) -> list[int]:
-    """Read with Spark's own source what is there; returns the offsets of partition 0."""
+    """Read all available records with Spark's own source; return the offsets of partition 0."""
     seen: list[int] = []
 
     def note(frame: Any, number: int) -> None:

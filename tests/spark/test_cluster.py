@@ -1,4 +1,4 @@
-"""The source where executors are processes of their own, with the package installed or shipped with the application."""
+"""Executors in separate processes, with the package installed or shipped with the application."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TESTS = Path(__file__).parent.parent
 
 
 def archive(folder: Path) -> Path:
-    """Pack the package as a user does who cannot install it on the executors."""
+    """Create an archive of the package to ship to executors on which it is not installed."""
     made = folder / "packages.tar.gz"
     with tarfile.open(made, "w:gz") as tar:
         tar.add(Path(zkconsumer.__file__).parent, "zkconsumer")
@@ -61,7 +61,7 @@ def test_separate_executor_processes_read_the_same(
         [(number, offset) for number in range(4) for offset in range(1000)] + [(0, 1000)]
     )
     folders, processes = ({row[index] for row in told["seen"]} for index in (2, 3))
-    assert len(processes) == 2, "both executors have had tasks"
+    assert len(processes) == 2, "both executors must run tasks"
     own = str(Path(zkconsumer.__file__).parent)
     assert all((place == own) != shipped for place in folders), folders
     assert told["ended"]

@@ -1,4 +1,4 @@
-"""When offsets are stored: the table of Flink's commit modes, and what of it a query and a plain consumer have.
+"""Commit modes of a query and of a plain consumer, by the table of Flink's commit modes.
 
 Source: Flink 1.15 OffsetCommitModes, FlinkKafkaConsumerBaseTest.testConfigure*.
 """
@@ -58,7 +58,7 @@ def test_plain_consumer_commits_periodically_or_on_request(
     for _ in range(5):
         next(stream)
     if auto_commit:
-        wait_until_equal(lambda: stored(zk, group, name), {0: "4"})  # the fifth is in hand
+        wait_until_equal(lambda: stored(zk, group, name), {0: "4"})  # the fifth message is not consumed yet
         return
     assert stored(zk, group, name) == {}
     one.commit_offsets()

@@ -1,4 +1,4 @@
-"""Decoders of users: rows of their own, errors, and the end of a stream."""
+"""User-defined decoders: rows, errors, and the end of the stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOW = {"availableNow": True}
 
 @pytest.fixture(autouse=True)
 def file_of_decoders(spark: Any) -> None:
-    """Give the decoders to Spark, as a user does."""
+    """Ship the decoders with ``addPyFile``."""
     spark.sparkContext.addPyFile(str(Path(lines.__file__)))
 
 
@@ -134,8 +134,8 @@ def test_end_of_stream_ends_query_after_batch(
     if trigger:
         one.finish()
     else:
-        one.finish()  # the listener of the session stops it
-    # What is before it, and all of the other partition; nothing of a later batch.
+        one.finish()  # the driver listener stops the query
+    # The rows before the end of the stream, and all rows of the other partition in this batch.
     assert sorted(column(one, "word")) == ["one", "other", "two"]
     wait_until_equal(lambda: stored(zk, group, name), {0: "3", 1: "1"})
     one.handle.stop()
@@ -181,7 +181,7 @@ def test_ended_query_stays_ended_after_restart(zkconsumer_cluster: Cluster, quer
         ({"decoder": "nowhere:Words"}, "No module named 'nowhere'"),
         ({"decoder": "lines:Nothing"}, "has no attribute 'Nothing'"),
         ({"decoder": "os:getcwd"}, "getcwd must be a subclass of zkconsumer.spark.RecordDecoder"),
-        ({"decoder": "lines:NoSchema"}, "must have an attribute 'schema'"),
+        ({"decoder": "lines:NoSchema"}, "must have a class attribute 'schema'"),
         ({"decoder": "lines:Words", "columns": "value"}, "options decoder and columns are mutually exclusive"),
         ({"decoder.separator": ","}, "option decoder.separator requires the option decoder"),
         ({"corrupt.record.policy": "fail"}, "'raise', 'skip' or 'quarantine', got 'fail'"),

@@ -43,8 +43,8 @@ def register(spark: Any) -> QueryListener | None:
     """Register the data source ``zkconsumer`` with a Spark session, and start a listener for its queries.
 
     Returns:
-        the listener, which commits offsets and has the metrics of the queries. It is the same one at each call for a
-        session. None with Spark Connect, because the driver is not accessible there.
+        the listener, which commits offsets and has the metrics of the queries; each session has one. None with Spark
+        Connect, because the driver is not accessible there.
     """
     if not hasattr(spark, "_jsparkSession"):
         spark.dataSource.register(ZkConsumerDataSource)
@@ -68,7 +68,7 @@ def recommended_conf() -> dict[str, str]:
 
     - Unix domain sockets to the Python workers save about 40 ms per task. If Java's folder for temporary files has a
       path of nearly 100 characters, set ``spark.python.unix.domain.socket.dir`` to a shorter one.
-    - Checkpoints without checksum files have half as many files. Damage to a checkpoint is detected later.
+    - Checkpoints without checksum files have half as many files, but damage to a checkpoint is detected later.
     - Writing checkpoints through the ``FileSystem`` interface saves about 130 ms. Its rename is not atomic, which is
       safe for one driver on a local or POSIX file system, and unsafe for object stores.
     """

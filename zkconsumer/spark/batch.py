@@ -33,7 +33,7 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
 class ZkConsumerBatchReader(DataSourceReader):
-    """Plans one batch, in a Python process of Spark's driver. It reads the group's offsets and joins no group."""
+    """Plans one batch in a Python process of the driver. It reads the group's offsets without joining the group."""
 
     def __init__(self, options: Mapping[str, str], cores: int, schema: StructType) -> None:
         self._options = dict(options)
@@ -45,7 +45,8 @@ class ZkConsumerBatchReader(DataSourceReader):
 
         Raises:
             ConfigurationError: the ending offset of a partition is lower than its starting offset.
-            DataLossError: a log does not contain the starting or the ending offset of its partition.
+            DataLossError: a log does not contain the starting or the ending offset of its partition, and
+                ``failOnDataLoss`` is true.
         """
         options = SourceOptions.parse(self._options, batch=True)
         config, retry = options.consumer, retrying(options.unavailable_timeout)
@@ -75,7 +76,7 @@ class ZkConsumerBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield Arrow record batches."""
-        # Without tasks, Spark passes a partition of its own.
+        # If there are no tasks, Spark passes a placeholder partition.
         return read(partition) if isinstance(partition, FetchTask) else iter(())
 
 

@@ -32,7 +32,7 @@ def read(folder: Path) -> dict[TopicPartition, int]:
     batch = max(_numbers(folder / "commits"), default=None)
     if batch is None:
         raise ConfigurationError(
-            f"{folder} is not a checkpoint with a finished batch: its folder 'commits' contains no batch"
+            f"{folder} is not a checkpoint with a finished batch: the folder {folder / 'commits'} contains no batch"
         )
     file = folder / "offsets" / str(batch)
     try:
@@ -61,7 +61,7 @@ def create(folder: Path, offsets: Mapping[TopicPartition, int], *, kind: str, gr
 
     Args:
         kind: one of ``KINDS``, the source of the query.
-        group: consumer group of the query; used by this source only.
+        group: consumer group of the query; used only with the kind ``zkconsumer``.
 
     Raises:
         ConfigurationError: the folder is not empty.
@@ -87,7 +87,7 @@ def create(folder: Path, offsets: Mapping[TopicPartition, int], *, kind: str, gr
 
 
 def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return offsets in the JSON form of ``startingOffsets``, of this source and of Spark's own."""
+    """Return offsets in the JSON format of the option ``startingOffsets``."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -95,10 +95,10 @@ def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def from_json(content: Any) -> dict[TopicPartition, int]:
-    """Return the offsets of the JSON form that ``as_json`` returns.
+    """Parse the JSON format of ``as_json``.
 
     Raises:
-        ValueError: the content has another form.
+        ValueError: the content has another format.
     """
     found = {
         TopicPartition(t, int(number)): offset for t, numbers in content.items() for number, offset in numbers.items()

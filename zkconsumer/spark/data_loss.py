@@ -81,7 +81,7 @@ def new_partition_truncated(partition: TopicPartition, log_start: int) -> DataLo
 
 
 def range_deleted(partition: TopicPartition, start: int, until: int, log_start: int, log_end: int) -> DataLossError:
-    """Return the error for a planned range of which the log does not contain the next offset.
+    """Return the error for a planned range that is not completely in the log.
 
     Args:
         start: next offset to read.
@@ -89,8 +89,8 @@ def range_deleted(partition: TopicPartition, start: int, until: int, log_start: 
     """
     return DataLossError(
         "COULD_NOT_READ_OFFSET_RANGE",
-        f"{_named(partition)}: offset {start} of the range up to {until} is not in the log, which contains the offsets "
-        f"from {log_start} to {log_end}.",
+        f"{_named(partition)}: offset {start} of the range [{start}, {until}) is not in the log; the log start offset "
+        f"is {log_start} and the log end offset is {log_end}.",
     )
 
 

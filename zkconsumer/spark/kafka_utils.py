@@ -1,4 +1,4 @@
-"""Public path of ``zkconsumer.spark.dstreams.kafka_utils``; checkpoints contain it, too."""
+"""Public module path of ``zkconsumer.spark.dstreams.kafka_utils``. Checkpoints contain this path."""
 
 from zkconsumer.spark.dstreams.kafka_utils import (
     Broker,

@@ -1,4 +1,4 @@
-"""The offset of a batch in Spark's log, as JSON.
+"""The offset of a batch in Spark's offset log, as JSON.
 
 Spark compares the text of two offsets to detect new data, so equal offsets must have equal text: topics and partitions
 are sorted, and the order of the keys is fixed.
@@ -19,8 +19,8 @@ Ranges = dict[TopicPartition, tuple[int, int]]
 #: Version of the JSON. Offsets without a version have version 1, which has no sequence number.
 FORMAT_VERSION = 2
 
-#: Start of every query. Spark asks for it again if batch 0 has not finished, so it must be constant; each later
-#: offset carries the ranges of its whole batch.
+#: Initial offset of every query. Spark requests it again if batch 0 has not finished, so it must be constant. The
+#: offset of each batch contains the ranges of the batch.
 INITIAL: dict[str, Any] = {"version": FORMAT_VERSION, "sequence": 0, "generation": 0, "ranges": {}}
 
 
@@ -31,14 +31,14 @@ class BatchOffset:
     Attributes:
         ranges: offsets of the batch by partition.
         generation: number of rebalances of the member when the batch was planned.
-        group: consumer group of the query; None in the offset before the first batch.
+        group: consumer group of the query; None in the initial offset.
         known: partitions that existed when the batch was planned, whichever member owned them.
         topic_ids: id by topic, to detect re-created topics.
         deleted_topics: topics that did not exist when the batch was planned.
         earlier_ends: end offsets of earlier batches, for partitions that this batch does not contain.
         sequence: number of batches planned so far. Two batches may have the same ranges if a topic is re-created or a
             group's offset is reset; without this number Spark would take the second offset for "no new data".
-        is_ended: a decoder has returned the end of the stream; the query plans no batch after this one.
+        is_ended: whether a decoder has detected the end of the stream; no batch follows this one.
     """
 
     ranges: Ranges
@@ -53,7 +53,7 @@ class BatchOffset:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> BatchOffset:
-        """Read what ``to_json`` returned, in this release or in an earlier one."""
+        """Parse the result of ``to_json`` of this release or an earlier one."""
         return cls(
             ranges=from_offset(content),
             generation=content["generation"],
@@ -67,7 +67,7 @@ class BatchOffset:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of the offset for Spark's log. Empty values are absent, except the ranges."""
+        """Return the JSON object for Spark's offset log. Empty attributes are omitted, except ``ranges``."""
         content: dict[str, Any] = {"ended": True} if self.is_ended else {}
         content.update(version=FORMAT_VERSION, sequence=self.sequence, generation=self.generation)
         if self.group is not None:
@@ -85,7 +85,7 @@ class BatchOffset:
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """The offset after the last planned one, for each partition of this batch or an earlier one."""
+        """The end offset of each partition after this batch, including partitions that only earlier batches contain."""
         return {**self.earlier_ends, **{partition: until for partition, (_, until) in self.ranges.items()}}
 
     def end_of_stream(self) -> BatchOffset:
@@ -131,7 +131,7 @@ def to_offset(
     before: Mapping[TopicPartition, int] | None = None,
     sequence: int = 0,
 ) -> dict[str, Any]:
-    """Return the JSON of a ``BatchOffset``, whose attributes explain the arguments."""
+    """Return the JSON object of a ``BatchOffset``; see its attributes for the arguments."""
     return BatchOffset(
         ranges=ranges,
         generation=generation,
@@ -147,7 +147,7 @@ def to_offset(
 def end_of_stream(offset: Mapping[str, Any]) -> dict[str, Any]:
     """Return the offset of the empty batch that ends the query, after the batch of ``offset``.
 
-    Listeners see it as the query's last offset, and a restarted query plans nothing after it.
+    It is the query's last offset: a restarted query plans no batch after it.
     """
     return BatchOffset.from_json(offset).end_of_stream().to_json()
 
@@ -172,7 +172,7 @@ def from_offset(offset: Mapping[str, Any]) -> Ranges:
 
 
 def reached_by(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Return the offset after the last planned one, by partition, up to the batch of an offset."""
+    """Return the end offset of each partition after the batch of an offset, including partitions of earlier batches."""
     return {**_earlier_ends(offset), **{partition: until for partition, (_, until) in from_offset(offset).items()}}
 
 
@@ -193,7 +193,7 @@ def _earlier_ends(content: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 
 def _nested(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
-    """Return values by topic and partition, topics by name and partitions by number."""
+    """Return values by topic and partition, with topics sorted by name and partitions by number."""
     topics: dict[str, dict[str, Any]] = {}
     for (topic, partition), value in sorted(values.items()):
         topics.setdefault(topic, {})[str(partition)] = value

@@ -1,7 +1,7 @@
 """The data source ``zkconsumer``: ``spark.readStream.format("zkconsumer")``.
 
-Spark creates the reader in two processes, and pickles one of them to the executors, so the constructor does no I/O. The
-process that plans batches joins the group at the first call.
+Spark creates a reader in two processes, and pickles one of them for the executors, so the constructor does no I/O. The
+process that plans batches joins the group when Spark first calls ``latestOffset`` or ``partitions``.
 
 Source: Spark 4.3 pyspark.sql.streaming.datasource, python_streaming_source_runner.
 """
@@ -38,7 +38,7 @@ class ZkConsumerDataSource(DataSource):
 
     #: Cores of the session that registered the source: the default number of tasks per batch.
     cores = os.cpu_count() or 1
-    #: Host at which executors reach the driver, and the address that the driver listens at (None for the host's).
+    #: Host name of the driver for the executors, and the address that the driver binds to (None to bind to that host).
     driver: tuple[str, str | None] = ("127.0.0.1", None)
     #: Whether the decoder may end the query; None until ``schema`` was called.
     _has_an_end: bool | None = None
@@ -49,7 +49,7 @@ class ZkConsumerDataSource(DataSource):
         return "zkconsumer"
 
     def schema(self) -> Any:
-        """Return the columns. Checks the options, so that ``load()`` reports a mistake.
+        """Validate the options, so that ``load()`` reports errors in them, and return the columns.
 
         Spark calls this for streams and for batch reads, whose options differ, and does not pass which one it is.
         """
@@ -60,7 +60,7 @@ class ZkConsumerDataSource(DataSource):
                 options = SourceOptions.parse(self.options, batch=True)
             except ConfigurationError as batch_error:
                 raise (batch_error if error.args[0].startswith("option 'ending") else error) from None
-        # Found out here because the planning process cannot import the files that the user passed to Spark.
+        # Determined here because the planning process cannot import the files that the user passed to Spark.
         self._has_an_end = options.has_an_end
         return options.schema
 
@@ -87,11 +87,11 @@ class ZkConsumerDataSource(DataSource):
 
 
 class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Passes Spark's calls to the ``Planner``, and the end of the stream from the tasks.
+    """Forwards Spark's calls to the ``Planner``, and receives the end of the stream from the tasks.
 
     Args:
         cores: default number of tasks per batch.
-        schema: of the DataFrame.
+        schema: schema of the DataFrame.
         end_at: host and bind address of the ``EndListener``, None if no decoder may end the query.
     """
 
@@ -109,7 +109,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     # ---- in the planning process ----
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return a constant. The offset of batch 0 contains its start offsets."""
+        """Return a constant, because the offset of each batch contains its start offsets."""
         return INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -117,7 +117,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return ReadMaxRows(SourceOptions.parse(self._raw_options).limits.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """End the query at the end offsets that the first plan finds."""
+        """End the query at the log end offsets that the next plan looks up."""
         self._is_bounded = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._planner.latest() if self._planner is not None else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the tasks of a batch. They depend on its end only, so that a replay reads the same ranges."""
+        """Return the tasks of a batch. They depend on ``end`` only, so a replayed batch reads the same ranges."""
         del start
         if end.get("ended"):
             return []
@@ -157,7 +157,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         )
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Record again that a batch has finished; usually ``latestOffset`` has done so before."""
+        """Record that a batch has finished. Usually ``latestOffset`` has already done so."""
         if self._planner is not None:
             self._planner.finish_batch(end)
 
@@ -202,7 +202,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 def _exit_on_sigterm() -> None:
-    """Have SIGTERM, with which Spark ends the process, raise SystemExit, so that ``stop`` is called."""
+    """Raise SystemExit on SIGTERM, with which Spark terminates the process, so that ``stop`` is called."""
 
     def exit_once(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -212,7 +212,7 @@ def _exit_on_sigterm() -> None:
 
 
 def _log_to_stderr() -> None:
-    """Log to standard error, which Spark adds to its log: no application configures logging in this process."""
+    """Log to standard error, which Spark copies to its log, unless the application has configured logging."""
     logger = logging.getLogger("zkconsumer")
     if all(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
         handler = logging.StreamHandler()

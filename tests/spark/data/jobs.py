@@ -1,4 +1,5 @@
-"""The applications that wrote the checkpoints, see ``README.rst``: ``python jobs.py structured '{"folder": ...}'``.
+"""The applications whose checkpoints are stored here, see ``README.rst``: ``python jobs.py structured '{"folder":
+...}'``.
 
 They run with any version of zkconsumer, so they use only its public names. All their files are in ``folder``. Each
 output of a batch is a line of JSON in the file ``seen``, and blocks while there is a file ``hold-<output>-<batch>``.
@@ -28,12 +29,12 @@ SPARK = {
     "spark.ui.enabled": "false",
 }
 
-#: What Spark has to know before it reads a checkpoint. The tests decompress zstd without Spark.
+#: Settings that Spark needs before it reads a checkpoint. The tests decompress zstd themselves.
 SUBMIT = "--master local[2] --driver-memory 600m --conf spark.io.compression.codec=zstd pyspark-shell"
 
 
 def write_line(folder: str, line: list[Any]) -> None:
-    """Append an output to ``seen``, then block while there is a file that says so."""
+    """Append an output to ``seen``, then block while its file ``hold-...`` exists."""
     with Path(folder, "seen").open("a") as file:
         file.write(json.dumps(line) + "\n")
     while Path(folder, f"hold-{line[0]}-{line[1]}").exists():
@@ -72,7 +73,7 @@ def structured(settings: dict[str, Any]) -> None:
 def dstreams(settings: dict[str, Any]) -> None:
     """Run two streams of a context. The context is recovered if there is a checkpoint.
 
-    Its clock stands still. Each line of standard input advances it by one batch.
+    The context has a manual clock. Each line of standard input advances it by one batch.
 
     Lines: ``group`` or ``direct``, the number of the batch, the ranges, the values of the records; ``latest``, the
     number of the batch, and the state of each partition: the number of records so far, the offset and the value of
@@ -105,7 +106,7 @@ def dstreams(settings: dict[str, Any]) -> None:
 
     def create() -> StreamingContext:
         conf = SparkConf().setAppName("dstreams").setAll(list(SPARK.items()))
-        # Batches are at 1 s, 2 s and so on. A recovered context goes on at the time of its checkpoint. With the
+        # Batches are at 1 s, 2 s and so on. A recovered context continues at the time of its checkpoint. With the
         # system clock it would first run a batch for each second since then.
         conf.set("spark.streaming.clock", "org.apache.spark.util.ManualClock")
         for name, most in settings["rates"].items():
@@ -136,10 +137,10 @@ def dstreams(settings: dict[str, Any]) -> None:
 
 
 class Job:
-    """An application in a process of its own.
+    """An application in a separate process.
 
     Args:
-        settings: of the application; ``folder`` is created if needed.
+        settings: settings of the application; ``folder`` is created if needed.
     """
 
     def __init__(self, kind: str, settings: Mapping[str, Any], java_home: Path) -> None:
@@ -171,15 +172,15 @@ class Job:
         self._process.stdin.flush()
 
     def hold(self, output: str, batch: int) -> None:
-        """Block an output after it is written."""
+        """Block the application after it has written an output."""
         (self.folder / f"hold-{output}-{batch}").touch()
 
     def release(self, output: str, batch: int) -> None:
-        """Let a blocked output go on."""
+        """Continue a blocked output."""
         (self.folder / f"hold-{output}-{batch}").unlink()
 
     def seen(self) -> list[list[Any]]:
-        """Return the lines so far."""
+        """Return the lines that were written so far."""
         file = self.folder / "seen"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -195,13 +196,13 @@ class Job:
             if ended or time.monotonic() > deadline:
                 log = (self.folder / "log").read_text()[-5000:]
                 raise AssertionError(
-                    f"no output {output!r} of batch {batch}{', it has ended' if ended else ''}:\n{log}"
+                    f"no output {output!r} of batch {batch}{'; application terminated' if ended else ''}:\n{log}"
                 )
             time.sleep(0.05)
         return self.seen()
 
     def kill(self) -> None:
-        """Kill its Python process and its JVM at once."""
+        """Kill the Python process and the JVM."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

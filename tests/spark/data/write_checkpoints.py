@@ -25,7 +25,7 @@ PARTITIONS, RECORDS, PER_BATCH = 2, 50, 20
 
 
 def main(work: Path, target: Path) -> None:
-    """Run each application until the middle of its second batch, kill it, and copy its checkpoint to ``target``."""
+    """Run each application until its second batch is in progress, kill it, and copy its checkpoint to ``target``."""
     written: dict[str, Any] = {
         "zkconsumer": zkconsumer.__version__,
         "pyspark": pyspark.__version__,
@@ -64,7 +64,7 @@ def main(work: Path, target: Path) -> None:
 
 
 def start_structured(settings: Mapping[str, Any]) -> jobs.Job:
-    """Return the application in the middle of batch 1."""
+    """Return the application while batch 1 is in progress."""
     options = {
         "zookeeper.connect": settings["zookeeper"],
         "group.id": settings["group"],
@@ -79,7 +79,7 @@ def start_structured(settings: Mapping[str, Any]) -> jobs.Job:
 
 
 def start_dstreams(settings: Mapping[str, Any]) -> jobs.Job:
-    """Return the application in the middle of batch 2."""
+    """Return the application while batch 2 is in progress."""
     rates = {
         "spark.streaming.kafka.maxRatePerPartition": PER_BATCH,
         "spark.streaming.receiver.maxRate": PARTITIONS * PER_BATCH,
@@ -90,7 +90,7 @@ def start_dstreams(settings: Mapping[str, Any]) -> jobs.Job:
     job.hold("latest", 2)
     job.advance()
     job.wait_for("latest", 2)
-    while not (job.folder / "checkpoint" / "checkpoint-2000").exists():  # another thread writes it
+    while not (job.folder / "checkpoint" / "checkpoint-2000").exists():  # written by another thread
         time.sleep(0.05)
     return job
 

@@ -1,4 +1,4 @@
-"""A decoder on the Python path of all processes: its rows are the positions of the records."""
+"""A decoder on the Python path of all processes, whose rows are the positions of records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zkconsumer.spark import RecordDecoder
 
 
 class Positions(RecordDecoder):
-    """Topic, partition and offset."""
+    """Returns topic, partition and offset of each record."""
 
     schema = "topic string, partition int, offset bigint"
 

@@ -1,4 +1,4 @@
-"""Decoders that are on the Python path of all processes, as installed ones are: they tell event times."""
+"""Decoders with event times, on the Python path of all processes, as installed decoders are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zkconsumer.spark import RecordDecoder
 
 
 class Times(RecordDecoder):
-    """Values that are milliseconds."""
+    """Uses values as event times in milliseconds."""
 
     schema = "minute bigint"
 
@@ -21,7 +21,7 @@ class Times(RecordDecoder):
 
 
 class Timeless(Times):
-    """Values that tell no time."""
+    """Returns no event times."""
 
     def event_time(self, record: MessageAndMetadata) -> int | None:
         del record

@@ -14,21 +14,21 @@ from zkconsumer.spark.options.limits import Limits
 
 
 class Admission:
-    """Applies the limits to one batch after the other. Used by Spark's thread.
+    """Applies the limits to each batch of a query. Used by Spark's thread.
 
     Args:
-        clock: returns seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
         self.limits = limits
         self._clock = clock
         self._planned_at = self._updated_at = clock()
-        #: Running average of bytes per offset.
+        #: Exponential moving average of bytes per offset.
         self._sizes: dict[TopicPartition, float] = {}
-        #: Bytes saved for the next batch, because they were too few for one record.
+        #: Bytes of a partition's share that were too few for one record; added to its share of the next batch.
         self._saved: dict[TopicPartition, float] = {}
-        #: Bytes that may be read now by ``maxBytesPerSecond``; negative after a batch that was larger than estimated.
+        #: Bytes that ``maxBytesPerSecond`` allows to read now; negative after a batch that was larger than estimated.
         self._credit = float(limits.bytes_per_second or 0)
 
     def admit(
@@ -44,8 +44,9 @@ class Admission:
 
         Args:
             available: number of offsets that each partition may read.
-            max_offsets: maximum number of offsets of the batch; None for no limit, neither of bytes.
-            at_once: do not wait for a minimum number of offsets, because no more may be written.
+            max_offsets: maximum number of offsets of the batch; None to apply no limit, neither of offsets nor of
+                bytes.
+            at_once: do not wait for ``minOffsetsPerTrigger``, because the query is about to end.
             backlog: number of unread offsets, including those that event-time alignment holds back.
             sizes: returns bytes per offset of the next records of partitions; called only if bytes are limited.
         """
@@ -54,7 +55,8 @@ class Admission:
         self._updated_at = now
         total = sum(available.values())
         if not total:
-            self._credit = min(self._credit, float(self.limits.bytes_per_second or 0))  # idle time earns no credit
+            # Idle time saves up at most one second of the rate.
+            self._credit = min(self._credit, float(self.limits.bytes_per_second or 0))
             return {}
         is_enough = max(total, backlog or 0) >= self.limits.min_offsets
         if not is_enough and not at_once and now - self._planned_at < self.limits.max_delay:
@@ -74,7 +76,7 @@ class Admission:
             self._sizes[partition] = (size + self._sizes.get(partition, size)) / 2
 
     def _within_bytes(self, available: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the number of offsets that the limits of bytes allow, at least one."""
+        """Return the number of offsets by partition that the limits of bytes allow: at least one offset in total."""
         limits = self.limits
         allowed = [float(limits.max_bytes)] if limits.max_bytes is not None else []
         if limits.bytes_per_second is not None:
@@ -82,7 +84,7 @@ class Admission:
         size_of = {partition: max(1.0, self._sizes.get(partition, 1.0)) for partition in available}
         wanted = {partition: int(count * size_of[partition]) for partition, count in available.items()}
         shares = fair_shares(wanted, max(1, int(min(allowed))))
-        # A share that is too small for one record is saved for the next batch, so that large records are read in turn.
+        # Partitions with large records are read in turn: a share that is too small for one record is saved.
         budgets = {partition: share + self._saved.get(partition, 0.0) for partition, share in shares.items()}
         counts = {p: min(available[p], int(budget / size_of[p])) for p, budget in budgets.items()}
         self._saved = {partition: budgets[partition] for partition, count in counts.items() if not count}
@@ -94,7 +96,7 @@ class Admission:
 
 
 def fair_shares(available: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-    """Return max-min fair shares of ``limit``; no share is larger than what is available."""
+    """Return max-min fair shares of ``limit``. No partition gets more than it has available."""
     shares, rest = {}, limit
     by_size = sorted((p for p, count in available.items() if count > 0), key=lambda p: (available[p], p))
     for index, partition in enumerate(by_size):

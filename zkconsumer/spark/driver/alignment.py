@@ -2,14 +2,14 @@
 
 Spark has one watermark for all partitions, which follows the partition that is furthest ahead. The unread records of a
 slower partition are then late, and are dropped. With alignment the faster partitions wait: a batch reads each partition
-up to the horizon, which is the earliest time of a next record among the active partitions, plus the lag. If the delay
-of ``withWatermark`` is at least the lag plus the disorder inside a partition, no row is dropped because another
+up to the horizon. The horizon is the earliest time of the next records of all active partitions, plus the lag. If the
+delay of ``withWatermark`` is at least the lag plus the disorder inside a partition, no row is dropped because another
 partition is ahead.
 
-A partition that has had nothing to read for longer than ``idleTimeout`` is idle. It does not hold back the others until
-it has a record again.
+A partition that has had no records to read for longer than ``idleTimeout`` is idle. It does not hold back the others
+until it has a record again.
 
-Source: Flink 1.15 WatermarkOutputMultiplexer, WatermarksWithIdleness for minimum and idleness.
+Source: Flink 1.15 WatermarkOutputMultiplexer, WatermarksWithIdleness for the minimum and for idleness.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from zkconsumer.spark.driver.sampling import sample
 from zkconsumer.spark.executor.decoders import RecordDecoder, open_decoder
 from zkconsumer.spark.options.source_options import SourceOptions
 
-#: Bytes of a partition that are scanned if its broker cannot look up the end of the horizon.
+#: Bytes of a partition to fetch if its broker cannot look up the first offset after the horizon.
 _SCAN_BYTES = 1 << 20
 
-#: Return the event time of a record in milliseconds, None if it has none.
+#: Function that returns the event time of a record in milliseconds since 1970, or None if the record has none.
 EventTime = Callable[[MessageAndMetadata], int | None]
 
 
@@ -37,7 +37,7 @@ class Horizon(NamedTuple):
 
     Attributes:
         time: milliseconds since 1970, inclusive.
-        holder: the partition whose next record determines it.
+        holder: partition whose next record determines the horizon.
     """
 
     time: int
@@ -48,9 +48,9 @@ class EventTimes:
     """Event times of the next records of partitions, and which partitions are idle. Does no I/O.
 
     Args:
-        lag: milliseconds.
+        lag: ``maxAlignmentLag`` in milliseconds.
         idle_after: seconds without a record after which a partition is idle.
-        clock: returns seconds.
+        clock: returns the time in seconds.
 
     Attributes:
         idle: the idle partitions at the last call of ``horizon``.
@@ -58,7 +58,7 @@ class EventTimes:
 
     def __init__(self, lag: int, idle_after: float, clock: Callable[[], float]) -> None:
         self._lag, self._idle_after, self._clock = lag, idle_after, clock
-        #: Time of the next record; of an empty partition that of its last one.
+        #: Time of the next record of each partition, or of its last record if it has no next one.
         self._times: dict[TopicPartition, int] = {}
         self._empty_since: dict[TopicPartition, float] = {}
         self.idle: set[TopicPartition] = set()
@@ -68,7 +68,7 @@ class EventTimes:
 
         Args:
             heads: time of the next record of each partition, None if it has none.
-            closed: no more records will be written, so an empty partition is idle at once.
+            closed: the query reads no later records, so an empty partition is idle at once.
         """
         now = self._clock()
         self._times = {partition: head for partition, head in self._times.items() if partition in heads}
@@ -94,16 +94,16 @@ class Alignment:
 
     Args:
         logs: looks up offsets by time, and samples records.
-        event_time: by a user's decoder; None for the timestamps of the records, which brokers can look up.
+        event_time: function of the user's decoder; None to use record timestamps, which brokers can look up.
     """
 
     def __init__(self, times: EventTimes, logs: LogOffsets, event_time: EventTime | None) -> None:
         self._times = times
         self._logs = logs
         self._event_time = event_time
-        #: Position, and time of the record there.
+        #: Position in each partition, and time of the record at that position.
         self._heads: dict[TopicPartition, tuple[int, int]] = {}
-        #: Time of a horizon, and the first offset after it; -1 if there was none.
+        #: Time of a horizon, and the first offset after it in each partition; -1 if there was none.
         self._horizon_offsets: dict[TopicPartition, tuple[int, int]] = {}
         self._held_by: TopicPartition | None = None
         self._is_disabled = self._has_failed = False
@@ -122,7 +122,7 @@ class Alignment:
         return cls(EventTimes(*options.alignment, time.monotonic), logs, event_time)
 
     def state(self) -> dict[str, Any]:
-        """Return what progress reports contain: which partition holds back the others, and which are idle."""
+        """Return the entries for progress reports: which partition holds back the others, and which ones are idle."""
         return {
             "eventTimeAlignment": "off" if self._is_disabled else "on",
             "eventTimeHeldBackBy": str(self._held_by) if self._held_by is not None else None,
@@ -132,10 +132,10 @@ class Alignment:
     def bound(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, closed: bool
     ) -> Mapping[TopicPartition, int]:
-        """Return up to which offset each partition may be read; its end if it is not held back.
+        """Return the offset before which each partition may be read; its end offset if it is not held back.
 
         Args:
-            closed: nothing is read after the ends.
+            closed: the query reads no records after ``ends``.
 
         Raises:
             RetriableError: a leader is missing or does not answer.
@@ -157,10 +157,10 @@ class Alignment:
         return bounds
 
     def _head_times(self, unread: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the times of the next records. If a record has no time, disable alignment and return nothing."""
+        """Return the times of the next records. If records have no time, disable alignment and return an empty dict."""
         new = {p: position for p, position in unread.items() if self._heads.get(p, (-1, 0))[0] != position}
         for partition, sampled in sample(self._logs, new).items():
-            # Records without a time are read together with those after them.
+            # The first record that has a time counts; records without a time before it are read with it.
             head = next((found for record in sampled.records if (found := self._time(record)) is not None), None)
             if head is None:
                 self._is_disabled = True
@@ -169,11 +169,12 @@ class Alignment:
                     topic=partition.topic,
                     partition=partition.partition,
                     offset=sampled.start,
-                    remedy="records have no timestamp (before Kafka 0.10 none have one); set a decoder with event_time",
+                    remedy="the records have no timestamp (written before Kafka 0.10); set a decoder that has "
+                    "event_time()",
                 )
                 return {}
             self._heads[partition] = (unread[partition], head)
-        # A partition that cannot be sampled, such as one with a damaged record, is left to the tasks.
+        # A partition that cannot be sampled is not held back. If a record is corrupt, the task reports it.
         earliest = min((head for _, head in self._heads.values()), default=0)
         return {p: self._heads[p][1] if self._heads.get(p, (-1, 0))[0] == at else earliest for p, at in unread.items()}
 
@@ -193,7 +194,7 @@ class Alignment:
     def _horizon_bounds(
         self, bounds: Mapping[TopicPartition, int], readable: Mapping[TopicPartition, int], horizon: Horizon
     ) -> dict[TopicPartition, int]:
-        """Return the bounds of partitions whose first record after the horizon is before their bound."""
+        """Return lower bounds for partitions that have a record after the horizon before their present bound."""
         found: dict[TopicPartition, int] = {}
         scanned = dict(readable)
         if self._event_time is None:
@@ -208,7 +209,7 @@ class Alignment:
 
     def _look_up(self, partitions: Mapping[TopicPartition, int], horizon: Horizon) -> dict[TopicPartition, int]:
         """Return the first offset after the horizon in each partition, -1 if there is none."""
-        # A result of -1 is looked up again: such a record may have been written since.
+        # A result of -1 is looked up again, because a record after the horizon may have been written since.
         wanted = [
             partition
             for partition in partitions

@@ -15,8 +15,7 @@ def with_application(config: ConsumerConfig, application: int | None) -> Consume
     """Return the settings with a new consumer id that ends in ``-spark<application>``.
 
     Args:
-        application: number that the queries of one application share, and other applications on this host do not; None
-            if it is not known, which leaves the consumer id alone.
+        application: number of the application, unique on this host; None if it is unknown, to keep the consumer id.
     """
     if application is None:
         return config
@@ -25,7 +24,7 @@ def with_application(config: ConsumerConfig, application: int | None) -> Consume
 
 
 def siblings(group_id: str, application: int, thread_ids: Iterable[str]) -> set[str]:
-    """Return the consumer ids, among those of thread ids, of queries of an application on this host."""
+    """Return the consumer ids of an application's queries on this host, from the thread ids of a group."""
     host = re.escape(socket.gethostname())
     pattern = re.compile(rf"{re.escape(group_id)}_{host}-\d+-[0-9a-f]+-spark{application}")
     return {consumer_id for thread in thread_ids if pattern.fullmatch(consumer_id := thread.rpartition("-")[0])}

@@ -1,4 +1,4 @@
-"""Plans one batch: from the positions and the end offsets to the offset for Spark's log."""
+"""Plans batches: computes the offset for Spark's offset log from the positions and the log end offsets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BatchPlanner:
     """Plans batches of the partitions that the query owns. Used by Spark's thread.
 
     Args:
-        is_reassigning: returns whether partitions are moving between members, so that having none is temporary.
+        is_reassigning: returns whether partitions are moving between members; the query may then own none.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class BatchPlanner:
     def plan(self, start: dict[str, Any], max_offsets: int | None, *, is_last: bool) -> dict[str, Any] | None:
         """Return the end of the next batch, or ``start`` if there is nothing to read, or None to plan again.
 
-        None is only returned if the query would end with ``start``, although there may be more to read.
+        Returns None only if ``start`` would end the query although there may be more to read.
 
         Args:
             max_offsets: maximum number of offsets of the batch; None for no limit.
-            is_last: the query runs only this batch (Trigger.Once), so nothing may be left for a later one.
+            is_last: the query runs only this batch (Trigger.Once), so the batch must contain all unread offsets.
 
         Raises:
             DataLossError: records were deleted, and ``failOnDataLoss`` is set.
@@ -94,14 +94,14 @@ class BatchPlanner:
         return self._offset(start, ranges)
 
     def _plan_without_positions(self, start: dict[str, Any]) -> dict[str, Any] | None:
-        """Return ``start`` if an ending query has read everything, or None to plan again.
+        """Return ``start`` if a query that ends has read everything, or None to plan again.
 
         Raises:
             ZooKeeperUnavailableError: the query may own partitions again after the next rebalance.
         """
         is_unbalanced = self._ends.target is None and self._member.unbalanced_since is not None
         if self._is_reassigning() or is_unbalanced:
-            raise ZooKeeperUnavailableError("the group is rebalancing, and the query owns no partition yet")
+            raise ZooKeeperUnavailableError("the group is rebalancing, and no partition is assigned to the query yet")
         self._starting_positions.check_topics()  # a topic may have been deleted since the last check
         return None if self._topic_ids.is_uncertain else start
 

@@ -1,4 +1,4 @@
-"""End offsets of the logs, as far as the next batches may read."""
+"""Log end offsets, up to which the next batches may read."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from zkconsumer.spark.data_loss import end_offset_decreased
 from zkconsumer.spark.driver.partition_tracker import PartitionTracker
 from zkconsumer.spark.options.source_options import SourceOptions
 
-#: Seconds for which end offsets are reused while there is nothing to read. Spark asks about ninety times a second.
+#: Seconds for which end offsets are reused while there are no new records. Spark requests an offset about 90 times per
+#: second.
 IDLE_INTERVAL = 0.05
 
 
 class EndOffsets:
-    """Looks up end offsets, and keeps the target of a query that ends (Trigger.AvailableNow). Used by Spark's thread.
+    """Looks up end offsets, and stores the target of a bounded query (Trigger.AvailableNow). Used by Spark's thread.
 
     Attributes:
-        latest: end offsets as last looked up.
+        latest: end offsets of the last look-up.
         target: end offsets at which a bounded query ends; None until they have been looked up.
-        is_bounded: the query ends at the end offsets of its first look-up.
-        is_idle: the last plan found nothing to read.
+        is_bounded: whether the query ends at the end offsets of its first look-up.
+        is_idle: whether the last plan found no records to read.
     """
 
     def __init__(self, options: SourceOptions, logs: LogOffsets, tracker: PartitionTracker, log: Any) -> None:
@@ -44,11 +45,11 @@ class EndOffsets:
         self.is_bounded, self.target = True, None
 
     def forget_target(self) -> None:
-        """Look the target of a bounded query up again: the log that it refers to was replaced."""
+        """Look up the target of a bounded query again, because a log that it refers to was replaced."""
         self.target = None
 
     def look_up(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return up to which offset batches may read, at least for the partitions of ``positions``.
+        """Return the end offsets for the next batch, for the partitions of ``positions`` and possibly others.
 
         Raises:
             RetriableError: a leader is missing or does not answer.
@@ -65,9 +66,9 @@ class EndOffsets:
         return self.latest
 
     def are_behind(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether a log ends before the position in it. After a leader change that may be so for a moment.
+        """Whether a log ends before its position, which a leader change can cause for a short time.
 
-        After ``unavailable.timeout.ms`` the partitions start again at their log start offsets.
+        If this lasts longer than ``unavailable.timeout.ms``, the partitions start again at their log start offsets.
 
         Raises:
             DataLossError: the timeout has expired, and ``failOnDataLoss`` is set.

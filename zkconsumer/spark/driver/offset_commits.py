@@ -13,10 +13,10 @@ from zkconsumer.spark.driver.standalone_reader import StandaloneReader
 
 
 class OffsetCommits:
-    """Commits what the tracker has as finished and not committed. Used by Spark's thread.
+    """Commits the offsets of finished batches that the tracker reports as uncommitted. Used by Spark's thread.
 
     Args:
-        timeout_s: maximum seconds for one commit; a rebalance may have to end first.
+        timeout_s: maximum seconds for one commit, including the rest of a running rebalance.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class OffsetCommits:
 
     @property
     def is_pending(self) -> bool:
-        """Whether offsets are not committed, or may not be because the group has not finished rebalancing."""
+        """Whether a commit is still needed: offsets are uncommitted, or the last rebalance has failed."""
         return bool(self._tracker.uncommitted()) or self._member.unbalanced_since is not None
 
     def commit(self, offset: Mapping[str, Any]) -> None:
@@ -49,7 +49,7 @@ class OffsetCommits:
             committed = self._member.commit(self._tracker.uncommitted, timeout=self._timeout_s)
         except ZkConsumerError as error:
             self._progress.record_failed_commit()
-            if not self._has_failed:  # logged once: Spark calls about ninety times a second
+            if not self._has_failed:  # logged once, because Spark calls this about 90 times per second
                 self._has_failed = True
                 self._log.warning("offset_commit_failed", error=str(error), partitions=partitions)
             return

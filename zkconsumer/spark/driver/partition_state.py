@@ -1,4 +1,4 @@
-"""State of one partition of a query: its ownership, its next position and the batch that has it.
+"""State of one partition of a query: its ownership, its next position and the batch that contains it.
 
 The ownership is a state machine:
 
@@ -13,11 +13,12 @@ release     unassigned  unassigned  unassigned  unassigned
 lose        unassigned  unassigned  unassigned  unassigned
 ==========  ==========  ==========  ==========  ==========
 
-A dash marks an event that cannot happen in that state. The table in code is ``TRANSITIONS``.
+A dash marks an event that cannot happen in that state. ``TRANSITIONS`` is the same table.
 
-Three things are not part of the state, because they outlive the ownership. A batch stays in flight when the ZooKeeper
-session is lost, so a partition that is claimed again may still be in that batch. The end of the last batch, and whether
-the partition existed and was assigned before, decide where a partition resumes when it is assigned again.
+Three properties are not part of the state, because they remain valid when the ownership ends. A batch stays in flight
+when the ZooKeeper session is lost, so a partition that is claimed again may still be in that batch. The end of the last
+batch, and whether the partition existed and was assigned before, determine where a partition resumes when it is
+assigned again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 from zkconsumer.broker import protocol
 from zkconsumer.spark.options.starting_offsets import StartPosition
 
-#: Source of a start position after records of the partition were lost.
+#: ``StartPosition.source`` of a partition whose unread records were lost.
 RECORDS_LOST = "records lost"
 
 
@@ -37,11 +38,11 @@ class PartitionState(enum.Enum):
 
     #: Not owned.
     UNASSIGNED = "unassigned"
-    #: Owned; its start position has not been resolved, so no batch can have it yet.
+    #: Owned; its start position has not been resolved, so no batch can contain it yet.
     CLAIMED = "claimed"
-    #: Owned, with a position; the next batch may have it.
+    #: Owned, with a position; the next batch may contain it.
     READY = "ready"
-    #: Owned, but another member waits for it; no new batch has it. Released once its batch is finished and committed.
+    #: Owned, but another member waits for it. It is released when its batch is finished and committed.
     REVOKING = "revoking"
 
 
@@ -58,14 +59,14 @@ class PartitionEvent(enum.Enum):
     REVOKE = "revoke"
     #: This query released it.
     RELEASE = "release"
-    #: The ZooKeeper session that held it ended.
+    #: The ZooKeeper session that owned it expired or was closed.
     LOSE = "lose"
 
 
 _U, _C = PartitionState.UNASSIGNED, PartitionState.CLAIMED
 _R, _V = PartitionState.READY, PartitionState.REVOKING
 
-#: By event: the states in which it can happen, each with the state that follows.
+#: The next state by event and present state; an absent state means that the event cannot happen in it.
 TRANSITIONS: dict[PartitionEvent, dict[PartitionState, PartitionState]] = {
     PartitionEvent.ASSIGN: {_U: _C, _C: _C, _R: _C, _V: _V},
     PartitionEvent.RESOLVE: {_C: _R, _V: _V},
@@ -78,18 +79,18 @@ TRANSITIONS: dict[PartitionEvent, dict[PartitionState, PartitionState]] = {
 
 @dataclass(slots=True)
 class PartitionRecord:
-    """What a query knows of one partition. Guarded by the lock of the ``PartitionTracker``.
+    """State and positions of one partition. Guarded by the lock of the ``PartitionTracker``.
 
     Attributes:
         state: ownership; see the module's table.
         committed: committed offset of the group as last known, -1 for none; valid while owned.
-        start: start position that is not resolved yet; set in CLAIMED, and possibly in REVOKING.
+        start: unresolved start position; set in CLAIMED, and possibly in REVOKING.
         position: start offset of the next batch; set in READY, and possibly in REVOKING.
         finished: end offset of finished batches that is not committed yet; None unless owned.
         in_flight: range [start, end) of a batch that is not known to have finished.
-        reached: end offset of the last batch of this query that had the partition.
-        exists: whether it existed when partitions were last listed.
-        was_assigned: whether it was assigned, or in a batch, since the query started.
+        reached: end offset of the last batch of this query that contained the partition.
+        exists: whether the partition existed when partitions were last listed.
+        was_assigned: whether the partition was assigned, or in a batch, since the query started.
     """
 
     state: PartitionState = PartitionState.UNASSIGNED
@@ -110,13 +111,13 @@ class PartitionRecord:
     # ---- ownership ----
 
     def assign(self, start: StartPosition, committed: int) -> None:
-        """Own the partition; its position is set by ``resolve``."""
+        """Mark the partition as owned; ``resolve`` sets its position."""
         self._apply(PartitionEvent.ASSIGN)
         self.start, self.position, self.committed = start, None, committed
         self.exists = self.was_assigned = True
 
     def resolve(self, offset: int) -> None:
-        """Start at an offset. Unless the checkpoint had it, it counts as the committed offset."""
+        """Set the position. Unless it comes from the checkpoint, it counts as the committed offset."""
         self._apply(PartitionEvent.RESOLVE)
         assert self.start is not None
         if self.start.source != "checkpoint":
@@ -130,11 +131,11 @@ class PartitionRecord:
         self.finished = None
 
     def revoke(self) -> None:
-        """Stop planning batches of the partition: another member waits for it."""
+        """Plan no more batches of the partition, because another member waits for it."""
         self._apply(PartitionEvent.REVOKE)
 
     def release(self) -> tuple[int | None, tuple[int, int] | None]:
-        """Stop owning the partition; returns ``finished`` and ``in_flight`` as they were."""
+        """Mark the partition as not owned; return the previous ``finished`` and ``in_flight``."""
         self._apply(PartitionEvent.RELEASE)
         finished, in_flight = self.finished, self.in_flight
         self._forget_position()
@@ -142,14 +143,14 @@ class PartitionRecord:
         return finished, in_flight
 
     def lose(self) -> None:
-        """Stop owning the partition. Its batch stays in flight: a release after the next claim waits for it."""
+        """Mark the partition as not owned. Its batch stays in flight: a release after the next claim waits for it."""
         self._apply(PartitionEvent.LOSE)
         self._forget_position()
 
     def _apply(self, event: PartitionEvent) -> None:
         following = TRANSITIONS[event].get(self.state)
         if following is None:
-            raise RuntimeError(f"{event.value} of a partition that is {self.state.value}")
+            raise RuntimeError(f"event {event.value!r} is not valid for a partition in state {self.state.value!r}")
         self.state = following
 
     def _forget_position(self) -> None:
@@ -162,7 +163,7 @@ class PartitionRecord:
         self.reached = until if self.reached is None else max(until, self.reached)
 
     def plan(self, start: int, until: int) -> None:
-        """Record the range that a new batch has; the next one starts at its end."""
+        """Record the range of a new batch; the next batch starts at its end."""
         self.reached = self.position = until
         if start < until:
             self.in_flight = (start, until)
@@ -170,8 +171,8 @@ class PartitionRecord:
     def put_in_flight(self, start: int, until: int) -> None:
         """Record the range of a batch that is about to run: a new batch, or one that is replayed after a restart.
 
-        After a replayed batch the next one starts at its end. Where the committed offset is outside the batch, another
-        member or a tool has moved it, and ``restart.from`` decides.
+        The batch after a replayed one starts at its end. If the committed offset is outside the replayed range, another
+        member or a tool has changed it, and ``restart.from`` determines where the next batch starts.
         """
         pending = self.start
         if pending is not None and pending.source == "group" and start <= pending.offset <= until:
@@ -203,16 +204,16 @@ class PartitionRecord:
             self.finished = None
 
     def forget_batches(self) -> None:
-        """Forget where batches ended: the topic was re-created."""
+        """Forget the end offsets of batches, because the topic was re-created."""
         self.exists = False
         if self.reached is not None:
             self.reached, self.was_assigned = None, False
 
     def _was_set_back(self, start: int, until: int, restart: str) -> bool:
-        """Whether the position was reset to before the end of a finished batch, whose offset must not be committed."""
+        """Whether the position was reset below the end of a finished batch; the batch must not be committed then."""
         if self.start is not None:
             return self.start.source == RECORDS_LOST or (self.start.source == "group" and restart == "group")
-        if self.in_flight is not None:  # not set back: this batch, one before it, or one after it
+        if self.in_flight is not None:  # not reset if the finished batch is the one in flight, or before or after it
             first, end = self.in_flight
             return not ((start, until) == self.in_flight or until <= first or end <= start)
         return self.position is not None and self.position < until

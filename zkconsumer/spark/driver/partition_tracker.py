@@ -1,4 +1,4 @@
-"""Partitions of a query: which are owned, where each resumes, and which batch has them.
+"""Partitions of a query: which are owned, where each resumes, and which batch contains them.
 
 Two threads call it: Spark's thread plans batches, the member's thread acquires and releases partitions. Each method is
 one atomic step under the lock, and none does I/O.
@@ -21,9 +21,9 @@ from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosi
 class PartitionTracker:
     """One ``PartitionRecord`` per partition that the query knows, owned or not.
 
-    An acquired partition needs a position before a batch can have it: the planner takes ``pending_starts``, looks the
-    offsets up without holding the lock, and passes them to ``set_positions``. A partition that another member waits for
-    gets no new batch, and is released once its last batch is finished and committed.
+    An acquired partition needs a position before a batch can contain it. The planner takes ``pending_starts``, looks
+    the offsets up without holding the lock, and passes them to ``set_positions``. A partition that another member waits
+    for gets no new batch, and is released once its last batch is finished and committed.
 
     Args:
         commits: whether offsets of finished batches are committed.
@@ -34,7 +34,7 @@ class PartitionTracker:
         self._commits = commits
         self._lock = threading.Lock()
         self._records: defaultdict[TopicPartition, PartitionRecord] = defaultdict(PartitionRecord)
-        #: True until the first partition is known: the query has no checkpoint.
+        #: Whether no partition is known yet; the query then has no checkpoint.
         self._is_new = True
 
     # ---- queries ----
@@ -45,7 +45,7 @@ class PartitionTracker:
             return {partition: record.state for partition, record in self._records.items() if record.is_owned}
 
     def reached(self) -> dict[TopicPartition, int]:
-        """Return the end offset of the last batch that had each partition."""
+        """Return the end offset of the last batch that contained each partition."""
         with self._lock:
             return {p: record.reached for p, record in self._records.items() if record.reached is not None}
 
@@ -59,7 +59,7 @@ class PartitionTracker:
             }
 
     def positions(self, deleted: Collection[str]) -> dict[TopicPartition, int]:
-        """Return the start offset of the next batch in each partition that it may have.
+        """Return the start offset of the next batch in each partition that it may contain.
 
         Args:
             deleted: topics to leave out.
@@ -94,7 +94,7 @@ class PartitionTracker:
 
         Returns:
             The ranges of the batch, empty if they have no offsets; all partitions that exist; and the end offsets of
-            earlier batches in partitions that this batch does not have.
+            earlier batches in partitions that this batch does not contain.
         """
         with self._lock:
             ranges = {
@@ -129,7 +129,7 @@ class PartitionTracker:
             return sum(record.finished is not None for record in self._records.values())
 
     def uncommitted(self) -> dict[TopicPartition, int]:
-        """Return the offsets to commit for the group: of finished batches, in partitions that are still owned."""
+        """Return the offsets to commit: those of finished batches in partitions that are still owned."""
         with self._lock:
             return {p: record.finished for p, record in self._records.items() if record.finished is not None}
 
@@ -192,10 +192,10 @@ class PartitionTracker:
     # ---- assignment ----
 
     def acquire(self, claims: Mapping[TopicPartition, Claim], existing: Set[TopicPartition]) -> None:
-        """Own partitions from now on.
+        """Mark partitions as owned, and set their start positions.
 
         Args:
-            existing: other partitions that exist.
+            existing: all subscribed partitions that exist.
         """
         with self._lock:
             for partition, claim in claims.items():
@@ -224,7 +224,7 @@ class PartitionTracker:
             final: release them even if a batch is in flight or not committed.
 
         Returns:
-            None if a batch is in flight or not committed; else the offsets to commit, and the ranges in flight.
+            None if a batch is in flight or not committed; otherwise the offsets to commit, and the ranges in flight.
         """
         with self._lock:
             records = {partition: self._records[partition] for partition in partitions}
@@ -243,7 +243,7 @@ class PartitionTracker:
             return offsets, in_flight
 
     def lose(self) -> None:
-        """Own nothing until partitions are acquired again."""
+        """Mark all partitions as not owned, because the ZooKeeper session ended."""
         with self._lock:
             for record in self._records.values():
                 record.lose()

@@ -1,4 +1,4 @@
-"""The driver's side of a query: a member of the group that plans batches of the partitions that it owns.
+"""The driver's part of a query: a member of the group that plans batches of the partitions that it owns.
 
 It runs in the process that Spark starts for a streaming source. The offsets of batches in Spark's checkpoint are
 authoritative. The group's offsets in ZooKeeper follow: they are committed once a batch has finished. Spark reports that
@@ -41,14 +41,14 @@ class Planner:
     """Plans batches for Spark, and is the member's ``PartitionHandler``.
 
     Two threads call it: Spark's thread, and the member's thread as of ``start``. They share the ``PartitionTracker``,
-    which has a lock. Beside it Spark's thread writes ``_is_closing`` for the member's thread, and the member's thread
-    writes ``_revoked_at``, ``_failure`` and the number of reread records for Spark's thread.
+    which has a lock. Without a lock, the member's thread reads ``_is_closing``, which Spark's thread writes, and
+    Spark's thread reads ``_revoked_at``, ``_failure`` and the number of reread records, which the member's thread
+    writes.
 
     Args:
         seen: an offset from Spark's offset log. The ranges of the last batch must be known before partitions are
             claimed, so that a release of one of them waits for the batch.
-        application: number that the queries of one application share, and other applications on this host do not; None
-            if it is not known.
+        application: number of the application, unique on this host; None if it is unknown.
 
     Raises:
         ConfigurationError: the checkpoint belongs to another query.
@@ -79,15 +79,18 @@ class Planner:
         )
         self._unreachable_since: float | None = None
         self._is_closing = False
-        self._revoked_at = -1  # number of the last rebalance before partitions were revoked or lost
+        self._revoked_at = -1  # value of ``rebalances`` when partitions were last revoked or lost
         self._failure: BaseException | None = None
         self.observe(seen)
 
     def start(self) -> None:
         """Join the group.
 
-        A query that resumes has been connected to this ZooKeeper before, so it waits for ``unavailable.timeout.ms`` if
-        ZooKeeper does not answer. A new query fails sooner: its address may be wrong.
+        A query that resumes waits up to ``unavailable.timeout.ms`` for ZooKeeper, since it was connected to it before.
+        A new query waits for ``zookeeper.connection.timeout.ms``, because its address may be wrong.
+
+        Raises:
+            ZkConsumerError: ZooKeeper or the brokers are unreachable, or the first rebalance failed.
         """
         self._member.start(self._options.unavailable_timeout if self._tracker.reached() else 0.0)
         membership = "group" if self._options.is_member else "none"
@@ -100,7 +103,8 @@ class Planner:
                 "duplicate_query_detected",
                 members=sorted(members),
                 remedy="queries with the same group.id share the partitions; set a different group.id for each query "
-                "that is to read all of them. A query that was stopped just now may not have left the group yet",
+                "that must read all of them. If a query was stopped just before, ignore this warning: it may not have "
+                "left the group yet",
             )
 
     def close(self) -> None:
@@ -156,6 +160,7 @@ class Planner:
             is_last: the query runs only this batch (Trigger.Once), so it does not wait for more records.
 
         Raises:
+            DataLossError: records were deleted, and ``failOnDataLoss`` is set.
             ZkConsumerError: the brokers were unreachable for ``unavailable.timeout.ms``, or the member failed.
         """
         while True:
@@ -170,7 +175,7 @@ class Planner:
                 self._unreachable_since = None
             if end is not None:
                 return end
-            if not (self._ends.is_bounded or is_last):  # a query that ends would end at ``start``
+            if not (self._ends.is_bounded or is_last):  # returning ``start`` would end the query
                 return start
 
     def find_leaders(self, ranges: Ranges) -> dict[TopicPartition, tuple[int, Endpoint]]:
@@ -182,7 +187,7 @@ class Planner:
             return {}
 
     def brokers(self) -> tuple[Endpoint, ...]:
-        """Return the brokers that tasks may ask for leaders."""
+        """Return the brokers to which tasks may send metadata requests."""
         known = {endpoint for _, endpoint in self._logs.leaders.values()}
         try:
             known.update(self._member.cluster.brokers())
@@ -204,7 +209,7 @@ class Planner:
 
     def _is_reassigning(self) -> bool:
         """Whether partitions are moving: revoked in an unfinished rebalance, or acquired without a position yet."""
-        # In this order: partitions that are acquired in between are seen by the second check.
+        # The order matters: the second check sees partitions that are acquired after the first one.
         if self._revoked_at == self._member.rebalances:
             return True
         return any(
@@ -225,14 +230,15 @@ class Planner:
             self._log.warning("brokers_unreachable", error=str(error))
         if now - self._unreachable_since > timeout_s:
             raise ZkConsumerError(
-                f"the brokers were unreachable for {timeout_s:g} s (option unavailable.timeout.ms): {error}"
+                f"the brokers were unreachable for {timeout_s:g} s (option unavailable.timeout.ms): {error}. Check "
+                "that they are running, or increase the option"
             ) from error
         time.sleep(IDLE_INTERVAL)
 
     # ---- PartitionHandler, in the member's thread ----
 
     def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
-        """Own partitions from now on. Their start positions follow from the checkpoint and the committed offsets."""
+        """Mark partitions as owned. The checkpoint and the committed offsets determine their start positions."""
         # With the roundrobin strategy the group's assignment contains topics that only other members read.
         exclude_internal = self._config.exclude_internal_topics
         assigned = self._member.group_assignment
@@ -240,13 +246,13 @@ class Planner:
         self._tracker.acquire(claims, existing)
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
-        """Release partitions once their batch has finished and is committed; with ``final`` at once."""
+        """Release partitions when their batch has finished and is committed, or at once with ``final``."""
         self._revoked_at = self._member.rebalances
         released = self._tracker.release(partitions, final=final or self._is_closing)
         if released is None:
             return None
         offsets, in_flight = released
-        if in_flight and not self._is_closing:  # a query that is closed replays the batch from its checkpoint
+        if in_flight and not self._is_closing:  # when closed, the query replays the batch at its next start
             self._progress.reread_records += total(in_flight)
             self._log.warning(
                 "partitions_released_early",
@@ -257,7 +263,7 @@ class Planner:
         return offsets
 
     def lose(self) -> None:
-        """Plan no batch until partitions are acquired again."""
+        """Mark all partitions as not owned. No batch is planned until partitions are acquired again."""
         self._revoked_at = self._member.rebalances
         self._tracker.lose()
 
@@ -266,7 +272,7 @@ class Planner:
         return {}
 
     def fail(self, error: BaseException) -> None:
-        """Have the next plan raise the error."""
+        """Make the next call of ``plan`` raise the error."""
         self._failure = error
 
 

@@ -1,4 +1,4 @@
-"""Progress of a query: what the planner counts, and the report that Spark adds to its progress events."""
+"""Progress of a query: counters of the planner, and the report that Spark adds to its progress events."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _SAMPLED_PARTITIONS = 4
 
 
 class Progress:
-    """Counts commits and samples record sizes. Spark's thread writes all fields but ``reread_records``.
+    """Counts commits and samples record sizes. Spark's thread writes all fields except ``reread_records``.
 
     Attributes:
-        reread_records: offsets of batches in flight whose partitions were released; written by the member's thread.
+        reread_records: number of in-flight offsets of partitions that were released early; the next owner reads them
+            again. Written by the member's thread.
     """
 
     def __init__(self, logs: LogOffsets) -> None:
@@ -49,7 +50,7 @@ class Progress:
         now = time.monotonic()
         if positions and now > self._sampled_at + _SAMPLE_INTERVAL:
             self._sampled_at = now
-            with contextlib.suppress(RetriableError):  # the size is only reported
+            with contextlib.suppress(RetriableError):  # the size is informational
                 samples = sample(self._logs, dict(list(positions.items())[:_SAMPLED_PARTITIONS])).values()
                 offsets = sum(one.until - one.start for one in samples)
                 size = sum(one.bytes_per_offset * (one.until - one.start) for one in samples)
@@ -67,7 +68,7 @@ class Progress:
         """Return the report for Spark's progress events.
 
         Args:
-            ends: log end offsets as last seen.
+            ends: log end offsets of the last look-up.
             reached: end offset of the last batch of each partition.
             owned: number of owned partitions.
             rebalances: number of rebalances of the member.

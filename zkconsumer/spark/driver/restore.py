@@ -15,11 +15,11 @@ from zkconsumer.spark.options.subscription import Subscription
 def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> Subscription:
     """Return the subscription of a query that resumes from an offset of its checkpoint.
 
-    With ``restore.filter=false`` topics of the checkpoint are added to the subscription.
+    With ``restore.filter=false``, all topics of the checkpoint are added to the subscription.
 
     Raises:
-        ConfigurationError: the checkpoint was written by another group, by a query for other topics, or by another
-            data source.
+        ConfigurationError: the checkpoint was written by a query of another group or for other topics, by another data
+            source, or by a later release.
     """
     check_format(offset)
     subscription, group = options.subscription, offset.get("group")
@@ -35,7 +35,10 @@ def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> 
         return subscription
     if options.keeps_restored:
         if not subscription.topics:
-            raise ConfigurationError("option restore.filter=false requires the option subscribe")
+            raise ConfigurationError(
+                "option restore.filter=false requires the option subscribe; the checkpoint also contains the topics "
+                f"{', '.join(unsubscribed)}"
+            )
         return Subscription(topics=(*subscription.topics, *unsubscribed))
     if len(unsubscribed) == len(topics):
         raise ConfigurationError(

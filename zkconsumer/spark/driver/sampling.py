@@ -11,13 +11,13 @@ from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import native, read_messages
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: Bytes of a sample.
+#: Default size of a sample in bytes, per partition.
 SAMPLE_BYTES = 64 << 10
 
-#: Maximum number of fetches for a sample, if the first ones return no records.
+#: Maximum number of fetches for one sample; more than one is needed if a fetch returns only markers.
 _FETCHES = 8
 
-#: Bytes to fetch if one record batch is larger than a sample.
+#: Bytes to fetch if the first record batch is larger than a sample.
 _LARGE_BATCH_BYTES = 16 << 20
 
 
@@ -45,10 +45,10 @@ class Sample:
 def sample(
     logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int = SAMPLE_BYTES
 ) -> dict[TopicPartition, Sample]:
-    """Return the next records of each partition. Partitions with no next record, or a damaged one, are absent.
+    """Return the next records of each partition. Partitions without a next record, or with a corrupt one, are absent.
 
     Args:
-        size: bytes to fetch of each partition.
+        size: bytes to fetch from each partition; a larger first record batch is fetched as a whole.
 
     Raises:
         RetriableError: a leader is missing or does not answer.

@@ -13,7 +13,7 @@ from zkconsumer.spark.executor.rows import Layout
 from zkconsumer.spark.offset import Ranges, total
 from zkconsumer.spark.options.source_options import SourceOptions
 
-#: Minimum number of offsets for which another task pays off: a core reads as many while Spark starts a task.
+#: Minimum number of offsets per task when a partition is split: a core reads about as many while Spark starts a task.
 _MIN_TASK_OFFSETS = 50_000
 
 
@@ -30,11 +30,11 @@ def tasks(
 
     Args:
         leaders: the known leaders, with their node ids.
-        brokers: brokers that tasks may ask for other leaders.
-        cores: number of tasks to make if the ranges are large enough.
+        brokers: brokers to which tasks may send metadata requests.
+        cores: number of tasks to create if the ranges are large enough.
         layout: layout of the rows; None for the columns of Spark's own source.
-        end: notified when a decoder returns the end of the stream. Records after it are not read, so each partition is
-            read by one task.
+        end: where tasks report the end of the stream. Records after it must not be read, so each partition is read by
+            one task.
     """
     config = options.consumer
     for group in split_ranges(
@@ -86,7 +86,7 @@ def split_ranges(
     """Return the ranges of each task: non-empty ranges grouped by (broker, fetcher id), large ones split.
 
     Args:
-        cores: number of tasks to make if the ranges are large enough.
+        cores: number of tasks to create if the ranges are large enough.
         min_tasks: minimum number of tasks, even if the ranges are small; None for ``cores``.
         max_offsets: maximum number of offsets of a partition in one task.
         may_split: whether several tasks may read a partition.
@@ -106,7 +106,8 @@ def split_ranges(
         largest = max(groups, key=total)
         if total(largest) < (2 if min_tasks else 2 * _MIN_TASK_OFFSETS):
             break
-        [(partition, (start, until))] = largest.items()  # with several partitions there would be more groups
+        # There are fewer groups than tasks, so each group has one partition.
+        [(partition, (start, until))] = largest.items()
         middle = (start + until) // 2
         index = groups.index(largest)
         groups[index : index + 1] = [{partition: (start, middle)}, {partition: (middle, until)}]
@@ -118,8 +119,8 @@ def group_ranges(
 ) -> list[Ranges]:
     """Return the non-empty ranges grouped by (broker, fetcher id).
 
-    The number of fetcher ids is raised until there are ``min_groups`` groups, or one per partition. Groups whose
-    partitions have the same hash are halved.
+    The number of fetcher ids is increased until there are ``min_groups`` groups, or one per partition. If there are
+    still too few, because partitions have the same fetcher id, the largest groups are halved.
     """
     wanted = {partition: span for partition, span in sorted(ranges.items()) if span[0] < span[1]}
     by_fetcher: dict[tuple[int, int], Ranges] = {}

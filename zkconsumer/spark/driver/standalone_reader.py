@@ -1,7 +1,7 @@
-"""StandaloneReader: owns all partitions of a subscription, without joining a group (``membership=none``).
+"""Reads all partitions of a subscription without joining a group (``membership=none``).
 
-It has the methods of ``GroupMember``, so that batches are planned in the same way: new partitions are acquired, deleted
-ones are released, and the group's offsets are read and committed if the options say so.
+``StandaloneReader`` has the methods of ``GroupMember``, so batches are planned in the same way. It acquires new
+partitions, releases deleted ones, and reads and commits the group's offsets if the options require it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from zkconsumer.rebalance.handler import Claim, PartitionHandler
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
-#: Stands for the thread id of a partition.
+#: Placeholder for the thread id that owns a partition.
 _NO_THREAD = "nobody"
 
 _STOP = object()
@@ -36,14 +36,14 @@ class StandaloneReader:
     That thread writes all public attributes, and replaces ``assignment`` as a whole; any thread may read them.
 
     Args:
-        handler: called in that thread.
+        handler: called by this thread.
         has_offsets: whether the group's offsets are read and committed.
         unavailable_timeout: maximum seconds to wait at the start for ZooKeeper or the brokers.
 
     Attributes:
         assignment: all partitions.
-        rebalances: how often the partitions have changed.
-        discoveries: how often the partitions were listed.
+        rebalances: number of changes of the set of partitions.
+        discoveries: number of times that the partitions were listed.
         unbalanced_since: time (``time.monotonic``) since which partitions cannot be listed; None if they can.
     """
 
@@ -104,7 +104,7 @@ class StandaloneReader:
 
     def close(self) -> None:
         """Stop the thread and close the connections."""
-        self.cluster.close()  # first, since the thread may be waiting for an answer
+        self.cluster.close()  # first, because the thread may be waiting for a response
         self._events.put(_STOP)
         if self._thread.is_alive():
             self._thread.join(self._config.connection_timeout)
@@ -134,7 +134,9 @@ class StandaloneReader:
             return result.result(timeout)
         except FutureTimeoutError as error:
             result.cancel()
-            raise ZooKeeperUnavailableError(f"offsets were not committed within {timeout:g} s") from error
+            raise ZooKeeperUnavailableError(
+                f"offsets were not committed within {timeout:g} s; the commit is retried"
+            ) from error
 
     def _run(self) -> None:
         next_discovery: float | None = 0.0
@@ -159,7 +161,11 @@ class StandaloneReader:
             self._first.set_exception(ClosedError("the query was stopped before it had listed the partitions"))
 
     def _discover(self) -> float | None:
-        """List the partitions; returns when to list them again, None for at the next event."""
+        """List the partitions.
+
+        Returns:
+            the time (``time.monotonic``) to list them again; None to wait for the next event.
+        """
         try:
             self._update_assignment()
         except BaseException as error:

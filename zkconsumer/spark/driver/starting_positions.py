@@ -97,13 +97,13 @@ class StartingPositions:
     def resolve(self) -> None:
         """Look up the offsets of pending start positions, and check that the logs contain them.
 
-        A start position that neither the checkpoint nor the group had is committed at once. If the partition moves to
-        another member before its first batch has finished, that member must not apply its own ``auto.offset.reset``,
-        which may skip the records of this batch.
+        A start position that comes neither from the checkpoint nor from the group is committed at once. If the
+        partition moves to another member before its first batch has finished, that member must find this offset: its
+        own ``auto.offset.reset`` could skip the records of this batch.
 
         Raises:
             DataLossError: a log starts after a start position, and ``failOnDataLoss`` is set. It is raised before the
-                range is in Spark's offset log, which would replay it at each restart.
+                range is written to Spark's offset log, because each restart would fail with a range from that log.
             ZkConsumerError: an offset could not be looked up or committed.
         """
         starts = self._tracker.pending_starts(self._topic_ids.deleted)

@@ -1,7 +1,7 @@
 """Detects topics that were deleted, and topics that were deleted and created again under the same name.
 
-In ZooKeeper a topic's znode has the id of the transaction that created it. Brokers since 2.8 assign an id to each
-topic. Offsets do not distinguish the two topics: an offset of the deleted topic may exist in the log of the new one.
+ZooKeeper stores the id of the transaction that created a topic's znode, and brokers from 2.8 on assign an id to each
+topic. Offsets alone do not distinguish the two topics, because the new log may contain the same offsets.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import NamedTuple
 from zkconsumer.broker.cluster import Cluster, ZooKeeperCluster
 from zkconsumer.broker.log_offsets import LogOffsets
 
-#: Seconds for which a topic must be missing until it counts as deleted. Brokers that have just started may not know it.
+#: Seconds after which a missing topic counts as deleted. Brokers that have just started may not list it yet.
 _GRACE = 5.0
 
-#: Seconds between two requests to brokers, which send no notifications.
+#: Seconds between two requests to brokers, which do not notify clients of changes.
 _INTERVAL = 5.0
 
 
@@ -25,8 +25,8 @@ class TopicChanges(NamedTuple):
 
     Attributes:
         deleted: topics that were deleted.
-        recreated: topics that were deleted and created again, with the ids before and now.
-        reported: those of ``recreated`` whose deletion was reported by an earlier check.
+        recreated: topics that were deleted and created again, with the previous and the present id.
+        reported: topics of ``recreated`` whose deletion was reported by an earlier check.
     """
 
     deleted: set[str]
@@ -35,15 +35,15 @@ class TopicChanges(NamedTuple):
 
 
 class TopicIds:
-    """Ids of the topics of a query, including deleted ones: a topic of that name may be created again.
+    """Ids of the topics of a query. Ids of deleted topics are kept, to detect that a topic is re-created.
 
     Args:
         ids: ids by topic in the checkpoint.
         deleted: deleted topics in the checkpoint.
-        discoveries: returns a number that changes whenever the member has listed topics and partitions.
+        discoveries: returns a counter that increases when the member has listed topics and partitions.
 
     Attributes:
-        deleted: topics that certainly do not exist.
+        deleted: topics that have been missing for longer than the grace period.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class TopicIds:
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether a topic is missing that does not count as deleted yet."""
+        """Whether a topic is missing, but does not count as deleted yet."""
         return bool(self._missing_since.keys() & self._ids.keys() - self.deleted)
 
     def replaced(self, ids: Mapping[str, str]) -> set[str]:
@@ -116,7 +116,7 @@ class TopicIds:
 def is_same_topic(before: str, now: str) -> bool:
     """Whether two ids can be those of one topic.
 
-    An id has one or both of ``zk-<czxid>`` and ``id-<topic id of the brokers>``, with a comma between them. A query
+    An id contains ``zk-<czxid>``, ``id-<topic id of the brokers>``, or both, separated by a comma. A query
     that connects through ZooKeeper before a restart and through ``bootstrap.servers`` after it finds different parts,
     so only the parts that both ids have are compared. Without a common part the topic counts as the same.
     """

@@ -1,4 +1,4 @@
-"""Spark Streaming: ``KafkaUtils`` of Spark 1 and 2. Checkpoints contain the path of this package and these names."""
+"""Spark Streaming: ``KafkaUtils`` of Spark 1 and 2. Checkpoints contain the package path and these names."""
 
 from zkconsumer.spark.dstreams.follower import follow
 from zkconsumer.spark.dstreams.ledger import Ledger

@@ -1,4 +1,4 @@
-"""Connections of the sources in this process."""
+"""Connections to brokers and groups, by source. Checkpoints do not contain them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.offset import Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 
-#: Seconds to retry while brokers are unreachable: an error in planning ends the application.
+#: Seconds to retry while brokers are unreachable. An error while a batch is planned terminates the application.
 BROKER_TIMEOUT_S = 60.0
 
 
@@ -31,7 +31,7 @@ class BrokerClient:
         params: the user's ``kafkaParams``.
 
     Raises:
-        ConfigurationError: ``params`` name no brokers.
+        ConfigurationError: ``params`` contains neither ``metadata.broker.list`` nor ``bootstrap.servers``.
     """
 
     def __init__(self, params: Mapping[str, str]) -> None:
@@ -56,7 +56,7 @@ class BrokerClient:
         """
         found = self._cluster.partitions(topics)
         if missing := sorted(set(topics) - found.keys()):
-            raise ConfigurationError(f"topic {missing[0]!r} does not exist")
+            raise ConfigurationError(f"topic {missing[0]!r} does not exist; create it, or correct the argument topics")
         return [TopicPartition(topic, number) for topic in sorted(found) for number in found[topic]]
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
@@ -72,7 +72,7 @@ class BrokerClient:
 
 
 class ClientsBySource:
-    """The clients of the sources in this process; the first call opens them, also after a recovery.
+    """The clients of the sources in this process. They are opened at their first use.
 
     The clients of a source are opened by the thread that plans its batches.
     """
@@ -113,7 +113,7 @@ clients = ClientsBySource()
 
 
 def consumer_config(params: Mapping[str, Any]) -> ConsumerConfig:
-    """Return the configuration of a consumer from ``kafkaParams``, with the names of either Kafka consumer."""
+    """Return the configuration of a consumer from ``kafkaParams`` of the old or the new Kafka consumer."""
     known = {key: value for key, value in params.items() if key != "metadata.broker.list"}
     if str(known.get("auto.offset.reset", "")).lower() in ("earliest", "latest"):
         known["auto.offset.reset"] = {"earliest": "smallest"}.get(known["auto.offset.reset"].lower(), "largest")

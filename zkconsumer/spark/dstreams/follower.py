@@ -12,7 +12,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.spark.dstreams.sources import Source
 from zkconsumer.spark.offset import total
 
-#: Seconds between two looks at the state of a context.
+#: Seconds between two polls of the state of a streaming context.
 _STATE_INTERVAL_S = 0.5
 
 
@@ -31,7 +31,7 @@ class Follower(StreamingListener):
     def __init__(self, ssc: StreamingContext, source: Source) -> None:
         super().__init__()
         self._ssc, self._source = ssc, source
-        self._unobserved = source.uncompleted()  # their completion may have been reported before this was added
+        self._unobserved = source.uncompleted()  # may have been completed before this listener was added
         self._log = get_logger("zkconsumer.spark")
 
     def start(self) -> None:
@@ -44,7 +44,7 @@ class Follower(StreamingListener):
         info = batchCompleted.batchInfo()
         time_ms = int(info.batchTime().milliseconds())
         if any(output.failureReason() is not None for output in info.outputOperationInfos().values()):
-            remedy = "restart the application; until then no further offsets of the group are committed"
+            remedy = "restart the application; no further offsets of the group are committed before the restart"
             self._log.error("batch_failed", batch_time_ms=time_ms, remedy=remedy)
             return
         try:
@@ -53,15 +53,15 @@ class Follower(StreamingListener):
             processing_ms, scheduling_ms = int(info.processingDelay()), int(info.schedulingDelay())
             if records and processing_ms >= 0 and scheduling_ms >= 0:  # -1 if unknown
                 self._source.rate_limits.update(time_ms, records, processing_ms, scheduling_ms)
-        except Exception as error:  # Spark would not report it; a later batch commits these offsets, too
+        except Exception as error:  # Spark would ignore it; a later commit includes these offsets
             self._log.warning("batch_completion_failed", batch_time_ms=time_ms, error=repr(error))
 
     def _completed_earlier(self) -> list[int]:
         """Return the batches that succeeded before this listener was added.
 
-        The context's own progress listener has received the events that this one missed. It receives each event first,
-        so a batch that it does not report as completed is reported to this listener later. A batch from the checkpoint
-        that it does not know was not re-run: it was completed before the checkpoint was written.
+        The context's own progress listener has received the events that this listener missed. It receives each event
+        first, so if a batch is not completed there, its completion will be reported to this listener. A batch from the
+        checkpoint that is unknown there was not re-run, because it was completed before the checkpoint was written.
         """
         completed = [time_ms for time_ms in self._unobserved if self._has_succeeded(time_ms)]
         self._unobserved = set()
@@ -91,10 +91,10 @@ _followed: set[str] = set()
 
 
 def follow(source: Source) -> None:
-    """Start following the batches of a source, if the streaming context is active. Called at each batch.
+    """Add a ``Follower`` for a source, if there is none and the streaming context is active. Called for each batch.
 
-    PySpark sets the active context only after its JVM context has started. The batches that are re-run after a recovery
-    are planned before that, so they may be completed before the follower is added.
+    PySpark sets the active context only after the JVM context has started. Batches that are re-run after a recovery are
+    planned earlier, so they may be completed before the follower is added.
     """
     ssc = StreamingContext._activeContext
     if ssc is not None and source.key not in _followed:

@@ -1,8 +1,9 @@
 """``KafkaUtils`` of Spark 1 and 2, for applications that use ``pyspark.streaming.kafka``, which Spark 3 removed.
 
 The names, arguments and results are those of pyspark 2.4.8. A stream of ``createStream`` is a member of its consumer
-group, with the requested number of thread ids per topic. It commits offsets after a batch is completed, so a killed
-driver loses no records (the receiver of Spark 2 did, without its write-ahead log). Executors fetch from the brokers.
+group, with the requested number of thread ids per topic. It commits offsets after a batch is completed, so no
+records are lost if the driver is killed. The receiver of Spark 2 lost them without its write-ahead log. Executors fetch
+from the brokers.
 
 Source: Spark 2.4 pyspark.streaming.kafka; org.apache.spark.streaming.kafka.KafkaUtils.
 """
@@ -92,7 +93,7 @@ class Broker:
 
 
 class KafkaMessageAndMetadata:
-    """The argument of a ``messageHandler``: a record. Key and message are decoded at each access."""
+    """A record, as passed to a ``messageHandler``. Key and message are decoded at each access."""
 
     def __init__(self, topic: str, partition: int, offset: int, key: bytes | None, message: bytes | None) -> None:
         self.topic = topic
@@ -190,7 +191,7 @@ class KafkaUtils:
             zkQuorum: ``zookeeper.connect``.
             groupId: ``group.id``.
             topics: number of threads for each topic.
-            kafkaParams: further properties of the consumer. Those above are added to it.
+            kafkaParams: further properties of the consumer. As in Spark 2.4, the values above are added to this dict.
             storageLevel: has no effect. Records are not stored, because they can be fetched again.
             keyDecoder: decodes keys.
             valueDecoder: decodes messages.
@@ -225,15 +226,16 @@ class KafkaUtils:
         """Return a stream of ``(key, message)`` without a consumer group and without ZooKeeper.
 
         Args:
-            topics: all partitions of these are read.
+            topics: topics of which all partitions are read.
             kafkaParams: properties of the consumer, with ``metadata.broker.list`` or ``bootstrap.servers``.
-            fromOffsets: starting offsets. By default ``auto.offset.reset`` decides.
+            fromOffsets: starting offset of each partition; by default ``auto.offset.reset`` applies.
             keyDecoder: decodes keys.
             valueDecoder: decodes messages.
             messageHandler: converts records; its results replace the tuples.
 
         Raises:
-            ConfigurationError: no brokers are named, a topic does not exist, or ``fromOffsets`` has other topics.
+            ConfigurationError: ``kafkaParams`` contains no brokers, a topic does not exist, or the topics of
+                ``fromOffsets`` are not ``topics``.
         """
         if not isinstance(topics, list):
             raise TypeError("topics should be list")
@@ -266,13 +268,13 @@ class KafkaUtils:
         Args:
             kafkaParams: properties of the consumer, with ``metadata.broker.list`` or ``bootstrap.servers``.
             offsetRanges: ranges to read.
-            leaders: leaders of partitions, if known. Others are looked up.
+            leaders: known leaders by partition. Missing ones are looked up.
             keyDecoder: decodes keys.
             valueDecoder: decodes messages.
             messageHandler: converts records; its results replace the tuples.
 
         Raises:
-            ConfigurationError: no brokers are named, or the log does not have a range.
+            ConfigurationError: ``kafkaParams`` contains no brokers, or a log does not contain a range.
         """
         if not isinstance(kafkaParams, dict):
             raise TypeError("kafkaParams should be dict")
@@ -295,8 +297,8 @@ class KafkaUtils:
         return _rdd(sc, tasks, list(offsetRanges), convert)
 
 
-#: The ranges of the latest KafkaRDDs in this process, by the id of the RDD. An RDD that is passed through the JVM comes
-#: back as a new object, without attributes of Python.
+#: The ranges of the latest KafkaRDDs in this process, by RDD id. An RDD that is passed through the JVM becomes a new
+#: Python object, without the attributes of the original.
 _ranges_of: OrderedDict[int, list[OffsetRange]] = OrderedDict()
 _RETAINED_RDDS = 10_000
 
@@ -319,8 +321,8 @@ def _stream(ssc: StreamingContext, source: Source, convert: _Convert) -> KafkaDS
         spans = [OffsetRange(p.topic, p.partition, *span) for p, span in sorted(ranges.items())]
         return _rdd(sc, source.tasks(ranges), spans, convert)
 
-    # The parent stream calls the function once per batch. Of the streams that need no external system, only a stream of
-    # files can be recovered from a checkpoint.
+    # The parent stream calls the function once per batch. It is a stream of files, because other streams either need an
+    # external system or cannot be recovered from a checkpoint.
     folder = tempfile.mkdtemp(prefix="zkconsumer-tick-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return KafkaDStream(ssc.textFileStream(folder), batch)
@@ -340,7 +342,11 @@ def _kafka_rdd(jrdd: Any, sc: SparkContext, deserializer: Any) -> KafkaRDD:
 
 
 def _check_ranges(client: BrokerClient, ranges: list[tuple[_TopicPartition, int, int]]) -> None:
-    """Raise a ConfigurationError unless the log has these ranges."""
+    """Check that the logs contain the ranges.
+
+    Raises:
+        ConfigurationError: a range is not in its log, or ends before it starts.
+    """
     partitions = {partition for partition, _, _ in ranges}
     log_starts = client.logs.offsets(partitions, protocol.EARLIEST)
     log_ends = client.logs.offsets(partitions, protocol.LATEST)
@@ -381,7 +387,7 @@ def _converter(
 
 
 def _with_two_arguments(func: Callable[..., Any]) -> Callable[[datetime, RDD[Any]], Any]:
-    """Return a function of time and RDD that calls a function of one or both."""
+    """Return a function of time and RDD that calls ``func``, whose arguments are the RDD, or the time and the RDD."""
     code: Any = getattr(func, "__code__", None)
     if code is None or code.co_argcount not in (1, 2):
         raise TypeError("func should take one or two arguments")

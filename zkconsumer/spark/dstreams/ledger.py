@@ -1,4 +1,4 @@
-"""The ledger of a source: the plan of each batch, and which batches are completed."""
+"""Plans of the batches of a source, and which batches are completed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-#: Number of batches that are kept although they are completed: windows may request them again after a recovery.
+#: Number of completed batches to keep, because windowed operations may request them again after a recovery.
 _RETAINED_BATCHES = 1000
 
 
 class Ledger:
     """The plans of batches by batch time, in milliseconds; part of a checkpoint.
 
-    A batch is committable when it and all batches before it are completed. If offsets of a later batch were
-    committed, a batch that failed would be skipped after a restart.
+    A batch is committable when it and all earlier batches are completed. Otherwise the commit of a later batch would
+    let a restarted application skip a failed one.
 
-    The thread that plans batches adds them, and another thread completes them.
+    Thread-safe: one thread plans batches, and another one completes them.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Ledger:
             return self._plans.get(time_ms)
 
     def add(self, time_ms: int, plan: Any) -> None:
-        """Add a batch, and remove the oldest ones that are committable."""
+        """Add a batch. If there are too many, remove the oldest batches that are committable."""
         with self._lock:
             self._plans[time_ms] = plan
             while len(self._plans) > _RETAINED_BATCHES and (oldest := next(iter(self._plans))) in self._committable:

@@ -18,7 +18,7 @@ class RateLimits:
 
     Args:
         batch_s: batch interval in seconds.
-        rate_property: property of Spark with the configured limit.
+        rate_property: Spark property with the configured limit.
 
     Source: Spark 2.4 RateController, DirectKafkaInputDStream.maxMessagesPerPartition.
     """
@@ -38,15 +38,18 @@ class RateLimits:
             self._estimator = jvm.org.apache.spark.streaming.scheduler.rate.RateEstimator.create(jconf, duration)
 
     def batch_limit(self) -> int | None:
-        """Return the maximum number of records of a batch, where both limits are for the whole source."""
+        """Return the maximum number of records of a batch, None for no limit. Both limits are for the whole source."""
         rates = [rate for rate in (self._configured, self._estimated) if rate > 0]
         return max(1, int(min(rates) * self._batch_s)) if rates else None
 
     def partition_limits(self, lags: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the number of records to read of each partition, where the configured limit is for one partition.
+        """Return the number of records to read from each partition. The configured limit is for one partition.
+
+        The rate of back-pressure is divided among partitions in fair shares; Spark divides it in proportion to the
+        lags.
 
         Args:
-            lags: records between the position and the end of each partition.
+            lags: number of offsets between the position and the log end offset of each partition.
         """
         limits = dict(lags)
         if self._estimated > 0:
@@ -57,7 +60,7 @@ class RateLimits:
         return limits
 
     def update(self, time_ms: int, records: int, processing_delay_ms: int, scheduling_delay_ms: int) -> None:
-        """Compute the rate of back-pressure from a completed batch."""
+        """Update the rate limit of back-pressure after a completed batch. Times are in milliseconds."""
         if self._estimator is None:
             return
         rate = self._estimator.compute(time_ms + processing_delay_ms, records, processing_delay_ms, scheduling_delay_ms)
@@ -70,7 +73,7 @@ _limits: dict[str, RateLimits] = {}
 
 
 def get_rate_limits(key: str, batch_s: float, rate_property: str) -> RateLimits:
-    """Return the limits of a source; the first call creates them."""
+    """Return the limits of a source. The first call creates them; see ``RateLimits`` for the arguments."""
     limits = _limits.get(key)
     if limits is None:
         sc = SparkContext._active_spark_context

@@ -1,4 +1,4 @@
-"""Reading the records of a batch in the executors."""
+"""Reads the records of a batch in the executors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Record = tuple[bytes | None, bytes | None, str, int, int]
 
 
 def fetch(tasks: Iterator[FetchTask]) -> Iterator[Record]:
-    """Yield the records of tasks."""
+    """Fetch the ranges of tasks and yield their records."""
     for task in tasks:
         for batch in read(task):
             yield from zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)

@@ -1,7 +1,7 @@
 """Runs old scripts that contain ``from pyspark.streaming.kafka import KafkaUtils``, without changes to them.
 
-The command is ``python -m zkconsumer.spark.shim SCRIPT``. Programs that are started in another way call ``install()``
-before that import.
+The command is ``python -m zkconsumer.spark.shim SCRIPT``. A program that is started in another way must call
+``install()`` before this import.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def install() -> None:
 
 
 def main() -> None:
-    """Run a script as ``python SCRIPT`` does."""
+    """Run the script of the command line in the same way as ``python SCRIPT``."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m zkconsumer.spark.shim SCRIPT [ARGUMENT ...]")
     install()

@@ -1,8 +1,8 @@
-"""The sources of the DStreams of ``KafkaUtils``: they plan the ranges of offsets of each batch.
+"""The sources of the DStreams of ``KafkaUtils``, which plan the ranges of offsets of each batch.
 
 A source plans a batch once, at the first call for its time, and keeps the plan in a ledger. Source and ledger are part
 of the function that Spark writes into its checkpoint, so a batch that is re-run after a crash has the same ranges.
-Connections are not part of it.
+Connections are not part of the checkpoint.
 
 Source: Spark 2.4 DirectKafkaInputDStream, KafkaReceiver, ReliableKafkaReceiver.
 """
@@ -28,19 +28,19 @@ from zkconsumer.spark.options.source_options import SourceOptions
 
 
 class Source:
-    """Plans batches. Spark's job generator thread calls it, except for ``complete``.
+    """Plans batches. Used by Spark's job generator thread; ``complete`` is called by the listener thread.
 
     Checkpoints contain the names of its attributes.
 
     Args:
-        seconds: batch interval.
+        seconds: batch interval in seconds.
 
     Attributes:
-        key: identifies the source in this process; a recovered source has a new one.
-        seconds: batch interval.
+        key: identifies the source in this process; a recovered source has a new key.
+        seconds: batch interval in seconds.
     """
 
-    #: Property of Spark that limits the rate.
+    #: Spark property that limits the rate, in records per second.
     _RATE_PROPERTY: ClassVar[str]
 
     def __init__(self, seconds: float) -> None:
@@ -56,7 +56,11 @@ class Source:
         return get_rate_limits(self.key, self.seconds, self._RATE_PROPERTY)
 
     def ranges_at(self, time_ms: int) -> Ranges:
-        """Return the ranges of a batch, and plan it at the first call."""
+        """Return the ranges of a batch. The first call plans the batch.
+
+        Args:
+            time_ms: batch time in milliseconds since 1970.
+        """
         if time_ms not in self._ledger:
             self._ledger.add(time_ms, self._plan())
         return self.planned_ranges(time_ms)
@@ -83,15 +87,16 @@ class Source:
         remove_rate_limits(self.key)
 
     def _plan(self) -> Any:
-        """Return the next entry of the ledger."""
+        """Plan the next batch and return its ledger entry."""
         raise NotImplementedError
 
 
 class DirectSource(Source):
-    """All partitions that the topics have at the start, without a consumer group and without ZooKeeper.
+    """All partitions that the topics have when the stream is created, without a consumer group and ZooKeeper.
 
     Args:
-        seconds: batch interval.
+        seconds: batch interval in seconds.
+        params: the user's ``kafkaParams``.
         positions: starting offsets; None to start according to ``auto.offset.reset``.
     """
 
@@ -114,7 +119,7 @@ class DirectSource(Source):
         self._positions = dict(positions)
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
-        """Return one task for each partition, also for an empty range."""
+        """Return one task for each partition, even if its range is empty."""
         return self._client().tasks(ranges)
 
     def _plan(self) -> Ranges:
@@ -136,7 +141,7 @@ class GroupSource(Source):
     Its ledger contains offsets as in ``zkconsumer.spark.offset``, or None for a batch without new records.
 
     Args:
-        seconds: batch interval.
+        seconds: batch interval in seconds.
         topics: number of threads for each topic.
     """
 
@@ -154,7 +159,7 @@ class GroupSource(Source):
         return from_offset(end) if end is not None else {}
 
     def complete(self, times_ms: Iterable[int]) -> None:
-        """Mark batches as completed, and commit the group's offsets of those that have become committable."""
+        """Mark batches as completed, and commit the group's offsets of all batches that became committable."""
         for end in self._ledger.complete(times_ms):
             if end is not None:
                 self._planner().finish_batch(end)

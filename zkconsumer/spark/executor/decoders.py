@@ -1,4 +1,4 @@
-"""Decoders of applications, which convert records to rows with a schema of their own.
+"""Interface of user-defined decoders, which convert records to rows with a schema of their own.
 
 ``.option("decoder", "package.module:Name")`` names a class that the driver and the executors can import. A
 ``RecordDecoder`` receives one record at a time, a ``BatchDecoder`` one Arrow batch.
@@ -28,10 +28,10 @@ class UndecodableRecordError(ZkConsumerError):
 
 
 class _Decoder:
-    """Base of both kinds of decoders.
+    """Common base class of ``RecordDecoder`` and ``BatchDecoder``.
 
     Attributes:
-        schema: of the frame, as Spark DDL or a ``StructType``.
+        schema: schema of the DataFrame, as Spark DDL or a ``StructType``.
     """
 
     schema: ClassVar[Any]
@@ -40,7 +40,8 @@ class _Decoder:
         """Initialize the decoder. Called once per task, and in the planning process if ``event_time`` is overridden.
 
         Args:
-            options: the options of the query that start with ``decoder.``, without this prefix, names in lower case.
+            options: options of the query that start with ``decoder.``, with names in lower case and without this
+                prefix.
         """
 
 
@@ -58,13 +59,13 @@ class RecordDecoder(_Decoder, ABC):
         """Whether a row marks the end of the stream. The query then ends after the current batch.
 
         The row, and later rows of the same partition in this batch, are discarded. Not called for batch reads
-        (``spark.read``), which end where the options say.
+        (``spark.read``), which end at the ending offsets.
         """
         del row
         return False
 
     def event_time(self, record: MessageAndMetadata) -> int | None:
-        """Return the event time of a record in milliseconds since 1970, or None. ``maxAlignmentLag`` uses it."""
+        """Return the event time of a record in milliseconds since 1970, or None. Used by ``maxAlignmentLag``."""
         return record.timestamp if record.timestamp_type >= 0 else None
 
 
@@ -72,7 +73,7 @@ class BatchDecoder(_Decoder, ABC):
     """Decodes Arrow batches with the columns of Spark's own Kafka source to batches with ``schema``.
 
     Attributes:
-        wants_headers: the batches contain the column ``headers``.
+        wants_headers: whether the batches contain the column ``headers``.
     """
 
     wants_headers: ClassVar[bool] = False
@@ -109,7 +110,9 @@ def load(name: str) -> type[Decoder]:
             f"option decoder = {name!r}: {path} must be a subclass of zkconsumer.spark.RecordDecoder or BatchDecoder"
         )
     if not hasattr(found, "schema"):
-        raise ConfigurationError(f"option decoder = {name!r}: {path} must have an attribute 'schema'")
+        raise ConfigurationError(
+            f"option decoder = {name!r}: {path} must have a class attribute 'schema', such as 'word string, length int'"
+        )
     return found
 
 
@@ -158,7 +161,7 @@ def undecodable(records: str, decoder: Decoder, error: Exception) -> Undecodable
     """Return the error for an exception of a decoder.
 
     Args:
-        records: topic, partition and offsets.
+        records: topic, partition and offsets of the records, for the message.
     """
     return UndecodableRecordError(
         f"{records}: decoder {type(decoder).__qualname__} raised {error!r}. Fix the decoder, or set "
@@ -179,5 +182,6 @@ def to_batch(rows: list[tuple[Any, ...]], schema: pa.Schema, partition: TopicPar
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise UndecodableRecordError(
             f"topic {partition.topic!r} partition {partition.partition}: rows of the decoder do not match its schema "
-            f"({', '.join(schema.names)}): {error}"
+            f"({', '.join(schema.names)}): {error}. Fix the decoder, or set corrupt.record.policy to 'skip' or "
+            "'quarantine'"
         ) from error

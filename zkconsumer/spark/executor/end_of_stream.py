@@ -1,7 +1,7 @@
-"""Reports the end of the stream, which a decoder has seen in a task, to the planning process.
+"""Reports the end of the stream from the task whose decoder detected it to the planning process.
 
-Spark has no channel from tasks to a Python data source, so the planning process listens on a TCP port of the driver's
-host, and a task connects to it once.
+Spark has no channel from tasks to a Python data source. The planning process therefore listens on a TCP port of the
+driver's host, and the task connects to it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from zkconsumer.errors import BrokerUnavailableError
 
-#: Seconds to wait for the peer to connect, send or answer.
+#: Maximum seconds to wait for a connection, a request or a response.
 _TIMEOUT = 10.0
 
 _KEY_BYTES = 32
@@ -35,7 +35,7 @@ class EndSignal:
         """Report the end of the stream, and wait for the acknowledgement.
 
         Raises:
-            BrokerUnavailableError: the listener is unreachable.
+            BrokerUnavailableError: the listener is unreachable, or belongs to another query.
         """
         try:
             with socket.create_connection((self.host, self.port), _TIMEOUT) as connection:
@@ -53,8 +53,8 @@ class EndListener:
     """Listens for the end of the stream.
 
     Args:
-        host: of the driver, as the executors resolve it.
-        bind: the address to listen on; by default that of ``host``.
+        host: host name of the driver, as executors resolve it.
+        bind: address to listen on; by default the address of ``host``.
     """
 
     def __init__(self, host: str, bind: str | None = None) -> None:
@@ -75,14 +75,14 @@ class EndListener:
             request_queue_size = 128
 
             def handle_error(self, request: Any, client_address: Any) -> None:
-                """Ignore clients that time out or disconnect; only tasks know the key."""
+                """Ignore clients that time out or disconnect; only tasks have the key."""
 
         self._server = Server((bind or host, 0), Handler)
         self.signal = EndSignal(host, self._server.server_address[1], key)
         self._thread = threading.Thread(target=self._server.serve_forever, name="zkconsumer-end-of-stream", daemon=True)
 
     def start(self) -> None:
-        """Start to listen."""
+        """Start the listening thread."""
         self._thread.start()
 
     @property

@@ -18,15 +18,15 @@ class FetchTask(InputPartition):
     """What one Spark task fetches; pickled to the executor that runs it.
 
     Attributes:
-        ranges: partitions that had the same leader when the batch was planned.
+        ranges: offsets to read, by partition. All partitions had the same leader when the batch was planned.
         leaders: id and endpoint of the leader by partition, as known when the batch was planned.
-        brokers: endpoints for metadata requests, when a leader has changed or is unknown.
-        settings: of the fetch requests.
+        brokers: endpoints for metadata requests, used when a leader has changed or is unknown.
+        settings: settings of fetch requests.
         max_chunks: maximum number of fetched chunks per partition that wait to be decoded.
-        layout: how rows are made.
+        layout: layout of the rows.
         check_crcs: verify the checksums of record batches.
-        fails_on_data_loss: raise for records that were deleted, rather than skip them.
-        unavailable_timeout: maximum seconds without a fetched chunk.
+        fails_on_data_loss: raise an error for deleted records; if False, skip them.
+        unavailable_timeout: maximum seconds without a fetched chunk before the task fails.
         end_signal: where to report the end of the stream; None if the decoder cannot end the query.
     """
 

@@ -22,7 +22,7 @@ from zkconsumer.spark.executor.fetch_task import FetchTask
 
 #: Seconds without records after which the task checks whether the missing ones were deleted.
 _CHECK_AFTER_S = 5.0
-#: Seconds for which records must appear to be deleted. A broker that has just started, or a new leader, may report a
+#: Seconds after which missing records count as deleted. A broker that has just started, or a new leader, may report a
 #: lower log end offset for a while.
 _DELETED_AFTER_S = 30.0
 
@@ -34,7 +34,7 @@ def read(task: FetchTask) -> Iterator[Any]:
 
     Raises:
         OffsetOutOfRangeError: a log does not contain an offset of its range, and ``failOnDataLoss`` is true.
-        CorruptRecordError: a record batch is corrupt also when it is fetched again, or its broker cannot read it.
+        CorruptRecordError: a record batch was corrupt in two fetches, or its broker cannot read it.
         UndecodableRecordError: the decoder raised an exception.
         BrokerUnavailableError: no records arrived for ``task.unavailable_timeout`` seconds.
     """
@@ -73,7 +73,7 @@ def _on_failure(task: FetchTask, stream: StreamQueue, info: PartitionTopicInfo, 
         get_logger("zkconsumer.spark").warning(
             "records_lost", topic=partition.topic, partition=partition.partition, offset=next_offset, error=str(error)
         )
-        info.queue.put(Chunk(partition, next_offset, next_offset, b""))  # an empty chunk resumes there
+        info.queue.put(Chunk(partition, next_offset, next_offset, b""))  # fetching resumes at its offset
 
 
 class _TaskReader:
@@ -84,11 +84,11 @@ class _TaskReader:
         self._stream = stream
         self._manager = manager
         self._rows = task.layout.reader(check_crcs=task.check_crcs, can_end=task.end_signal is not None)
-        #: End offsets of the ranges that are not complete.
+        #: End offsets of the ranges that have not been read completely.
         self._missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
-        #: Topic, partition and offset of record batches that were corrupt once.
+        #: Topic, partition and offset of record batches that were corrupt in one fetch.
         self._corrupt: set[tuple[str, int, int]] = set()
-        #: Seconds without chunks after which the records of a partition first appeared to be deleted.
+        #: By partition: seconds since the last chunk when its records first appeared to be deleted.
         self._lost_since: dict[TopicPartition, float] = {}
 
     def read(self) -> Iterator[Any]:
@@ -116,7 +116,7 @@ class _TaskReader:
             if place in self._corrupt:
                 yield from self._rows.read_corrupt(partition, error)
                 next_offset = error.after
-            self._corrupt.add(place)  # fetched once more, as it may have been corrupted in transit
+            self._corrupt.add(place)  # fetched again: maybe corrupted in transit
         if self._rows.has_ended:
             assert self._task.end_signal is not None
             self._task.end_signal.send()
@@ -137,7 +137,8 @@ class _TaskReader:
             partition = min(self._missing)
             raise BrokerUnavailableError(
                 f"no records arrived for {timeout:g} s (option unavailable.timeout.ms); topic {partition.topic!r} "
-                f"partition {partition.partition} must be read up to offset {self._missing[partition]}"
+                f"partition {partition.partition} must be read up to offset {self._missing[partition]}. Check that "
+                "its leader is reachable from the executors, or increase the option"
             )
         losses = _losses(self._task, self._missing)
         self._lost_since = {partition: self._lost_since.get(partition, silence) for partition in losses}
@@ -152,7 +153,7 @@ class _TaskReader:
 
 
 def _losses(task: FetchTask, missing: Mapping[TopicPartition, int]) -> dict[TopicPartition, DataLossError]:
-    """Return the partitions whose topic was deleted, or whose log ends before the range does."""
+    """Return the errors of partitions whose topic was deleted, or whose log ends before their range."""
     logs = LogOffsets(
         lambda: task.brokers,
         task.settings.client_id,
@@ -165,7 +166,7 @@ def _losses(task: FetchTask, missing: Mapping[TopicPartition, int]) -> dict[Topi
         ends = logs.offsets([p for p in missing if p not in found], protocol.LATEST)
         return found | {p: end_offset_decreased(p, missing[p], end) for p, end in ends.items() if end < missing[p]}
     except ZkConsumerError:
-        return {}  # unknown; the next check may find out
+        return {}  # unknown; the next check tries again
     finally:
         logs.close()
 
@@ -173,7 +174,7 @@ def _losses(task: FetchTask, missing: Mapping[TopicPartition, int]) -> dict[Topi
 def _freeze_once() -> None:
     """Exempt the worker's loaded modules and classes from garbage collection, which Spark runs after each task.
 
-    It saves about 50 ms per task, and these objects live as long as the worker.
+    This saves about 50 ms per task. These objects are never freed while the worker runs.
     """
     if not _frozen.is_set():
         _frozen.set()

@@ -1,4 +1,4 @@
-"""Converts chunks of the log to Arrow batches with the schema of a query's frame: its columns, or the decoder's.
+"""Converts chunks of the log to Arrow batches with the schema of the query's DataFrame.
 
 ``corrupt.record.policy`` determines what happens to corrupt record batches and to records that the decoder rejects: the
 task fails, they are skipped, or each becomes a row in which only the column ``corrupt`` is set.
@@ -22,7 +22,7 @@ from zkconsumer.message import ARROW_SCHEMA_WITH_HEADERS, MessageAndMetadata, To
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder, UndecodableRecordError
 
-#: Maximum number of rows in a batch of a record decoder, and of records that are decoded at a time.
+#: Maximum number of rows in an Arrow batch of a record decoder, and maximum number of records decoded at a time.
 _ROWS, _RECORDS = 10_000, 1024
 
 #: A rejected record: the error, and the record's topic, partition, offset, key and value.
@@ -45,13 +45,13 @@ CORRUPT_FIELD = pa.field(
 
 @dataclass(frozen=True)
 class Layout:
-    """How tasks make rows; pickled with each task.
+    """The layout of the rows of a query; pickled with each task.
 
     Attributes:
-        schema: of the frame; the column ``corrupt``, if any, is the last one.
+        schema: schema of the DataFrame. The column ``corrupt``, if any, is the last one.
         decoder: name of the decoder class, or None.
-        options: of the decoder.
-        policy: ``raise``, ``skip`` or ``quarantine``.
+        options: options of the decoder.
+        policy: ``corrupt.record.policy``: ``raise``, ``skip`` or ``quarantine``.
     """
 
     schema: pa.Schema
@@ -83,7 +83,7 @@ class RowReader(ABC):
     """Reads the rows of one task from chunks.
 
     Attributes:
-        has_ended: the last chunk contained the end of the stream; its partition must not be read further.
+        has_ended: whether the last chunk contained the end of the stream. The rest of its partition must not be read.
     """
 
     def __init__(self, layout: Layout, check_crcs: bool) -> None:
@@ -138,7 +138,11 @@ class RowReader(ABC):
         yield self._quarantined([(*record, str(error)) for error, record in rejected])
 
     def _quarantined(self, found: list[tuple[Any, ...]]) -> pa.RecordBatch:
-        """Return rows in which only the column ``corrupt`` is set, from the values of its fields."""
+        """Return rows in which only the column ``corrupt`` is set.
+
+        Args:
+            found: values of the fields of the column, by row.
+        """
         names = [field.name for field in CORRUPT_FIELD.type]
         corrupt = pa.array([dict(zip(names, values, strict=True)) for values in found], CORRUPT_FIELD.type)
         nulls = [pa.nulls(len(found), field.type) for field in self._valid_schema]
@@ -153,7 +157,7 @@ class RowReader(ABC):
 
 
 class _ColumnReader(RowReader):
-    """Reads columns of Spark's own source."""
+    """Reads rows with the columns of Spark's own source."""
 
     def __init__(self, layout: Layout, check_crcs: bool) -> None:
         super().__init__(layout, check_crcs)
@@ -167,7 +171,7 @@ class _ColumnReader(RowReader):
 
 
 class _RecordReader(RowReader):
-    """Reads rows by a decoder of single records."""
+    """Reads rows through a ``RecordDecoder``."""
 
     def __init__(self, layout: Layout, check_crcs: bool, decoder: RecordDecoder, can_end: bool) -> None:
         super().__init__(layout, check_crcs)
@@ -197,7 +201,7 @@ class _RecordReader(RowReader):
 
     def _rows(self, record: MessageAndMetadata) -> list[tuple[Any, ...]]:
         rows = list(decoders.decode_record(self._decoder, record))
-        if self._policy != "raise":  # rows that do not match the schema reject this record, not the whole batch
+        if self._policy != "raise":  # so that rows that do not match the schema reject this record only
             decoders.to_batch(rows, self._valid_schema, TopicPartition(*record[:2]))
         if self._can_end:
             for index, row in enumerate(rows):
@@ -212,7 +216,7 @@ class _RecordReader(RowReader):
 
 
 class _BatchReader(RowReader):
-    """Reads rows by a decoder of Arrow batches."""
+    """Reads rows through a ``BatchDecoder``."""
 
     def __init__(self, layout: Layout, check_crcs: bool, decoder: BatchDecoder) -> None:
         super().__init__(layout, check_crcs)
@@ -228,7 +232,7 @@ class _BatchReader(RowReader):
             yield from self._read_rejected(rejected)
 
     def _decode(self, batch: pa.RecordBatch, rejected: list[_Rejected]) -> list[pa.RecordBatch]:
-        """Return the decoded rows of a batch; a batch that is rejected is halved until single records are left."""
+        """Return the decoded rows of a batch. A batch that is rejected is halved to find the rejected records."""
         try:
             result = self._decoder.decode(batch)
             decoded = [result] if isinstance(result, pa.RecordBatch) else list(result or ())

@@ -1,4 +1,4 @@
-"""Commits of completed batches by the driver, for queries whose planning process commits too late or not at all."""
+"""Commits offsets of completed batches in the driver, if the planning process commits them too late or not at all."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class CompletedBatch:
     """A completed batch of one source.
 
     Attributes:
-        options: of the source.
+        options: options of the source.
         end: offset of the batch, as in ``zkconsumer.spark.offset``.
-        completed_at: when the batch was completed, in seconds since the epoch.
+        completed_at: time when the batch was completed, in seconds since the epoch.
     """
 
     options: SourceOptions
@@ -37,7 +37,7 @@ class CompletedBatch:
 
 
 class QueryCommits:
-    """The latest completed batch of each source of a query, until its offsets are committed.
+    """The latest completed and uncommitted batch of each source of a query.
 
     The listener's thread adds batches, and the threads of ``Committer`` take them.
 
@@ -47,8 +47,8 @@ class QueryCommits:
 
     Attributes:
         groups: ``zookeeper.connect`` and ``group.id`` of the sources.
-        consumer_ids: consumer ids that the query has had. The listener's thread adds them.
-        committed: offsets that were committed by the driver. One thread of ``Committer`` at a time adds them.
+        consumer_ids: present and previous consumer ids of the query. The listener's thread adds them.
+        committed: offsets that the driver has committed. One thread of ``Committer`` at a time adds them.
     """
 
     def __init__(self, query: str, sources: Iterable[SourceOptions]) -> None:
@@ -63,7 +63,7 @@ class QueryCommits:
         return bool(self._batches)
 
     def add(self, source: int, batch: CompletedBatch) -> None:
-        """Add a batch; it replaces an earlier one of the source.
+        """Add a batch. It replaces an earlier batch of the same source.
 
         Args:
             source: number of the source in the query.
@@ -78,21 +78,23 @@ class QueryCommits:
         return batches
 
     def put_back(self, batches: Mapping[int, CompletedBatch]) -> None:
-        """Add batches that could not be committed, except those that a later batch has replaced."""
+        """Add batches again that could not be committed, unless a later batch of the same source was added."""
         with self._lock:
             self._batches = {**batches, **self._batches}
 
 
 class Committer:
-    """Commits offsets in threads, since ZooKeeper may be unreachable. Commits of one group run one after another.
+    """Commits offsets in background threads, because ZooKeeper may be unreachable.
 
-    The listener's thread calls it; ``join`` is called after that thread has ended.
+    Commits of the same group run one after another.
+
+    Used by the listener's thread; ``join`` is called after that thread has ended.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._log = get_logger("zkconsumer.spark")
-        self._threads: dict[threading.Thread, set[tuple[str, str]]] = {}  # with the groups of each
+        self._threads: dict[threading.Thread, set[tuple[str, str]]] = {}  # groups by thread
 
     def is_committing(self, commits: QueryCommits) -> bool:
         """Return whether a thread commits offsets of one of the query's groups."""
@@ -132,7 +134,7 @@ class Committer:
         return [thread for thread, groups in self._threads.items() if groups & commits.groups]
 
     def _commit_all(self, commits: QueryCommits, batches: dict[int, CompletedBatch], timeout_s: float) -> None:
-        """Commit batches, and remove those that succeeded from ``batches``."""
+        """Commit batches, and remove from ``batches`` those whose commit succeeded."""
         for source, batch in list(batches.items()):
             group = batch.options.consumer.group_id
             tags = {"query": commits.query, "groupId": group}
@@ -153,14 +155,14 @@ class Committer:
 def commit_batch(
     batch: CompletedBatch, consumer_ids: set[str], committed: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Commit the offsets of a batch that are higher than those of the group.
+    """Commit those offsets of a batch that are higher than the group's offsets.
 
-    Partitions that another member owns are left out. So are partitions whose offset was written after the batch was
+    Partitions that another member owns are skipped, and partitions whose offset was written after the batch was
     completed, for example by an offset reset.
 
     Args:
-        consumer_ids: of the query.
-        committed: offsets that were committed for the query before. These do not count as written by others.
+        consumer_ids: consumer ids of the query.
+        committed: offsets that the driver committed for the query before. They do not count as an offset reset.
 
     Returns:
         the offsets that were committed.
@@ -196,7 +198,7 @@ def commit_batch(
 def _not_owned_by_others(
     session: ZooKeeperSession, paths: GroupPaths, partitions: Iterable[TopicPartition], consumer_ids: set[str]
 ) -> list[TopicPartition]:
-    """Return the partitions that no member owns, or one with one of these consumer ids."""
+    """Return the partitions that no member owns, or a member with one of these consumer ids."""
     wanted = list(partitions)
     nodes = session.znodes.get_many([paths.owner(partition) for partition in wanted])
     return [
@@ -213,7 +215,11 @@ def _not_written_since(
     time_s: float,
     committed: Mapping[TopicPartition, int],
 ) -> list[TopicPartition]:
-    """Return the partitions whose offset was not written after a time, or has the value in ``committed``."""
+    """Return the partitions whose offset was not written after ``time_s``, or has the value in ``committed``.
+
+    Args:
+        time_s: seconds since the epoch.
+    """
     nodes = session.znodes.get_many([paths.offset(partition) for partition in partitions])
     own = {partition: b"%d" % offset for partition, offset in committed.items()}
     return [

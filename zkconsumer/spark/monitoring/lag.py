@@ -1,4 +1,4 @@
-"""``zkconsumer.spark.lag(query)``: the lag of a query, from its progress reports, for notebooks.
+"""``zkconsumer.spark.lag(query)``: the lag of a query from its progress reports, as a table or a plot in notebooks.
 
 Source: Spark 4.2 KafkaMicroBatchStream.metrics.
 """
@@ -15,7 +15,7 @@ class PartitionLag(NamedTuple):
     """The position in one partition at the end of a batch.
 
     Attributes:
-        time: when the batch was started, as in the progress report.
+        time: ISO 8601 time when the batch was started, from the progress report.
         offset: next offset to read.
         end: end offset of the log when the batch was planned.
     """
@@ -28,16 +28,16 @@ class PartitionLag(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Number of offsets between the position and the end of the log."""
+        """Number of offsets between the next offset to read and the log end offset."""
         return max(0, self.end - self.offset)
 
 
 @dataclass(frozen=True)
 class Lag:
-    """The lag of a query in its recent batches, as many as Spark retains.
+    """The lag of a query after each recent batch whose progress report Spark retains.
 
     Attributes:
-        rows: ordered by time, topic and partition.
+        rows: lags ordered by time, topic and partition.
     """
 
     rows: tuple[PartitionLag, ...]
@@ -111,9 +111,10 @@ def _rows(time: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> Itera
 
 
 def offset_object(offset: Any) -> dict[str, Any]:
-    """Return an offset of a progress report as an object of JSON.
+    """Return an offset of a progress report as a JSON object.
 
-    Some releases of Spark report it as text. The offset of another source that is not an object becomes an empty one.
+    Some releases of Spark report it as text. An offset of another source may not be an object; an empty one is
+    returned.
     """
     parsed = json.loads(offset) if isinstance(offset, str) else offset
     return dict(parsed) if isinstance(parsed, dict) else {}

@@ -1,9 +1,9 @@
-"""The listener of the driver: it commits offsets of completed batches, and has the metrics of queries.
+"""The driver's listener, which commits offsets of completed batches and collects the metrics of queries.
 
 The planning process learns that a batch is completed only when Spark requests the next one. With a long trigger
-interval that is late, and with ``Trigger.Once`` or a stop between two triggers it never happens. The listener therefore
-commits the offsets of a completed batch if the planning process has not done so after a second. When a query ends, it
-commits them at once. It commits only partitions that no other member owns, and never lowers an offset. It also stops
+interval this is late, and with ``Trigger.Once`` or a stop between two triggers it never happens. The listener therefore
+commits the offsets of a completed batch if the planning process has not done so within a second, and at once when the
+query ends. It commits only partitions that no other member owns, and never lowers an offset. It also stops
 queries whose decoder has reached the end of the stream.
 """
 
@@ -30,7 +30,7 @@ from zkconsumer.spark.monitoring.metrics import query_metrics
 from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 
-#: Seconds that the planning process has to commit a completed batch.
+#: Seconds to wait for the planning process to commit a completed batch.
 _COMMIT_DELAY_S = 1.0
 
 #: Seconds until a failed commit is repeated.
@@ -49,9 +49,9 @@ class _Query:
     """A running query.
 
     Attributes:
-        sources: options of its sources of this kind.
-        due: when its batches are to be committed, in seconds of the monotonic clock; None without batches.
-        metrics: of the last progress report.
+        sources: options of its sources with ``format("zkconsumer")``.
+        due: time (``time.monotonic``) to commit its batches; None without batches.
+        metrics: metrics of the last progress report, by name.
     """
 
     name: str
@@ -62,16 +62,16 @@ class _Query:
 
 
 class QueryListener(StreamingQueryListener):
-    """Follows the queries of a session that read with this source. ``zkconsumer.spark.register`` adds one.
+    """Observes the queries of a session that read from this source. Created by ``zkconsumer.spark.register``.
 
     It is a ``MetricsSource``: ``zkconsumer.prometheus.ConsumerCollector(listener)`` exports lag, rates and commits.
-    Threads of Spark only put events on a queue, which one thread of the listener takes. Further threads commit offsets.
+    Spark's threads put events on a queue, and one thread of the listener handles them. Other threads commit offsets.
     """
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._queries: dict[str, _Query] = {}  # by run id; written by the listener's thread
+        self._queries: dict[str, _Query] = {}  # by run id; only the listener's thread changes it
         self._metrics = Metrics()
         self._metrics.register_gauges(self._gauges)
         self._committer = Committer(self._metrics)
@@ -107,7 +107,7 @@ class QueryListener(StreamingQueryListener):
         """Read the options of the query's sources, which later events do not contain."""
         try:
             sources = list(_sources(self._spark.streams.get(str(event.id))))
-        except Exception as error:  # Spark would log it without the query
+        except Exception as error:  # Spark would log it without the name of the query
             self._log.warning("query_not_monitored", query=str(event.id), error=repr(error))
             return
         if sources:
@@ -119,7 +119,7 @@ class QueryListener(StreamingQueryListener):
         self._events.put((str(event.progress.runId), json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: Any) -> None:
-        """Handle a trigger without new data, the only event of a query that is restarted after its end of stream."""
+        """Stop a query that has ended: a query restarted after its end of stream has only triggers without new data."""
         self._events.put((str(event.runId), _IDLE))
 
     def onQueryTerminated(self, event: Any) -> None:
@@ -214,7 +214,7 @@ class QueryListener(StreamingQueryListener):
 
 
 def _sources(query: Any) -> Iterator[SourceOptions]:
-    """Yield the options of a query's sources of this kind, from its plan."""
+    """Yield the options of a query's sources with ``format("zkconsumer")``, from its plan."""
     leaves = query._jsq.streamingQuery().analyzedPlan().collectLeaves()
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
@@ -225,13 +225,13 @@ def _sources(query: Any) -> Iterator[SourceOptions]:
 
 
 def _completed_at(progress: Mapping[str, Any]) -> float:
-    """Return when a batch was completed, in seconds since the epoch. Its report may arrive later."""
+    """Return the time when a batch was completed, in seconds since the epoch. Its report may arrive later."""
     started = datetime.fromisoformat(progress["timestamp"])
     return started.timestamp() + float(progress["durationMs"].get("triggerExecution", 0)) / 1000
 
 
 def _options_of(sources: list[SourceOptions], end: Mapping[str, Any]) -> SourceOptions | None:
-    """Return the options of the source with an offset: its group is the same, and it is subscribed to the topics."""
+    """Return the options of the source that wrote an offset, by its group and topics; None if there is none."""
     topics = {partition.topic for partition in from_offset(end)}
     for options in sources:
         exclude = options.consumer.exclude_internal_topics

@@ -7,7 +7,7 @@ from typing import Any
 
 from zkconsumer.spark.monitoring.lag import offset_object
 
-#: Key of ``latestOffset`` in a progress report to name of the metric. Metrics of several sources are added up.
+#: Name of the metric by key of ``latestOffset`` in a progress report. The values of several sources are added.
 _NAMES = {
     "lag": "Lag",
     "maxOffsetsBehindLatest": "MaxOffsetsBehindLatest",
@@ -26,7 +26,7 @@ def query_metrics(progress: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics of a query by name.
 
     Args:
-        progress: a report, as an object of JSON.
+        progress: a progress report as a JSON object.
     """
     metrics = {
         "InputRowsPerSecond": float(progress.get("inputRowsPerSecond") or 0),

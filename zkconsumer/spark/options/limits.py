@@ -17,10 +17,10 @@ class Limits:
 
     Attributes:
         max_offsets: ``maxOffsetsPerTrigger``.
-        min_offsets: ``minOffsetsPerTrigger``; a batch with fewer waits.
-        max_delay: ``maxTriggerDelay`` in seconds: maximum time between two batches with fewer than ``min_offsets``.
-        max_bytes: ``maxBytesPerTrigger``: keys and values of a batch, estimated from the next records.
-        bytes_per_second: ``maxBytesPerSecond``: the average rate of keys and values.
+        min_offsets: ``minOffsetsPerTrigger``; a batch with fewer offsets is delayed.
+        max_delay: ``maxTriggerDelay`` in seconds; maximum delay of a batch with fewer than ``min_offsets``.
+        max_bytes: ``maxBytesPerTrigger``; size of the keys and values of a batch, estimated from the next records.
+        bytes_per_second: ``maxBytesPerSecond``; average rate of keys and values.
     """
 
     max_offsets: int = 10_000_000

@@ -14,9 +14,9 @@ class Membership:
     """How a query takes part in its group.
 
     Attributes:
-        is_member: the query joins the group, by ``membership``.
-        commits: the group's offsets are committed, by ``commit.mode``.
-        has_zookeeper: membership or offsets need ZooKeeper, or ``zookeeper.connect`` is set for the brokers.
+        is_member: the query joins the group (``membership``).
+        commits: the group's offsets are committed (``commit.mode``).
+        has_zookeeper: the query connects to ZooKeeper, for membership, for offsets or to find the brokers.
     """
 
     is_member: bool
@@ -28,7 +28,7 @@ class Membership:
         """Read ``membership`` and ``commit.mode``, and check options that depend on them.
 
         Args:
-            batch: for ``spark.read``.
+            batch: whether the options are those of a batch read (``spark.read``).
 
         Raises:
             ConfigurationError: a value is not valid, or options contradict each other.
@@ -49,7 +49,10 @@ class Membership:
         if not is_member and storage.lower() != "zookeeper":
             raise invalid("offsets.storage", "'zookeeper' with membership=none", storage)
         if not has_zookeeper and (reader.peek("startingOffsets") or "").lower() == "group":
-            raise ConfigurationError("option startingOffsets = 'group' requires zookeeper.connect")
+            raise ConfigurationError(
+                "option startingOffsets = 'group' requires the option zookeeper.connect; set it, "
+                "or start at 'earliest' or 'latest'"
+            )
         return cls(is_member, commits, has_zookeeper)
 
 

@@ -9,19 +9,19 @@ from collections.abc import Iterable, Mapping
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.options.table import BY_NAME, SourceOption
 
-#: The largest integer that Spark's options can have.
+#: Maximum value of an integer option of Spark.
 _LONG_MAX = (1 << 63) - 1
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class OptionReader:
-    """Reads each option once; what is left at the end are properties of the consumer.
+    """Reads each option once. The options that are unread at the end are properties of the consumer.
 
     Names are case-insensitive. Defaults, valid values and minima are those of the table of options.
 
     Args:
-        options: text by name.
+        options: values as text, by name.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -59,7 +59,7 @@ class OptionReader:
         """Return the value of a boolean option.
 
         Raises:
-            ConfigurationError: the value is neither ``true`` nor ``false``, in any case.
+            ConfigurationError: the value is neither ``true`` nor ``false`` (case-insensitive).
         """
         return self.choice(name) == "true"
 
@@ -109,7 +109,7 @@ class OptionReader:
         return value
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
-        """Read all options whose names start with ``prefix``; returned without it, in lower case, sorted."""
+        """Read all options with a prefix; return them sorted by name, in lower case and without the prefix."""
         names = sorted(name for name in self._unread if name.startswith(prefix))
         return {name.removeprefix(prefix): self._unread.pop(name) for name in names}
 
@@ -137,14 +137,14 @@ def unknown_option(name: str, known: Iterable[str]) -> ConfigurationError:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the option or property of the most similar name, or an empty text."""
+    """Return a hint with the option or property of the most similar name, or an empty string."""
     candidates = [*known, *(option for option in BY_NAME if not option.endswith("*"))]
     found = difflib.get_close_matches(name.lower(), candidates, 1, 0.5)
     return f"; did you mean {as_written(found[0])!r}?" if found else ""
 
 
 def as_written(name: str) -> str:
-    """Return the name of an option in the case of the documentation."""
+    """Return the name of an option in upper and lower case as documented, such as ``startingOffsets``."""
     option = BY_NAME.get(name.lower())
     return name if option is None else option.name
 

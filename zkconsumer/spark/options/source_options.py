@@ -21,7 +21,7 @@ from zkconsumer.spark.options.starting_offsets import StartingOffsets
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.spark.options.table import REFUSED_PROPERTIES, REFUSED_SPARK_OPTIONS
 
-#: The columns of Spark's own source, with their types there.
+#: Columns of Spark's own Kafka source, with their types.
 COLUMNS = {
     "key": "binary",
     "value": "binary",
@@ -33,7 +33,7 @@ COLUMNS = {
     "headers": "array<struct<key: string, value: binary>>",
 }
 
-#: Options that readStream passes on without meaning for this source.
+#: Options that Spark passes to every source, and that this source ignores.
 _IGNORED = ("path",)
 
 _DECODER_PREFIX = "decoder."
@@ -49,15 +49,15 @@ class SourceOptions:
         commits: the group's offsets are committed when a batch has finished.
         has_zookeeper: False if neither membership, nor offsets, nor the brokers' addresses need ZooKeeper.
         streams: number of thread ids per topic.
-        starting_offsets: where reading starts.
-        ending_offsets: where a batch read ends; streams do not use it.
+        starting_offsets: options that determine where reading starts.
+        ending_offsets: options that determine where a batch read ends; unused in streams.
         keeps_restored: topics of the checkpoint are read although the query no longer subscribes to them.
         fails_on_data_loss: raise for records that were deleted before they were read, rather than skip them.
         limits: limits of a batch.
         alignment: ``maxAlignmentLag`` in milliseconds and ``idleTimeout`` in seconds; None without alignment.
         min_partitions: minimum number of tasks per batch; None for the number of cores.
         max_records_per_partition: maximum number of offsets of one partition in a task.
-        columns: of the frame, in this order; unused with a decoder.
+        columns: names of the columns of the DataFrame, in this order; unused with a decoder.
         decoder: name of the decoder class, and its options; None without a decoder.
         corrupt_record_policy: ``raise``, ``skip`` or ``quarantine``.
         handover_timeout: maximum seconds to wait for in-flight batches before a revoked partition is released.
@@ -91,8 +91,8 @@ class SourceOptions:
 
         Args:
             options: as Spark passes them to the data source.
-            batch: for ``spark.read``, which does not join a group, and by default reads from the earliest to the latest
-                offsets.
+            batch: whether the options are those of a batch read (``spark.read``), which does not join a group and
+                by default reads from the earliest to the latest offsets.
 
         Raises:
             ConfigurationError: an option is unknown or not valid, or options contradict each other.
@@ -125,7 +125,11 @@ class SourceOptions:
         )
 
     def for_consumer(self, consumer: ConsumerConfig, topics: Mapping[str, int]) -> SourceOptions:
-        """Return these options with other properties of the consumer, and a number of thread ids by topic."""
+        """Return a copy of these options with other consumer properties and topics.
+
+        Args:
+            topics: number of thread ids by topic.
+        """
         subscription = Subscription(topics=tuple(topics), threads=dict(topics))
         return dataclasses.replace(self, subscription=subscription, consumer=consumer)
 
@@ -142,10 +146,10 @@ class SourceOptions:
         return StructType([*schema, StructField(CORRUPT_FIELD.name, from_arrow_type(CORRUPT_FIELD.type))])
 
     def layout(self, schema: StructType | None = None) -> Layout:
-        """Return how tasks make rows.
+        """Return the layout of the rows that tasks create.
 
         Args:
-            schema: of the frame, as Spark passes it; None for the columns of Spark's own source.
+            schema: schema of the DataFrame, as Spark passes it; None for the columns of Spark's own source.
         """
         if schema is None:
             return Layout.of(self.columns)

@@ -22,7 +22,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.spark.options.option_reader import OptionReader, invalid
 
-#: Source of the start position in a partition that was created after the topics were last listed.
+#: ``StartPosition.source`` in a partition that was created after the topics were last listed.
 NEW = "new partition"
 
 _ENDS = {"earliest": protocol.EARLIEST, "latest": protocol.LATEST}
@@ -32,13 +32,14 @@ _EXAMPLE = '{"a":{"0":23,"1":-1},"b":"earliest"}, where -1 means latest and -2 e
 
 
 class StartPosition(NamedTuple):
-    """Where reading starts in a partition, and what decided it.
+    """Where reading starts in a partition, and why.
 
     Attributes:
-        source: the option, or ``checkpoint``, ``group`` or ``new partition``; for the log.
+        source: for the log: ``checkpoint``, ``group``, ``auto.offset.reset``, ``new partition`` or ``records lost``, or
+            the kind of starting option: ``earliest``, ``latest``, ``offset``, ``marker`` (-1 or -2) or ``timestamp``.
         offset: next offset to read, -1 if it has to be looked up.
-        timestamp: what to look up: protocol.EARLIEST, protocol.LATEST, or milliseconds since 1970; None for what
-            ``auto.offset.reset`` says.
+        timestamp: what to look up: protocol.EARLIEST, protocol.LATEST, or milliseconds since 1970; None to look up the
+            value of ``auto.offset.reset``.
         strict: fail if the partition has no record at or after ``timestamp``.
     """
 
@@ -57,9 +58,9 @@ class StartingOffsets:
         named: by topic or Java regular expression, either a value or values by partition. A value is a mode or an
             offset from 0 on, or, with ``timestamps``, milliseconds since 1970. A topic name takes precedence over an
             expression.
-        timestamps: ``named`` contains times, or ``timestamp`` is set.
+        timestamps: whether ``named`` contains times, or ``timestamp`` is set.
         timestamp: milliseconds since 1970, for partitions that ``named`` does not contain.
-        strict: fail if a partition has no record at or after its time; otherwise start at its end offset.
+        strict: fail if a partition has no record at or after its time; if False, start at its end offset.
         restart: ``furthest``, ``checkpoint`` or ``group``: where to resume if checkpoint and group have an offset.
     """
 
@@ -162,7 +163,7 @@ def _matches(expression: str, topic: str) -> bool:
 def resolve(
     positions: Mapping[TopicPartition, StartPosition], logs: LogOffsets, reset: int
 ) -> dict[TopicPartition, int]:
-    """Return the offsets of start positions; asks the brokers for those that are given by time.
+    """Return the offsets of start positions. Requests those that are given by time from the brokers.
 
     Args:
         reset: the value of ``auto.offset.reset``: protocol.EARLIEST or protocol.LATEST.
@@ -192,7 +193,7 @@ def resolve(
 
 
 def _read_offsets(name: str, text: str) -> dict[str, Any]:
-    """Return a mode, or offsets and markers by partition, by topic or expression."""
+    """Parse JSON; return a mode, or offsets and markers by partition, for each topic or expression."""
     found: dict[str, Any] = {}
     try:
         for topic, wanted in json.loads(text).items():
@@ -211,7 +212,7 @@ def _read_offsets(name: str, text: str) -> dict[str, Any]:
 
 
 def _read_times(name: str, text: str) -> dict[str, Any]:
-    """Return a time in milliseconds, or times by partition, by topic or expression."""
+    """Parse JSON; return a time in milliseconds, or times by partition, for each topic or expression."""
     found: dict[str, Any] = {}
     try:
         for topic, wanted in json.loads(text).items():

@@ -32,7 +32,7 @@ class Subscription:
         topics: names, from ``subscribe``.
         filter: from ``subscribePattern``, ``whitelist`` or ``blacklist``.
         assigned: partitions, from ``assign``.
-        threads: number of thread ids by topic, where it differs from the option ``streams``.
+        threads: number of thread ids by topic, for topics in which it differs from the option ``streams``.
     """
 
     topics: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Subscription:
         return topic in self.topics or any(partition.topic == topic for partition in self.assigned)
 
     def partitions(self, cluster: Cluster, exclude_internal: bool) -> list[TopicPartition]:
-        """Return the subscribed partitions that exist now. Later changes are events of the cluster's session."""
+        """Return the subscribed partitions that exist now. Later changes are reported by the cluster's session."""
         if self.filter is not None:
             topics = [topic for topic in cluster.topics() if self.filter.is_topic_allowed(topic, exclude_internal)]
         else:
@@ -92,7 +92,7 @@ def _filter(name: str, text: str) -> TopicFilter:
     if name == "subscribePattern" and "," in text:
         raise ConfigurationError(
             f"option subscribePattern must not contain a comma, got {text!r}: other members of the group read a comma "
-            "as '|'. Write '|' for alternatives, and a repetition such as a{2,3} without the comma"
+            "as '|'. Use '|' for alternatives, and replace a repetition such as a{2,3} by aa|aaa"
         )
     if name == "blacklist":
         return Blacklist(text)

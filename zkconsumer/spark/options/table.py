@@ -20,13 +20,13 @@ class SourceOption:
     Attributes:
         name: as the user writes it; names are case-insensitive.
         type: ``boolean``, ``duration``, ``integer``, ``JSON``, ``list`` or ``string``.
-        meaning: one sentence in reStructuredText.
+        meaning: description in reStructuredText, in one to three sentences.
         default: text of the value that applies if the option is absent; None if there is none.
-        default_note: reStructuredText for the documentation where ``default`` does not say all.
+        default_note: reStructuredText for the documentation if ``default`` alone is incomplete.
         choices: valid values, in lower case; empty for any text.
         minimum: lowest valid value of an integer.
-        valid: reStructuredText for the documentation where ``choices`` and ``minimum`` do not say all.
-        counterpart: reStructuredText, the option that it corresponds to in Spark, Flink or Kafka.
+        valid: reStructuredText for the documentation if ``choices`` and ``minimum`` are incomplete.
+        counterpart: the corresponding option of Spark, Flink or Kafka, in reStructuredText.
     """
 
     name: str
@@ -196,7 +196,8 @@ OPTIONS = (
     _flag(
         "restore.filter",
         "true",
-        "``false``: continue to read topics of the checkpoint that ``subscribe`` no longer contains.",
+        "Stop reading topics of the checkpoint to which the query no longer subscribes. ``false``: continue to read "
+        "them; requires ``subscribe``.",
         "Flink ``disableFilterRestoredPartitionsWithSubscribedTopics``",
     ),
     SourceOption(
@@ -234,7 +235,8 @@ OPTIONS = (
         name="maxTriggerDelay",
         type="duration",
         default="15m",
-        meaning="Maximum time between two batches while ``minOffsetsPerTrigger`` is not reached.",
+        meaning="Maximum time to delay a batch after the previous one while fewer than ``minOffsetsPerTrigger`` "
+        "offsets are available.",
         counterpart="Spark ``maxTriggerDelay``",
     ),
     SourceOption(
@@ -252,7 +254,8 @@ OPTIONS = (
         name="minPartitions",
         type="integer",
         default_note="number of cores",
-        meaning="Minimum number of tasks per batch. The default applies only as far as tasks have enough records.",
+        meaning="Minimum number of tasks per batch. By default, a partition is divided among several tasks only if "
+        "each of them reads at least 50,000 offsets.",
         counterpart="Spark ``minPartitions``",
     ),
     SourceOption(
@@ -271,8 +274,8 @@ OPTIONS = (
         name="idleTimeout",
         type="duration",
         default="1m",
-        meaning="Time without new records after which a partition no longer holds back the others. Requires "
-        "``maxAlignmentLag``.",
+        meaning="Time without new records after which a partition is idle and no longer holds back the other "
+        "partitions. Requires ``maxAlignmentLag``.",
         counterpart="Flink ``withIdleness``",
     ),
     _flag("includeHeaders", "false", "Add the column ``headers``.", "Spark ``includeHeaders``"),
@@ -281,14 +284,14 @@ OPTIONS = (
         type="list",
         default_note="all; ``headers`` only with ``includeHeaders``",
         valid="``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType``, ``headers``",
-        meaning="Columns of the frame, in this order, separated by commas.",
+        meaning="Columns of the DataFrame, in this order, separated by commas.",
     ),
     SourceOption(
         name="decoder",
         type="string",
         valid="``package.module:Name``",
-        meaning="Class that makes the rows, derived from ``RecordDecoder`` or ``BatchDecoder``. Cannot be combined "
-        "with ``columns`` and ``includeHeaders``.",
+        meaning="Class that converts records to rows, derived from ``RecordDecoder`` or ``BatchDecoder``. Cannot be "
+        "combined with ``columns`` and ``includeHeaders``.",
         counterpart="Flink ``KafkaDeserializationSchema``",
     ),
     SourceOption(
@@ -319,9 +322,9 @@ OPTIONS = (
         name="unavailable.timeout.ms",
         type="integer",
         default="120000",
-        meaning="Maximum time for which brokers may be unreachable before the query fails, in milliseconds. It also "
-        "limits the first rebalance (``handover.timeout.ms`` is added), and the wait for ZooKeeper when a query "
-        "resumes from a checkpoint; a new query waits for ``zookeeper.connection.timeout.ms``.",
+        meaning="Maximum time for which brokers may be unreachable before the query fails, in milliseconds. The first "
+        "rebalance may take this time plus ``handover.timeout.ms``. A query that resumes from a checkpoint also waits "
+        "this time for a connection to ZooKeeper; a new query waits for ``zookeeper.connection.timeout.ms``.",
         counterpart="Spark ``kafkaConsumer.pollTimeoutMs``, ``fetchOffset.numRetries``",
     ),
 )
@@ -337,7 +340,7 @@ REFUSED_PROPERTIES = {
     "consumer.id": "each start of the query is a new consumer in the group",
 }
 
-#: Options of Spark's own source that have no meaning here, with what to use. Names are in lower case.
+#: Options of Spark's own source that this source does not have, with the remedy. Names are in lower case.
 REFUSED_SPARK_OPTIONS = {
     "kafkaconsumer.polltimeoutms": "use unavailable.timeout.ms",
     "fetchoffset.numretries": "requests to brokers are retried for unavailable.timeout.ms",
