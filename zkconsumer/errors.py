@@ -19,7 +19,7 @@
       CorruptRecordError            carries the offset of the damaged batch and the offset after it
       UnsupportedBrokerError        no request version in common with the broker
       ConsumerTimeoutError          no record arrived in time; the stream stays usable
-      ClosedError                   the application closed the object
+      ClosedError                   the object was closed, or is used after a fork
 
 Errors of kazoo, kafka-python and the operating system are mapped to these classes in ``zookeeper/session.py``,
 ``broker/channel.py`` and ``fetcher/decode.py``.
@@ -115,8 +115,8 @@ class UnsupportedBrokerError(ZkConsumerError):
 
 
 class ConsumerTimeoutError(ZkConsumerError):
-    """No record arrived within ``consumer.timeout.ms``; the stream can be read further."""
+    """No record arrived within ``consumer.timeout.ms``; the stream stays usable."""
 
 
 class ClosedError(ZkConsumerError):
-    """The application closed the object."""
+    """The object was closed, or is used in another process after a fork."""

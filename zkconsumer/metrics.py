@@ -97,7 +97,7 @@ class Meter:
 
 
 class Histogram:
-    """Distribution of values; percentiles cover the latest 1,028 values."""
+    """Distribution of values. ``Count`` covers all values, the other attributes the latest 1,028."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -123,6 +123,7 @@ class KafkaStream:
 
         Raises:
             StopIteration: the stream has ended.
+            ZkConsumerError: as iterating.
         """
         current = self._current
         if current is not None:
@@ -206,7 +207,7 @@ class KafkaStream:
             return {p: max(offset, self._committed.get(p, -1)) for p, offset in positions.items()}
 
     def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Count the records before offsets that the application has committed as consumed."""
+        """Count records as consumed if their offsets are below those that the application has committed."""
         with self._lock:
             self._committed.update({p: offset for p, offset in offsets.items() if p in self._positions})
 
