@@ -91,7 +91,7 @@ def _snappy_size(block: memoryview) -> int:
     for i, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
-            # Snappy compresses at most about 21 times. No memory is allocated for larger sizes, which are damage.
+            # The compression ratio of snappy is at most about 21. A much larger size is damaged: allocate no memory.
             if size > LIMIT or size > 64 * len(block) + 64:
                 break
             return size

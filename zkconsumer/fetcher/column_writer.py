@@ -1,6 +1,6 @@
 """ColumnWriter: fills the buffers of Arrow columns row by row; used by ``decode_py``.
 
-The buffers are little-endian and the caller does not initialise them:
+The buffers are little-endian and the caller does not initialize them:
 
 - ``columns``: offset i64, timestamp i64, timestamp type i32, then for keys and for values: offsets i32 (rows + 1),
   validity bits, data;
