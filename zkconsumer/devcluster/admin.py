@@ -31,7 +31,7 @@ _NO_LEADER = (3, 5, 6, 7)
 
 _REQUEST_TIMEOUT_MS = 30_000
 
-#: Seconds to wait between two looks at the state of a broker.
+#: Seconds between two checks of the state of a broker.
 _POLL_INTERVAL_S = 0.05
 
 #: Repeats requests that fail while a broker starts or a leader moves.
@@ -217,7 +217,7 @@ class Admin:
 
         Args:
             partitions: number of partitions of the topic.
-            timestamp: as in ListOffsets: the end, the start, or a time in milliseconds.
+            timestamp: ``protocol.LATEST``, ``protocol.EARLIEST`` or milliseconds since the epoch.
         """
         offsets = {}
         for number in range(partitions):

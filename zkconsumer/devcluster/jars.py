@@ -95,7 +95,7 @@ def checksums(jars: Sequence[Path]) -> dict[str, str]:
 def _verify(coordinate: str, folder: Path, jars: Sequence[Path]) -> None:
     wanted = pins().get(coordinate)
     if wanted is None:
-        return  # a version that the user has chosen
+        return  # not pinned: a version that the user has selected
     found = checksums(jars)
     wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if wrong:
