@@ -62,9 +62,9 @@ class OffsetCommitter:
             self._commit_consumed()
 
     def commit_after_rebalance(self) -> None:
-        """Commit as the periodic commit does, if it is enabled; Kafka 1.1 commits in each rebalance, too.
+        """Run the periodic commit, if it is enabled; Kafka 1.1 commits in each rebalance, too.
 
-        Members are often restarted one after the other. If one of them is killed, fewer records are consumed again.
+        If a member is killed after a rebalance, fewer records are consumed again.
         """
         if self._interval_s is not None:
             self._commit_consumed()
@@ -147,7 +147,7 @@ class OffsetCommitter:
         do not wait for the partitions forever.
 
         Raises:
-            ZooKeeperUnavailableError: the owner znodes cannot be deleted either.
+            ZooKeeperUnavailableError: ZooKeeper is unavailable, so the owner znodes cannot be deleted, either.
             RetriableError: the commit can be retried.
         """
         try:

@@ -117,7 +117,9 @@ class AssignmentContext:
         if topics:
             remedy = "create the topic; it is consumed as soon as it exists"
             if not self._cluster.brokers():
-                remedy = "no broker is registered in ZooKeeper; if Kafka runs in KRaft mode, set bootstrap.servers"
+                remedy = (
+                    "no broker is registered in ZooKeeper; set bootstrap.servers if the cluster does not use ZooKeeper"
+                )
             self._log.warning("topic_missing", topics=topics, remedy=remedy)
 
     def _read_registrations(self) -> dict[str, Registration]:

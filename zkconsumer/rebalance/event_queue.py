@@ -14,7 +14,7 @@ from zkconsumer.zookeeper.session import Event
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A function that another thread wants to run in the member's thread."""
+    """A function that another thread has submitted, to run in the member's thread."""
 
     function: Callable[[], Any]
     result: Future[Any]

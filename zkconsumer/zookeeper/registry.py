@@ -179,7 +179,8 @@ class Registration:
             ) from error
         if any(count < 1 for count in subscription.values()):
             raise RegistrationError(
-                f"{path} does not contain a valid consumer registration: {data[:200]!r} (fewer than 1 stream)"
+                f"{path} does not contain a valid consumer registration: {data[:200]!r} "
+                "(number of streams is less than 1); stop the process that wrote the znode, and delete the znode"
             )
         return cls(subscription, pattern)
 
