@@ -351,11 +351,14 @@ def test_doctor_reports_each_problem(admin: Any, topic: Topic, group: str, zk: K
         f"partition {name}-4": "has no owner",
         f"partition {name}-40": "of a partition that does not exist",
         f"/consumers/{group}/offsets/{name}/5": "must contain an integer offset",
-        f"/consumers/{group}/offsets/{name}/0-5": "a name of Kafka 0.7",
+        f"/consumers/{group}/offsets/{name}/0-5": "the name must be a partition number",
     }.items():
         assert problem in found[where], where
     problems = [f["problem"] for f in json.loads(out)["findings"] if f["where"] == f"partition {name}-0"]
-    assert any("the offset 1000 is out of range; the log has 0 to 10" in problem for problem in problems)
+    assert any(
+        "the offset 1000 is out of range; the log start offset is 0 and the end offset is 10" in problem
+        for problem in problems
+    )
 
 
 def test_doctor_reports_jvm_problems_and_stale_offsets(
@@ -375,7 +378,7 @@ def test_doctor_reports_jvm_problems_and_stale_offsets(
         zk.delete(f"/consumers/{group}/ids/{group}_odd")
 
     assert code == 1
-    assert "JVM members cannot read its registration: its timestamp is not a string" in out
+    assert "JVM members cannot read its registration: the timestamp is not a string" in out
     assert "was not committed for 1 s, and the lag is 6 records" in out
     assert run("doctor", "--zookeeper", at, "--group", group)[0] == 0
 
@@ -635,7 +638,7 @@ def test_watch_and_doctor_use_higher_offset(
 
     code, out, _ = run("doctor", *asked)
     assert code == 1
-    assert "the offset 99 is out of range; the log has 0 to 10" in out
+    assert "the offset 99 is out of range; the log start offset is 0 and the end offset is 10" in out
     set_offsets(zk, group, name, {0: 3})
     assert run("doctor", *asked, "--stale-after", 1)[0] == 0
     _, out, _ = run("watch", *asked, "--count", 1)

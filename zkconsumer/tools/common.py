@@ -133,7 +133,7 @@ def config_of(options: argparse.Namespace, hosts: str) -> ConsumerConfig:
 
 
 def check_brokers(cluster: Cluster) -> None:
-    """Raise ``ConfigurationError`` if no broker is known, since no partition would be known either."""
+    """Raise ``ConfigurationError`` if no broker is registered; without brokers, partitions cannot be listed."""
     if not cluster.brokers():
         raise ConfigurationError(
             "no broker is registered in ZooKeeper; check the chroot, or set --bootstrap-server if the cluster does not "
@@ -142,7 +142,7 @@ def check_brokers(cluster: Cluster) -> None:
 
 
 def retrying(backoff: float = 0.5) -> Retrying:
-    """Return a caller that retries for 15 seconds.
+    """Return a tenacity ``Retrying`` that retries for 15 seconds.
 
     The first request for a group coordinator fails until the brokers have created the offsets topic.
 

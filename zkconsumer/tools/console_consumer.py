@@ -83,7 +83,7 @@ def add_to(tools: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print messages until the tool is stopped, and return the exit code."""
-    if sys.stdout is None:  # the shell has closed it, and a socket may have its file descriptor
+    if sys.stdout is None:  # the shell has closed it, and a socket may reuse its file descriptor
         print(OUTPUT_CLOSED, file=sys.stderr)
         return 1
     formatter = json_line if options.json else make_formatter(options.formatter, parse_properties(options.property))
