@@ -1,4 +1,4 @@
-"""The command line on real groups: what scripts and operators see."""
+"""Tests of the command line tools with real groups: output and exit codes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def admin(zkconsumer_cluster: Cluster) -> Any:
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a tool; returns its exit code, output and errors."""
+    """Run a tool; return its exit code, standard output and standard error."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
         capfd.readouterr()
@@ -96,7 +96,7 @@ def test_offset_checker_prints_columns_of_original(
     }
     connector.shutdown()
     _, out, _ = run("offset-checker", "--group", group, "--zookeeper", at, "--retry.backoff.ms", 200)
-    assert out.splitlines()[1] == row % (group, name, 0, 4, 10, 6, "none"), "of a group that has stopped, too"
+    assert out.splitlines()[1] == row % (group, name, 0, 4, 10, 6, "none"), "topics of a stopped group are listed, too"
 
 
 def test_offset_checker_prefers_offset_in_kafka(
@@ -229,13 +229,13 @@ def test_migrate_offsets_copies_to_kafka_and_back(topic: Topic, group: str, zk: 
     to = ["migrate-offsets", "--zookeeper", at, "--group", group, "--to"]
 
     assert "2 of 2 offsets would be copied to kafka; use --execute to copy them" in run(*to, "kafka")[1]
-    assert "has no offsets to copy" in run(*to, "zookeeper")[1]  # nothing was written
+    assert "has no offsets to copy" in run(*to, "zookeeper")[1]  # without --execute, nothing is written
     assert "2 of 2 offsets copied to kafka" in run(*to, "kafka", "--execute")[1]
-    assert "0 of 2 offsets copied" in run(*to, "kafka", "--execute")[1]  # again
+    assert "0 of 2 offsets copied" in run(*to, "kafka", "--execute")[1]  # repeated
 
     set_offsets(zk, group, name, {0: 9, 1: 1})
     code, out, _ = run(*to, "zookeeper", "--execute", "--json")
-    assert code == 1  # one was kept
+    assert code == 1  # one higher offset was kept
     actions = {row["partition"]: row["action"] for row in json.loads(out)["offsets"]}
     assert actions == {0: "skip, target is higher", 1: "copy"}
     assert stored(zk, group, name) == {0: "9", 1: "6"}
