@@ -39,7 +39,7 @@ def wait_for(condition: Callable[[], T], timeout: float = TIMEOUT_S, *, what: st
         if answer:
             return answer
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:g} s: {what or 'the condition'}; last answer {answer!r}")
+            raise AssertionError(f"not within {timeout:g} s: {what or 'the condition'}; last result {answer!r}")
         time.sleep(0.01)
 
 

@@ -67,7 +67,7 @@ def test_delivery_stops_after_session_timeout_without_zookeeper(
     one = member({name: 1})
     one.wait_for_more(500)
     cluster.zookeeper.kill()
-    wait_for(lambda: one.connector.assignment == {}, what="the member has given up its partitions")
+    wait_for(lambda: one.connector.assignment == {}, what="the member has released its partitions")
     read = one.count
     writer.wait_for_more(500)
     assert one.count <= read + 1
@@ -89,7 +89,7 @@ def test_frozen_zookeeper_stops_and_resumes_delivery(
     one = member({name: 1})
     one.wait_for_more(500)
     cluster.zookeeper.pause()
-    wait_for(lambda: one.connector.assignment == {}, what="the member has given up its partitions")
+    wait_for(lambda: one.connector.assignment == {}, what="the member has released its partitions")
     read = one.count
     writer.wait_for_more(500)
     assert one.count <= read + 1
@@ -155,7 +155,7 @@ def test_cut_off_member_stops_before_takeover(
 def test_idle_member_stops_when_silently_cut_off(
     session_timeout_ms: int, cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
-    """A member that commits nothing sends no commit requests, whose failure would reveal the cut."""
+    """A member that commits nothing sends no commit requests, whose failure would show that the connection is lost."""
     name = topic(partitions=4)
     settings = {"zookeeper_session_timeout_ms": session_timeout_ms, "auto_commit_enable": "false"}
     with Cable(cluster.zookeeper.port) as cable:
@@ -242,7 +242,7 @@ def test_repeated_zookeeper_faults_lose_nothing(
             one.wait_for_more(200, 60)
         if number % 2:
             cluster.zookeeper.pause()
-            wait_for(lambda: not any(one.owned for one in both), what="both members have given up their partitions")
+            wait_for(lambda: not any(one.owned for one in both), what="both members have released their partitions")
             cluster.zookeeper.resume()
         else:
             cluster.zookeeper.kill()

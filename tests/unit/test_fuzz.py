@@ -1,4 +1,4 @@
-"""The compiled decoder under the sanitizers, and the self-test of the fuzzer."""
+"""Tests of the compiled decoder with the sanitizers, and of the self-test of the fuzzer."""
 
 from __future__ import annotations
 
