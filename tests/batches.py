@@ -1,8 +1,8 @@
 """Encoder of record batches and messages of formats 0, 1 and 2, for the tests of the decoder.
 
-This module does not import zkconsumer, so an error in the decoder cannot cancel itself out. Checksums come from
-kafka-python and zlib, codecs from pyarrow with Kafka's framings. ``GOLDEN`` contains bytes that Kafka's own classes
-have written.
+This module does not import zkconsumer, so an error in zkconsumer cannot affect both encoder and decoder. Checksums come
+from kafka-python and zlib, codecs from pyarrow with Kafka's framings. ``GOLDEN`` contains bytes that Kafka's own
+classes have written.
 
 Source: Kafka 3.9 DefaultRecordBatch, DefaultRecord, LegacyRecord, MemoryRecordsBuilder, Lz4BlockOutputStream.
 """

@@ -119,7 +119,7 @@ class ZookeeperConsumerConnector:
         runtime = ConsumerRuntime(self.config, registration, key_decoder, value_decoder, self._listener)
         self._runtime = runtime  # before start(), so that shutdown() can interrupt it
         try:
-            if self._is_closed:  # shutdown() was called before it could see the runtime
+            if self._is_closed:  # shutdown() was called before _runtime was set
                 raise ClosedError("the consumer has been shut down; create a new one")
             runtime.start()
         except BaseException:

@@ -21,7 +21,7 @@
       ConsumerTimeoutError          no record arrived in time; the stream stays usable
       ClosedError                   the object was closed, or is used after a fork
 
-Errors of kazoo, kafka-python and the operating system are mapped to these classes in ``zookeeper/session.py``,
+Errors of kazoo, kafka-python and the operating system are mapped to these classes in ``zookeeper/connection.py``,
 ``broker/channel.py`` and ``fetcher/decode.py``.
 """
 
@@ -57,7 +57,7 @@ class AuthenticationError(ZkConsumerError):
 
 
 class OwnershipLostError(ZkConsumerError):
-    """The session that held the owner znodes has expired, or may have expired."""
+    """The consumer does not own the partition, or the session of its owner znodes has expired or may have expired."""
 
 
 class ConsumerRebalanceFailedError(ZkConsumerError):

@@ -168,7 +168,7 @@ class SimpleConsumer:
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
         """Return the first offset whose timestamp is at least ``timestamp_ms``, -1 if there is none.
 
-        Brokers before 0.10.1 know only the modification times of their log segments. They return the start of the last
+        Brokers before 0.10.1 use only the modification times of their log segments. They return the start of the last
         segment that was modified before that time.
 
         Args:

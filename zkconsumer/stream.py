@@ -77,7 +77,7 @@ class KafkaStream:
         self._on_consumed = on_consumed
         self._on_skipped = on_skipped
         self._log = get_logger("zkconsumer.stream")
-        self._lock = threading.Lock()  # held for a few assignments at a time
+        self._lock = threading.Lock()  # held for a short time; never while blocking
         self._positions: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._current: DecodedItems | None = None

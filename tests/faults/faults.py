@@ -338,5 +338,5 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def texts(offsets: Mapping[int, int]) -> dict[int, str]:
-    """Return offsets in the form of ``support.stored``."""
+    """Return the offsets as text, as ``support.stored`` does."""
     return {partition: str(offset) for partition, offset in offsets.items()}

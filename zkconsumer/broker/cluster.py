@@ -87,7 +87,7 @@ class ZooKeeperCluster:
         return brokers
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, and watch their parent."""
+        """Return the names of all topics, and watch their parent znode."""
         topics = self._znodes.children(registry.BROKER_TOPICS, watch=True)
         if topics is None:
             self._znodes.ensure(registry.BROKER_TOPICS)

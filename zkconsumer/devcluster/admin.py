@@ -67,7 +67,7 @@ class Admin:
     def create_topic(
         self, topic: str, partitions: int = 1, *, replication: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
-        """Create a topic, and wait until all brokers know a leader of each partition."""
+        """Create a topic, and wait until all brokers report a leader of each partition."""
         t = CreateTopicsRequest.CreatableTopic
         wanted = t(
             name=topic,
@@ -107,20 +107,20 @@ class Admin:
         self._on_controller(request, lambda reply: reply.responses)
 
     def wait_for_brokers(self, timeout: float = 30.0) -> None:
-        """Wait until every broker knows the controller and all brokers. They accept connections before that.
+        """Wait until every broker reports the controller and all brokers. They accept connections before that.
 
         Args:
             timeout: in seconds.
 
         Raises:
-            ZkConsumerError: a broker does not know all brokers within ``timeout``.
+            ZkConsumerError: a broker does not report all brokers within ``timeout``.
         """
         deadline = time.monotonic() + timeout
         for broker in self._bootstrap:
             while (known := self._known_brokers(broker)) < len(self._bootstrap):
                 if time.monotonic() > deadline:
                     total = len(self._bootstrap)
-                    raise ZkConsumerError(f"broker {broker} knows {known} of {total} brokers after {timeout:g} s")
+                    raise ZkConsumerError(f"broker {broker} reports {known} of {total} brokers after {timeout:g} s")
                 time.sleep(_POLL_INTERVAL_S)
 
     def _known_brokers(self, broker: Endpoint) -> int:
@@ -131,7 +131,7 @@ class Admin:
             return len(client.get_children("/brokers/ids"))
 
     def wait_for_leaders(self, topic: str, partitions: int, timeout: float = 30.0) -> None:
-        """Wait until every broker knows a leader of each partition.
+        """Wait until every broker reports a leader of each partition.
 
         Args:
             partitions: number of partitions of the topic.

@@ -226,7 +226,7 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
     return e;
 }
 
-/* Whether the entry can be decoded in place, in one run with its neighbours. */
+/* Whether the entry can be decoded in place, in one run with adjacent entries. */
 static int is_plain(const Entry *e, int flags) {
     if (e->attributes & CODEC_MASK) return 0;
     if (e->magic < 2) return 1;

@@ -1,7 +1,7 @@
-"""LeaderFinderThread: looks up the leaders of partitions that have none.
+"""LeaderFinderThread: looks up the leaders of partitions whose leader is unknown.
 
-Source: Kafka 1.1 ConsumerFetcherManager.LeaderFinderThread. Different on purpose: no lock is held during a request,
-and an error for one topic does not delay the other topics.
+Source: Kafka 1.1 ConsumerFetcherManager.LeaderFinderThread. Deliberate differences: no lock is held during a
+request, and an error for one topic does not delay the other topics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_LOOKUP_TIMEOUT_S = 10.0
 
 
 class LeaderFinderThread:
-    """Looks up leaders while partitions have none, at most once every ``settings.backoff_s`` seconds.
+    """Looks up leaders while any are unknown, at most once every ``settings.backoff_s`` seconds.
 
     Args:
         brokers: returns the brokers to query, one after another.

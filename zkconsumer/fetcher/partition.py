@@ -18,7 +18,7 @@ RESET_TIMESTAMPS = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
 
 @dataclass(slots=True, eq=False)
 class PartitionTopicInfo:
-    """One partition for the time that it is assigned.
+    """The fetch state of one partition while it is assigned.
 
     Only the fetcher thread that holds the partition changes the fields.
 

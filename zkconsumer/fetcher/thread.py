@@ -2,7 +2,7 @@
 
 A Spark task, which reads up to given offsets, uses the same thread as a stream without an end.
 
-Source: Kafka 1.1 kafka.server.AbstractFetcherThread, kafka.consumer.ConsumerFetcherThread. Different on purpose: a
+Source: Kafka 1.1 kafka.server.AbstractFetcherThread, kafka.consumer.ConsumerFetcherThread. Deliberate differences: a
 partition whose queue is full is left out of the request instead of blocking the thread, and no lock is held during a
 request.
 """

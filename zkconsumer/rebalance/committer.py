@@ -42,7 +42,7 @@ class OffsetCommitter:
         self._interval_s = interval_s
         #: Seconds for which commits of released partitions are retried; a JVM member retries a claim for as long.
         self._retry_timeout_s = config.rebalance_max_retries * config.rebalance_backoff
-        self._rejected_since: float | None = None  # since when the commit of released partitions has failed
+        self._rejected_since: float | None = None  # ``time.monotonic`` of the first failed commit
         self._next_commit_at = time.monotonic() + interval_s if interval_s else None
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 

@@ -110,7 +110,7 @@ class AssignmentContext:
         return threads, partitions
 
     def _report_missing(self, topics: list[str]) -> None:
-        """Log the topics of the subscription that do not exist, once until they change."""
+        """Log the topics of the subscription that do not exist; log them again only if they change."""
         if self._own_filter or topics == self._reported_missing:
             return
         self._reported_missing = topics

@@ -176,7 +176,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
-    """Return a table of rich, None if the extra ``cli`` is not installed."""
+    """Return a ``rich`` table, None if the extra ``cli`` is not installed."""
     try:
         from rich.table import Table
     except ImportError:

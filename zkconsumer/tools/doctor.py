@@ -143,8 +143,8 @@ def _check_escaping(consumer_id: str, member: Registration) -> Iterator[Finding]
     [regex] = member.subscription
     if "\\\\" in regex:
         yield Finding(
-            f"its topic filter {regex!r} is escaped twice, as Kafka 1.0.1 to 1.1 do (KAFKA-6319); it only "
-            "matches topics with a backslash in their name, which cannot exist",
+            f"its topic filter {regex!r} is escaped twice, a defect of Kafka 1.0.1 to 1.1 (KAFKA-6319); it "
+            "matches only topics with a backslash in their name, which cannot exist",
             f"member {consumer_id}",
             "use an expression without backslashes, such as [.] for a dot, or replace it by a zkconsumer member",
         )
@@ -175,8 +175,8 @@ def _check_owners(state: GroupState, threads: Mapping[str, list[str]]) -> Iterat
             )
         elif state.owner_sessions[partition] != state.sessions[member]:
             yield Finding(
-                f"the session of the owner znode is not that of the registration of {owner}: the owner znode will be "
-                "deleted, and two members may read the partition",
+                f"the owner znode and the registration of {owner} belong to different sessions, so the owner znode "
+                "will be deleted and two members may read the partition",
                 where,
                 "restart this member",
             )
@@ -278,7 +278,7 @@ def _check_offset(
         yield Finding(
             f"the offset {offset} is out of range; the log start offset is {start} and the end offset is {end}",
             where,
-            "auto.offset.reset applies when it is consumed next; to choose another offset, use update-offsets",
+            "auto.offset.reset applies when the partition is consumed next; to set another offset, use update-offsets",
         )
     elif offset == end:
         return
@@ -289,7 +289,7 @@ def _check_offset(
             yield Finding(
                 f"the offset {offset} was not committed for {age:.0f} s, and the lag is {end - offset} records",
                 where,
-                f"check whether {state.owners[partition]} is stuck",
+                f"check whether {state.owners[partition]} still processes records",
             )
     elif not state.sessions:
         yield Finding(

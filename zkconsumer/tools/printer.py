@@ -8,7 +8,7 @@ import sys
 from zkconsumer.message import MessageAndMetadata
 from zkconsumer.tools.formatters import Formatter
 
-#: What the tools print when they stop because of ``OutputClosedError``.
+#: Printed by the tools when they stop because of ``OutputClosedError``.
 OUTPUT_CLOSED = "Unable to write to standard out, closing consumer."
 
 

@@ -135,7 +135,7 @@ def _show(
 
 
 def _live() -> Any:
-    """Return a live display of rich, None without a terminal or without the extra ``cli``."""
+    """Return a live display of ``rich``, None without a terminal or without the extra ``cli``."""
     if not sys.stdout.isatty() or common.rich_table((), ()) is None:
         return None
     from rich.live import Live
