@@ -156,7 +156,7 @@ def _batches_table(results: dict[str, Any]) -> str:
 def _plain_table(results: list[dict[str, Any]]) -> str:
     rates = {(row["who"], row["codec"]): row["records/s"] for row in results}
     rows = [(client, codec, f"{rate / 1e6:.2f}") for (client, codec), rate in rates.items()]
-    clients = grid(("plain consumer, values touched", "codec", "M records/s"), rows)
+    clients = grid(("plain consumer, values accessed", "codec", "M records/s"), rows)
     comparisons: list[tuple[str, ...]] = []
     for codec in dict.fromkeys(codec for _, codec in rates):
         for client, peer, goal in GOALS:

@@ -74,7 +74,7 @@ def xerial(data: bytes, block: int = _XERIAL_BLOCK, *, repeat_header: bool = Fal
 def xxh32(data: bytes) -> int:
     """Return the XXH32 with seed 0 of at most 15 bytes (steps 1, 4, 5 and 6 of the specification)."""
     if len(data) > 15:
-        raise ValueError("only the short form is here")
+        raise ValueError(f"at most 15 bytes are supported, got {len(data)}")
     p1, p2, p3, p4, p5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
     mask = 0xFFFFFFFF
 

@@ -23,7 +23,7 @@ from zkconsumer.devcluster.servers import ZooKeeperServer
 
 T = TypeVar("T")
 
-#: Default timeout in seconds, for conditions that an idle machine reaches at once.
+#: Default timeout in seconds, for conditions that are reached immediately on an idle machine.
 TIMEOUT_S = 20.0
 
 

@@ -315,7 +315,7 @@ class ConsumerConfig:
         one file.
 
         Args:
-            properties: by their names with dots, such as ``group.id``.
+            properties: values by property name, such as ``group.id``.
             strict: raise for unknown properties.
 
         Raises:

@@ -236,7 +236,7 @@ class ZookeeperConsumerConnector:
 
     @property
     def unbalanced_since(self) -> float | None:
-        """When (``time.monotonic``) rebalances began to fail; None if the last one succeeded.
+        """``time.monotonic`` of the first failed rebalance; None if the last one succeeded.
 
         Failed rebalances are retried without a limit.
         """

@@ -36,7 +36,7 @@ class ConsumerRuntime:
     ``_close_lock`` guards ``_is_closed``. The other fields are set in the constructor.
 
     Attributes:
-        streams: by topic, or by the regular expression of a filter.
+        streams: the streams by topic, or by the regular expression of a filter.
     """
 
     #: 0, because ``release`` never waits.

@@ -36,7 +36,7 @@ class FetchedMessages:
     """The result of a fetch.
 
     Attributes:
-        messages: in the order of the log; may be empty.
+        messages: the messages in the order of the log; may be empty.
         next_offset: the offset for the next fetch.
         high_watermark: the end of the log for consumers, exclusive.
     """

@@ -81,7 +81,7 @@ class KafkaStream:
         self._positions: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._current: DecodedItems | None = None
-        # Written by the application's thread only.
+        # The following fields are written by the application's thread only.
         self._pop_item: Callable[[], Any] = deque[Any]().popleft
         self._decoded: Iterator[DecodedItems] = iter(())
         self._corrupt_offsets: dict[TopicPartition, int] = {}

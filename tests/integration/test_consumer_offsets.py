@@ -119,7 +119,7 @@ def test_log_end_is_a_valid_start(admin: Any, topic: Topic, group: str, consumer
 def test_reset_of_offset_beyond_log_lowers_commit(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
-    """As after a topic was re-created under the same name."""
+    """The offset is beyond the end of the log after a topic was re-created under the same name."""
     name = topic()
     produce(admin, name, 0, numbers(0, 5))
     store(zk, group, name, 0, b"6")

@@ -75,7 +75,7 @@ def test_concurrent_shutdowns_succeed(topic: Topic, consumer: Consumer) -> None:
 def test_reentrant_shutdown_does_not_deadlock(
     topic: Topic, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a signal handler shuts down a consumer while the end of a ``with`` block does the same."""
+    """A signal handler may shut down a consumer while the end of a ``with`` block does the same."""
     connector = consumer()
     connector.create_message_streams({topic(): 1})
     close = KafkaStream.close

@@ -527,7 +527,7 @@ def test_consumer_groups_describes_offsets_in_kafka(
     assert out.splitlines()[1].split() == [name, "0", "7", "10", "3", f"{group}_c-0"]
 
 
-# ---- for programs -----------------------------------------------------------------------------------
+# ---- JSON output ------------------------------------------------------------------------------------
 
 
 def test_consoles_print_json_lines(

@@ -81,7 +81,7 @@ def test_concurrent_starts_share_partitions(neighbours: Callable[..., Neighbours
 def test_kill_during_join_of_jvm_is_survived(
     neighbours: Callable[..., Neighbours],
 ) -> None:
-    """Its znodes block the JVM until its session expires, and the JVM has only four attempts."""
+    """The znodes of the killed member block the JVM until its session expires; the JVM has only four attempts."""
     group = neighbours()
     ours = group.join(our_consumer)
     group.wait_until_committed()
@@ -192,7 +192,7 @@ class BusyHandler:
 def test_two_joins_wait_for_one_handover(
     child: Child, topic: Topic, group: str, config: Callable[..., ConsumerConfig], zk: KazooClient
 ) -> None:
-    """The second join changes the assignment of the JVM, whose four attempts must last until all of it is released."""
+    """The second join changes the JVM's assignment; its partitions must be released within its four attempts."""
     name = topic(8)
     znodes = Group(zk, group, name)
     registration = Registration.static({name: 1})

@@ -207,7 +207,7 @@ class BrokerChannel:
 
     @contextlib.contextmanager
     def exchange(self, request: Any) -> Iterator[Frame]:
-        """Send ``request`` and yield its response to be read, after the correlation id.
+        """Send ``request`` and yield a ``Frame`` with the part of the response after the correlation id.
 
         The connection is closed unless the response is read completely.
         """

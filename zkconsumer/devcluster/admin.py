@@ -43,7 +43,7 @@ class Admin:
 
     Args:
         bootstrap: addresses of all brokers.
-        zookeeper_connect: for brokers before 0.10.1, whose topics are created in ZooKeeper.
+        zookeeper_connect: ``zookeeper.connect`` of the brokers; required before 0.10.1, to create topics in ZooKeeper.
     """
 
     def __init__(self, bootstrap: Sequence[Endpoint], zookeeper_connect: str | None = None) -> None:
@@ -110,7 +110,7 @@ class Admin:
         """Wait until every broker reports the controller and all brokers. They accept connections before that.
 
         Args:
-            timeout: in seconds.
+            timeout: maximum seconds to wait.
 
         Raises:
             ZkConsumerError: a broker does not report all brokers within ``timeout``.
@@ -135,7 +135,7 @@ class Admin:
 
         Args:
             partitions: number of partitions of the topic.
-            timeout: in seconds.
+            timeout: maximum seconds to wait.
 
         Raises:
             ZkConsumerError: a partition has no leader within ``timeout``.

@@ -112,7 +112,7 @@ def _snappy_stream(data: bytes) -> bytes:
 
 def _lz4_frame(data: bytes) -> bytes:
     """Return an LZ4 frame with blocks of 64 KiB. They are independent, as Kafka's Java decoder requires."""
-    descriptor = b"\x60\x40"  # version 1, independent blocks; 64 KiB
+    descriptor = b"\x60\x40"  # version 1, independent blocks, block size of 64 KiB
     parts = [b"\x04\x22\x4d\x18", descriptor, bytes([header_checksum(descriptor)])]
     raw = pa.Codec("lz4_raw")
     for start in range(0, len(data), 1 << 16):
@@ -166,7 +166,7 @@ class SteadyLoad:
         """Stop producing, and return the number of records.
 
         Args:
-            timeout: in seconds.
+            timeout: maximum seconds to wait for the thread.
 
         Raises:
             TimeoutError: the thread did not stop within ``timeout``.

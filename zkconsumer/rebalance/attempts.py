@@ -27,7 +27,7 @@ class RebalanceAttempts:
 
     Attributes:
         completed: number of successful rebalances.
-        unbalanced_since: when (``time.monotonic``) rebalances began to fail; None if the last one succeeded.
+        unbalanced_since: ``time.monotonic`` of the first failed attempt; None if the last one succeeded.
         first_rebalance: done when the first rebalance has succeeded, or has failed for too long.
 
     Args:
@@ -76,7 +76,7 @@ class RebalanceAttempts:
 
     @property
     def next_attempt_at(self) -> float | None:
-        """When (``time.monotonic``) the next attempt is due; None if there is none."""
+        """``time.monotonic`` at which the next attempt is due; None if there is none."""
         return min((at for at in (self._due_at, self._poll_at) if at is not None), default=None)
 
     def run_if_due(self) -> None:

@@ -23,7 +23,7 @@ class OffsetCommitter:
     Used by the member's thread. Another thread may call ``close`` after that thread was stopped.
 
     Args:
-        offsets: where the offsets are stored.
+        offsets: storage of the committed offsets.
         interval_s: seconds between periodic commits of ``handler.consumed()``; None disables them.
     """
 
@@ -50,7 +50,7 @@ class OffsetCommitter:
 
     @property
     def next_commit_at(self) -> float | None:
-        """When (``time.monotonic``) the next periodic commit is due; None if there is none."""
+        """``time.monotonic`` at which the next periodic commit is due; None if there is none."""
         return self._next_commit_at
 
     def commit_if_due(self) -> None:

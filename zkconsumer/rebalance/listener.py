@@ -236,7 +236,7 @@ class ZKRebalancerListener:
         Returns early if the session expires meanwhile.
 
         Args:
-            deadline: when (``time.monotonic``) the handler must release the partitions.
+            deadline: ``time.monotonic`` at which the handler must release the partitions.
         """
         if not self._stop_delivery(revoked, deadline):
             return

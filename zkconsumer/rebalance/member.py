@@ -42,7 +42,7 @@ class GroupMember:
         handler: delivers the records of the member's partitions.
         auto_commit: commit ``handler.consumed()`` every ``auto.commit.interval.ms``.
         user_listener: the application's callbacks.
-        metrics: where rebalances and commits are counted.
+        metrics: registry of the meters of rebalances and commits.
         first_rebalance_timeout: maximum seconds to wait for the first rebalance; the JVM's limit applies if it is
             longer.
     """
@@ -169,7 +169,7 @@ class GroupMember:
 
     @property
     def unbalanced_since(self) -> float | None:
-        """When (``time.monotonic``) rebalances began to fail; None if the last one succeeded."""
+        """``time.monotonic`` of the first failed rebalance; None if the last one succeeded."""
         return self._attempts.unbalanced_since
 
     def wake(self) -> None:

@@ -39,9 +39,9 @@ def add_tool(tools: Any, name: str, run: Any, description: str) -> argparse.Argu
 
     Args:
         tools: return value of ``add_subparsers``.
-        name: of the subcommand.
+        name: name of the subcommand.
         run: function that takes the parsed options and returns the exit code.
-        description: for the tool's ``--help``; the first line is also its line in the list of tools.
+        description: description for ``--help``; its first line is also shown in the list of tools.
     """
     parser: argparse.ArgumentParser = tools.add_parser(
         name,

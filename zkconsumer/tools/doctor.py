@@ -83,9 +83,9 @@ def examine(state: GroupState, access: Access, stale_after: float) -> Iterator[F
     """Yield the problems of a group.
 
     Args:
-        state: of the group.
+        state: state of the group.
         access: connections for queries of topics and offsets.
-        stale_after: seconds after which an offset that is not committed again is a problem if there is lag.
+        stale_after: seconds without a commit after which a partition with lag is reported.
     """
     yield from _check_znodes(state)
     readable = dict(state.members)
@@ -135,7 +135,7 @@ def _check_jvm_compatibility(consumer_id: str, data: bytes) -> Iterator[Finding]
         yield Finding(
             f"JVM members cannot read its registration: {'; '.join(reasons)}",
             f"member {consumer_id}",
-            "JVM members fail to rebalance while it is registered; stop it, or fix the program that registered it",
+            "JVM members fail to rebalance while this member is registered; stop the member, or fix its program",
         )
 
 

@@ -118,7 +118,7 @@ def log_offsets(
 
     Args:
         logs: client for the queries.
-        partitions: to query.
+        partitions: partitions to query.
         timestamp: ``protocol.EARLIEST``, ``protocol.LATEST`` or milliseconds since the epoch.
 
     Returns:

@@ -57,9 +57,9 @@ class _Sample:
     """The offsets of a group at one point in time.
 
     Attributes:
-        time_s: of the monotonic clock.
-        state: of the group.
-        partitions: of the group's topics.
+        time_s: ``time.monotonic`` of the sample.
+        state: state of the group.
+        partitions: partitions of the group's topics.
         offsets: committed offsets.
         ends: end offsets.
     """
