@@ -1,4 +1,4 @@
-# make demo | test | bench | fuzz | interop | spark-test | faults | clean
+# make demo | test | lint | unit | fuzz | interop | spark-test | faults | bench | clean
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready

@@ -54,7 +54,7 @@ CASE_RECORDS = 2_000_000
 #: Records per batch of a running query, and the number of batches that are measured.
 BATCH_SIZES = {8: 30, 1000: 30, 100_000: 20}
 
-#: Records per second, and seconds, of the measurement of the latency from the producer to the sink.
+#: Rate in records per second, and duration in seconds, of the measurement of the latency from producer to sink.
 LATENCY_RATE, LATENCY_SECONDS = 10_000, 40
 
 #: The clients without Spark, and the fraction of the records that they read. kafka-python would need minutes for all of

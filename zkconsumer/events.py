@@ -157,7 +157,7 @@ EVENTS = (
         "event_time_failed",
         ("warning",),
         "zkconsumer.spark",
-        "The event_time method of the decoder raised an exception; the record is treated as having no time.",
+        "The event_time method of the decoder raised an exception; the record counts as a record without a time.",
     ),
     LogEvent(
         "event_time_held_back",
@@ -414,8 +414,8 @@ EVENTS = (
         "undecodable_records_skipped",
         ("error",),
         "zkconsumer.spark",
-        "The decoder rejected records of a batch, and corrupt.record.policy=skip skipped them; the place and "
-        "the error are those of the first one.",
+        "The decoder rejected records of a batch, which are skipped because corrupt.record.policy is skip. The event "
+        "has the partition, the offset and the error of the first one.",
     ),
     LogEvent(
         "zookeeper_connection_dropped",

@@ -110,7 +110,7 @@ class KafkaStream:
         """Wait for a message; returns False if the stream has ended. The previous message counts as consumed.
 
         Raises:
-            ZkConsumerError: as iterating. After a ``ConsumerTimeoutError`` it can be called again.
+            ZkConsumerError: an error of the iteration, see ``KafkaStream``; the method can be called again.
         """
         try:
             self.peek()
@@ -123,7 +123,7 @@ class KafkaStream:
 
         Raises:
             StopIteration: the stream has ended.
-            ZkConsumerError: as iterating.
+            ZkConsumerError: an error of the iteration, see ``KafkaStream``.
         """
         current = self._current
         if current is not None:

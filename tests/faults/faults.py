@@ -263,7 +263,7 @@ def expire(cluster: DevCluster, member: Member) -> int:
 
 
 def kill(broker: Broker, zk: KazooClient) -> None:
-    """Kill a broker and delete its znode at once, without waiting for its session to expire."""
+    """Kill a broker and delete its znode immediately, without waiting for its session to expire."""
     broker.kill()
     if json.loads(zk.get("/controller")[0])["brokerid"] == broker.node:
         zk.delete("/controller")

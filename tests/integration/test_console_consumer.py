@@ -83,7 +83,7 @@ def console(zkconsumer_cluster: Cluster, group: str, tmp_path: Path, tool: Calla
     return start
 
 
-# ---- what it prints -----------------------------------------------------------------------------------------
+# ---- output -------------------------------------------------------------------------------------------------
 
 
 def test_values_are_printed_one_per_line(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
@@ -160,7 +160,7 @@ def test_topic_created_later_is_printed(
             admin.delete_topic(name)
 
 
-# ---- how it ends --------------------------------------------------------------------------------------------
+# ---- end of the tool ----------------------------------------------------------------------------------------
 
 
 def test_next_run_continues_after_max_messages(
@@ -310,7 +310,7 @@ def test_ctrl_c_ends_tool_with_slow_reader(
     assert stored(zk, group, name) in ({}, {0: "0"})
 
 
-# ---- groups that it makes up --------------------------------------------------------------------------------
+# ---- generated groups ---------------------------------------------------------------------------------------
 
 
 def test_generated_group_is_deleted_at_end(

@@ -139,7 +139,7 @@ def test_single_partition_has_one_owner(
     assert values(take(stream, 2)) == numbers(0, 2)
 
 
-# ---- members that come and go -----------------------------------------------------------------------------
+# ---- members that join and leave --------------------------------------------------------------------------
 
 
 def test_partitions_of_leaving_member_move_and_continue(
@@ -299,7 +299,7 @@ def test_unreadable_registration_stops_only_new_claims(
     wait_until_equal(lambda: owners(zk, group, name), {0: f"{group}_one-0", 1: f"{group}_three-0"})
 
 
-# ---- what comes out ---------------------------------------------------------------------------------------
+# ---- returned messages ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", range(5), ids=batches.CODEC_NAMES)

@@ -355,7 +355,7 @@ def test_filter_registrations_equal_those_of_jvm(child: Child, topic: Topic, gro
     name = topic()
 
     def registered(make: Any, member: str) -> bytes:
-        # The JVM's tool refuses smallest for a group with offsets.
+        # The JVM's tool rejects auto.offset.reset=smallest for a group with offsets.
         child(make, member, name, auto_offset_reset="largest")
         return bytes(zk.get(f"/consumers/{group}/ids/{group}_{member}")[0])
 

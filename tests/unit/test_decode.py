@@ -650,7 +650,7 @@ def test_plain_entries_are_split_at_limits() -> None:
 def test_compressed_entries_are_merged_within_limits(magic: int, codec: int) -> None:
     log = [[Record(2 * i, value=b"v" * 100), Record(2 * i + 1)] for i in range(5)]
     data = b"".join(batches.entry(magic, records, codec) for records in log)
-    size = len(batches.entry(magic, log[0])) - (61 if magic == 2 else 0)  # of the content
+    size = len(batches.entry(magic, log[0])) - (61 if magic == 2 else 0)  # bytes of the content
     rows = [expected(record, magic) for records in log for record in records]
     whole = read(data)
     assert (whole.rows, whole.pieces, whole.next_offsets) == (rows, [10], [10])

@@ -224,7 +224,7 @@ def test_reassigned_start_position_is_not_resolved_by_an_old_answer() -> None:
     assert one.positions(()) == {}
 
 
-# ---- any sequence of calls -----------------------------------------------------------------------------------
+# ---- random sequences of calls -------------------------------------------------------------------------------
 
 
 @dataclass

@@ -96,7 +96,7 @@ def test_each_range_is_in_one_task(ranges: Ranges, others: Any, num_fetchers: in
 
 
 def hash_of(partition: TopicPartition) -> int:
-    """Return the fetcher id with 2^31 fetchers: if it differs, the partitions can be in different groups."""
+    """Return the fetcher id with 2^31 fetchers; partitions with different ids can be in different groups."""
     return fetcher_id(partition, 1 << 31)
 
 

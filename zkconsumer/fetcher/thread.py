@@ -110,7 +110,7 @@ class ConsumerFetcherThread:
         self._wakeup.set()
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop fetching partitions; a response in flight is discarded."""
+        """Stop fetching partitions; their records in a response in flight are discarded."""
         self._partition_map.remove(partitions)
 
     def remove_infos(self, infos: Iterable[PartitionTopicInfo]) -> None:

@@ -46,7 +46,7 @@ class Offsets(Protocol):
 
 
 class LowerOffsetGuard:
-    """Decides whether a commit may lower a committed offset, and logs it."""
+    """Decides whether a commit may lower a committed offset, and logs each such commit."""
 
     def __init__(self, log: Any) -> None:
         self._log = log

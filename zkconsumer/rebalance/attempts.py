@@ -61,7 +61,7 @@ class RebalanceAttempts:
         self._on_rebalance = on_rebalance
         self._first_rebalance_timeout = first_rebalance_timeout
         self._started_at = 0.0
-        self._failures = 0  # consecutive ones
+        self._failures = 0  # consecutive failed attempts
         self._due_at: float | None = 0.0
         self._poll_at: float | None = None
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)

@@ -132,7 +132,7 @@ class AssignmentContext:
             try:
                 members[consumer_id] = Registration.from_json(path, node.data)
             except RegistrationError:
-                self._session.znodes.get(path, watch=True)  # to retry when its content changes
+                self._session.znodes.get(path, watch=True)  # retry when the content changes
                 raise
         if self._consumer_id not in members:
             path = self._paths.registration(self._consumer_id)
@@ -148,7 +148,7 @@ class AssignmentContext:
             topic_filter = filter_of(registration)
         except ConfigurationError as error:
             path = self._paths.registration(consumer_id)
-            self._session.znodes.get(path, watch=True)  # to retry when its content changes
+            self._session.znodes.get(path, watch=True)  # retry when the content changes
             raise RegistrationError(
                 f"{path}: {error}. No partitions are claimed while that consumer is in the group; configure it with a "
                 f"list of topics instead of the filter {regex!r}"

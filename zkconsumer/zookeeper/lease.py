@@ -35,7 +35,7 @@ class Lease:
     only while it has no requests to send, and does not require responses to them.
 
     Args:
-        session_timeout: seconds.
+        session_timeout: session timeout in seconds.
         closing: stops the thread when it is set.
     """
 
