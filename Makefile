@@ -1,9 +1,9 @@
-# make demo | test | bench | fuzz | interop | spark-test | faults | clean
+# make demo | test | lint | unit | fuzz | interop | spark-test | faults | bench | clean
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 JARS := .venv/.jars
-# Test processes. They mostly wait for servers, so there are more of them than cores.
+# Number of test processes: more than cores, because tests mostly wait for servers.
 WORKERS ?= 3
 
 .PHONY: demo test lint unit fuzz interop spark-test faults bench clean

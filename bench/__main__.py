@@ -1,4 +1,4 @@
-"""``make bench``: compares this package with other clients; medians go to ``bench/results/``.
+"""``make bench``: compares this package with other clients, and writes medians to ``bench/results/``.
 
 ``python -m bench [PART ...]`` runs some parts only: decoder, plain, memory, spark, cases, batches. The clients
 alternate within one run. Use an idle machine, because any other load changes the figures.
@@ -30,7 +30,8 @@ ROUNDS = 5
 WARM_UP = 3
 PARTS = ("decoder", "plain", "memory", "spark", "cases", "batches")
 
-#: Spark's own source waits for this time at the end of each log. The default, 500 ms, is most of a short run.
+#: Options of Spark's own source, which waits for this time at the end of each log. The default is 500 ms, which is most
+#: of the time of a short run.
 TUNED = {"kafka.fetch.max.wait.ms": "50"}
 
 #: Further Spark queries over whole topics: name, and the differences from 100 bytes, 8 partitions and the noop sink.
@@ -53,10 +54,11 @@ CASE_RECORDS = 2_000_000
 #: Records per batch of a running query, and the number of batches that are measured.
 BATCH_SIZES = {8: 30, 1000: 30, 100_000: 20}
 
-#: Records per second, and seconds, of the measurement of the latency from the producer to the sink.
+#: Rate in records per second, and duration in seconds, of the measurement of the latency from producer to sink.
 LATENCY_RATE, LATENCY_SECONDS = 10_000, 40
 
-#: The clients without Spark, and the fraction of the records that they read. A full run of the slow one takes minutes.
+#: The clients without Spark, and the fraction of the records that they read. kafka-python would need minutes for all of
+#: them. "old defaults" is the receive buffer of the JVM consumer, 64 KiB.
 PLAIN = {
     "zkconsumer, Arrow": 1.0,
     "zkconsumer, Arrow, old defaults": 1.0,
@@ -79,7 +81,7 @@ def child(module: str, *arguments: str) -> Any:
 
 
 def plain(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict[str, Any]]:
-    """Run the clients without Spark."""
+    """Run the clients without Spark; return a row for each client and codec."""
     results = []
     for codec, topic in topics.items():
         rates: dict[str, list[float]] = {client: [] for client in PLAIN}
@@ -101,7 +103,7 @@ def plain(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
 
 
 def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict[str, Any]]:
-    """Run the Spark streams over whole topics, each source in a separate session."""
+    """Run the Spark streams over whole topics, each source in a separate session; return a row for each combination."""
     results = []
     for codec, topic in topics.items():
         for conf in ("recommended", "defaults"):
@@ -121,7 +123,7 @@ def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
 
 
 def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
-    """Run ``CASES``."""
+    """Run ``CASES``; return the medians and the runs of each case."""
     sessions = {source: Session(source, "recommended", cluster) for source in SOURCES}
     results: dict[str, Any] = {}
     for number, (name, options) in enumerate(CASES.items()):
@@ -206,7 +208,11 @@ class Session:
 
 
 def memory(cluster: DevCluster, topic: str, seconds: float, rounds: int) -> dict[str, Any]:
-    """Compare reading all eight partitions with reading seven: a backlog, then a load of 100,000 records/s."""
+    """Compare reading all eight partitions with reading seven: first a backlog, then a load of 100,000 records/s.
+
+    Args:
+        seconds: duration of the load in the last round; it is 5 s in the others.
+    """
     results: dict[str, Any] = {}
     runs: dict[str, list[dict[str, Any]]] = {"all": [], "seven": []}
     warm = fill(cluster, "none", 20_000)

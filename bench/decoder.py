@@ -51,7 +51,7 @@ def by_message(data: bytes) -> int:
 
 
 def _chunk(data: bytes) -> Chunk:
-    # All batches of numbered_batch start at offset 0, so no record may be skipped as below the fetch offset.
+    # All batches of numbered_batch start at offset 0. With a fetch offset of -1, none of their records is skipped.
     return Chunk(TopicPartition("bench", 0), -1, 1, data)
 
 

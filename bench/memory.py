@@ -33,7 +33,7 @@ class TopicReader:
 
     def __init__(self, zookeeper: str, topic: str, per_partition: int, unread: Collection[int] = ()) -> None:
         self.counts: dict[int, int] = {}
-        self.times: dict[int, tuple[float, float]] = {}  # of the first record, and of record per_partition
+        self.times: dict[int, tuple[float, float]] = {}  # when records 1 and per_partition were read
         self._per_partition = per_partition
         config = ConsumerConfig.from_dict(
             {

@@ -1,4 +1,4 @@
-"""``python -m bench.rebalance``: how long partitions deliver no records after a member joins or dies.
+"""``python -m bench.rebalance``: how long partitions deliver no records after a member joins or is killed.
 
 Compares this package with the console consumer of the JVM, version 1.1.1. Each group consists of processes of one kind
 with the same settings; the groups run one after the other. A measurement starts with the registration of the new
@@ -137,7 +137,7 @@ def wait_for(condition: Callable[[], object], what: str, timeout: float = 120) -
 
 
 def measure(cluster: DevCluster, zk: KazooClient, kind: str, partitions: int, members: int, rounds: int) -> list[float]:
-    """Return the median seconds after a join and after a death."""
+    """Return the median seconds after a join and after a kill."""
     joins, deaths = [], []
     topic = cluster.create_topic(f"{TOPIC}-{uuid.uuid4().hex[:8]}", partitions, config=NO_INDEX)
     load = Load(cluster, topic, partitions)
@@ -165,7 +165,7 @@ def measure(cluster: DevCluster, zk: KazooClient, kind: str, partitions: int, me
 
 @dataclass
 class Gaps:
-    """Gaps between records of a partition that stays with its member, in milliseconds.
+    """Gaps between records of a partition that stays assigned to its member, in milliseconds.
 
     Attributes:
         p99: 99th percentile without a rebalance.
@@ -180,7 +180,7 @@ class Gaps:
     def __str__(self) -> str:
         """Return the note below the table."""
         return (
-            "Gaps between the records of a partition that stays with its member, at about 1,000 records/s: "
+            "Gaps between the records of a partition that stays assigned, at about 1,000 records/s: "
             f"{self.p99:.0f} ms at the 99th percentile. The largest gap of a second is {median(self.steady):.0f} ms "
             f"(maximum {max(self.steady):.0f} ms) without a rebalance, and {median(self.rebalancing):.0f} ms "
             f"(maximum {max(self.rebalancing):.0f} ms) while a member joins or leaves; medians of {len(self.steady)} "
@@ -257,7 +257,7 @@ def _write(bootstrap: str, topic: str, stop: Any) -> None:
 
 
 def _join_and_leave(properties: dict[str, str], topic: str, commands: Any) -> None:
-    """Join under a received name, and leave on the next command; end on an empty name."""
+    """Join with each received ``consumer.id``, and leave on the next command; an empty id ends the process."""
     commands.send("ready")
     while name := commands.recv():
         with create_consumer(ConsumerConfig.from_dict({**properties, "consumer.id": name})) as consumer:
@@ -292,7 +292,7 @@ def main() -> None:
                         results[kind] = measure(cluster, zk, kind, partitions, members, options.rounds)
                         print(f"{members} members, {partitions} partitions, {kind}: {results[kind]}", file=sys.stderr)
                     times, peer_times = (results[kind] for kind in KINDS)
-                    for event, index in (("join", 0), ("death", 1)):
+                    for event, index in (("join", 0), ("kill", 1)):
                         ratio = f"{times[index] / peer_times[index]:.2f}" if peer_times[index] else ""
                         cells = [f"{times[index]:.2f}", f"{peer_times[index]:.2f}", ratio]
                         rows.append((event, str(members), str(partitions), *cells))

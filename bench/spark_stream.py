@@ -114,7 +114,7 @@ def whole(stream: Any, case: Case) -> dict[str, float]:
 
 
 def batches(stream: Any, case: Case) -> dict[str, float]:
-    """Return the median time of small batches; the first third warms up."""
+    """Return the median time of small batches, without the first third (warm-up)."""
     with tempfile.TemporaryDirectory() as checkpoint:
         query = stream.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
         while len(progress := [p for p in query.recentProgress if p["numInputRows"]]) < case["count"]:
@@ -135,7 +135,7 @@ def latency(stream: Any, case: Case) -> dict[str, float]:
         del number
         counted = frame.selectExpr("unix_millis(timestamp) AS at").groupBy("at").count().collect()
         now = time.time()
-        if now - started > case["seconds"] / 2:  # the first half warms up
+        if now - started > case["seconds"] / 2:  # without the first half (warm-up)
             for at, count in counted:
                 ages[int(now * 1000) - at] += count
 

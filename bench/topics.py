@@ -13,7 +13,7 @@ RECORDS = 5_000_000
 PARTITIONS = 8
 VALUE_SIZE = 100
 
-#: Maximum bytes per partition and fetch, of all clients.
+#: Maximum bytes per partition and fetch; the same for all clients.
 FETCH_BYTES = 1 << 20
 
 #: Records per batch of the log: about as many as fit into the 16 KiB of a Java producer.

@@ -31,7 +31,7 @@ _ZOOKEEPER = {
     "4lw.commands.whitelist": "*",
 }
 
-# As the brokers of DevCluster, except for addresses and folders.
+# Like BROKER_PROPERTIES of zkconsumer/devcluster/servers.py, but with the default retention.
 _KAFKA = {
     "broker.id": 0,
     "listeners": "PLAINTEXT://0.0.0.0:9092",

@@ -1,8 +1,8 @@
 """Encoder of record batches and messages of formats 0, 1 and 2, for the tests of the decoder.
 
-This module does not import zkconsumer, so an error in the decoder cannot cancel itself out. Checksums come from
-kafka-python and zlib, codecs from pyarrow with Kafka's framings. ``GOLDEN`` contains bytes that Kafka's own classes
-have written.
+This module does not import zkconsumer, so an error in zkconsumer cannot affect both encoder and decoder. Checksums come
+from kafka-python and zlib, codecs from pyarrow with Kafka's framings. ``GOLDEN`` contains bytes that Kafka's own
+classes have written.
 
 Source: Kafka 3.9 DefaultRecordBatch, DefaultRecord, LegacyRecord, MemoryRecordsBuilder, Lz4BlockOutputStream.
 """
@@ -75,7 +75,7 @@ def xerial(data: bytes, block: int = _XERIAL_BLOCK, *, repeat_header: bool = Fal
 def xxh32(data: bytes) -> int:
     """Return the XXH32 with seed 0 of at most 15 bytes (steps 1, 4, 5 and 6 of the specification)."""
     if len(data) > 15:
-        raise ValueError("only the short form is here")
+        raise ValueError(f"at most 15 bytes are supported, got {len(data)}")
     p1, p2, p3, p4, p5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
     mask = 0xFFFFFFFF
 

@@ -23,7 +23,7 @@ from zkconsumer.devcluster.servers import ZooKeeperServer
 
 T = TypeVar("T")
 
-#: Default timeout in seconds, for conditions that an idle machine reaches at once.
+#: Default timeout in seconds, for conditions that are reached immediately on an idle machine.
 TIMEOUT_S = 20.0
 
 
@@ -39,7 +39,7 @@ def wait_for(condition: Callable[[], T | Literal[False] | None], timeout: float 
         if answer:
             return answer
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:g} s: {what or 'the condition'}; last answer {answer!r}")
+            raise AssertionError(f"not within {timeout:g} s: {what or 'the condition'}; last result {answer!r}")
         time.sleep(0.01)
 
 

@@ -83,7 +83,7 @@ class ConsumerConfig:
     consumer_id: str | None = declare(
         Name(),
         None,
-        "Identifies this member in its group.",
+        "Name of this member; its id in the group is ``<group.id>_<consumer.id>``.",
         derived_default="generated from host, time and a random number",
     )
     client_id: str | None = declare(
@@ -193,7 +193,7 @@ class ConsumerConfig:
     sasl_username: str | None = declare_librdkafka(Text(), None, "User name for SASL.")
     sasl_password: str | None = declare_librdkafka(_PASSWORD, None, "Password for SASL.")
     # ---- security of ZooKeeper ----
-    zookeeper_ssl_client_enable: bool = declare_own(Boolean(), False, "Whether to connect to ZooKeeper by TLS.")
+    zookeeper_ssl_client_enable: bool = declare_own(Boolean(), False, "Whether to connect to ZooKeeper with TLS.")
     zookeeper_ssl_ca_location: str | None = declare_own(
         _PEM_FILE, None, "CA certificates that sign the ZooKeeper servers' certificates; the system's if it is not set."
     )
@@ -284,8 +284,8 @@ class ConsumerConfig:
     offsets_commit_unchanged: bool = declare_own(
         Boolean(),
         False,
-        "Whether to write offsets to ZooKeeper that have not changed and to create the group's znodes ``ids``, "
-        "``owners`` and ``offsets`` at once; monitors such as Burrow and CMAK require it.",
+        "Whether to write unchanged offsets to ZooKeeper, too, and to create the group's znodes ``ids``, ``owners`` "
+        "and ``offsets`` when a member registers; monitors such as Burrow and CMAK require it.",
     )
 
     def __post_init__(self) -> None:
@@ -315,7 +315,7 @@ class ConsumerConfig:
         one file.
 
         Args:
-            properties: by their names with dots, such as ``group.id``.
+            properties: values by property name, such as ``group.id``.
             strict: raise for unknown properties.
 
         Raises:
@@ -364,13 +364,13 @@ class ConsumerConfig:
 
     @property
     def connection_timeout(self) -> float:
-        """Seconds to wait for ZooKeeper."""
+        """Maximum seconds to wait for a connection to ZooKeeper and for each of its responses."""
         assert self.zookeeper_connection_timeout_ms is not None
         return self.zookeeper_connection_timeout_ms / 1000
 
     @property
     def rebalance_backoff(self) -> float:
-        """Seconds between two attempts to rebalance."""
+        """Maximum seconds between two attempts to rebalance."""
         assert self.rebalance_backoff_ms is not None
         return self.rebalance_backoff_ms / 1000
 

@@ -78,8 +78,9 @@ class ZookeeperConsumerConnector:
 
         Raises:
             MessageStreamsExistError: the streams of this consumer were already created.
-            ZooKeeperUnavailableError, ConfigurationError, ConsumerRebalanceFailedError: see ``GroupMember.start``; the
-                consumer has left the group.
+            ZooKeeperUnavailableError, ConfigurationError, AuthenticationError, ConsumerRebalanceFailedError: see
+                ``GroupMember.start``; the consumer has left the group.
+            ClosedError: the consumer has been shut down, or was created before a fork.
         """
         return self._create_streams(Registration.static(topic_count), key_decoder, value_decoder)
 
@@ -118,7 +119,7 @@ class ZookeeperConsumerConnector:
         runtime = ConsumerRuntime(self.config, registration, key_decoder, value_decoder, self._listener)
         self._runtime = runtime  # before start(), so that shutdown() can interrupt it
         try:
-            if self._is_closed:  # shutdown() was called before it could see the runtime
+            if self._is_closed:  # shutdown() was called before _runtime was set
                 raise ClosedError("the consumer has been shut down; create a new one")
             runtime.start()
         except BaseException:
@@ -154,6 +155,7 @@ class ZookeeperConsumerConnector:
         Raises:
             OwnershipLostError: a partition is not owned.
             ZooKeeperUnavailableError, BrokerUnavailableError: not all offsets were committed.
+            ClosedError: the consumer has no streams, or has been shut down.
         """
         return self._retrying(retry_on_failure)(self._active_runtime().commit, offsets)
 
@@ -175,10 +177,15 @@ class ZookeeperConsumerConnector:
 
         Args:
             storage: ``zookeeper`` or ``kafka``.
-            dual_commit: also commit offsets to ZooKeeper; None means true.
+            dual_commit: also commit offsets to ZooKeeper; None means true for ``kafka``.
 
         Returns:
             the committed offsets in the new storage.
+
+        Raises:
+            ConfigurationError: ``storage`` is not valid.
+            ClosedError: the consumer has no streams, or has been shut down.
+            ZkConsumerError: the offsets could not be copied; the current storage remains in use.
         """
         checked = dataclasses.replace(
             self.config,
@@ -229,7 +236,7 @@ class ZookeeperConsumerConnector:
 
     @property
     def unbalanced_since(self) -> float | None:
-        """When (``time.monotonic``) rebalances began to fail; None if the last one succeeded.
+        """``time.monotonic`` of the first failed rebalance; None if the last one succeeded.
 
         Failed rebalances are retried without a limit.
         """

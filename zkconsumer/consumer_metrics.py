@@ -23,7 +23,7 @@ class ConsumerMetrics:
     Any thread may call the methods.
 
     Args:
-        metrics: where the meters are kept and the gauges are registered.
+        metrics: registry of the meters and the gauges.
         queues: topic (or filter) and thread id to queue; may be filled later.
     """
 

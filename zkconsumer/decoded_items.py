@@ -92,8 +92,9 @@ def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> 
 
 
 def _end_of_chunk(queue: PartitionQueue, chunk: Chunk) -> DecodedItems:
-    """Return no items, with the position after the chunk: offsets at its end may have no records.
+    """Return an empty list of items that moves the position to the end of the chunk.
 
-    They belong to control batches, aborted transactions or compacted records.
+    The last offsets of a chunk may have no records: they belong to control batches, aborted transactions or compacted
+    records.
     """
     return DecodedItems(queue, chunk.partition, lambda _index: chunk.next_offset, 0, 0, chunk.next_offset, deque())

@@ -19,9 +19,9 @@
       CorruptRecordError            carries the offset of the damaged batch and the offset after it
       UnsupportedBrokerError        no request version in common with the broker
       ConsumerTimeoutError          no record arrived in time; the stream stays usable
-      ClosedError                   the application closed the object
+      ClosedError                   the object was closed, or is used after a fork
 
-Errors of kazoo, kafka-python and the operating system are mapped to these classes in ``zookeeper/session.py``,
+Errors of kazoo, kafka-python and the operating system are mapped to these classes in ``zookeeper/connection.py``,
 ``broker/channel.py`` and ``fetcher/decode.py``.
 """
 
@@ -57,7 +57,7 @@ class AuthenticationError(ZkConsumerError):
 
 
 class OwnershipLostError(ZkConsumerError):
-    """The session that held the owner znodes has expired, or may have expired."""
+    """The consumer does not own the partition, or the session of its owner znodes has expired or may have expired."""
 
 
 class ConsumerRebalanceFailedError(ZkConsumerError):
@@ -115,8 +115,8 @@ class UnsupportedBrokerError(ZkConsumerError):
 
 
 class ConsumerTimeoutError(ZkConsumerError):
-    """No record arrived within ``consumer.timeout.ms``; the stream can be read further."""
+    """No record arrived within ``consumer.timeout.ms``; the stream stays usable."""
 
 
 class ClosedError(ZkConsumerError):
-    """The application closed the object."""
+    """The object was closed, or is used in another process after a fork."""

@@ -29,7 +29,7 @@ class LogEvent:
 
 #: Keys of events with their meaning. The same thing has the same key in all events.
 KEYS = {
-    "attempt": "number of attempts, starting at 1",
+    "attempt": "number of the attempt, starting at 1",
     "auto_offset_reset": "value of auto.offset.reset",
     "batch_time_ms": "time of a DStream batch, in milliseconds since the epoch",
     "committed_offset": "offset that is committed for the group",
@@ -100,7 +100,7 @@ EVENTS = (
         "brokers_not_found",
         ("warning",),
         "zkconsumer.spark",
-        "The list of brokers could not be read; tasks get the brokers that are already known.",
+        "The list of brokers could not be read; tasks use the brokers that are already known.",
     ),
     LogEvent(
         "brokers_skipped",
@@ -150,13 +150,14 @@ EVENTS = (
         "end_offset_decreased",
         ("warning",),
         "zkconsumer.spark",
-        "A log ends before the next offset to read; after unavailable.timeout.ms this counts as data loss.",
+        "The end offset of a log is lower than the next offset to read; after unavailable.timeout.ms this counts as "
+        "data loss.",
     ),
     LogEvent(
         "event_time_failed",
         ("warning",),
         "zkconsumer.spark",
-        "The event_time method of the decoder raised an exception; the record is treated as having no time.",
+        "The event_time method of the decoder raised an exception; the record counts as a record without a time.",
     ),
     LogEvent(
         "event_time_held_back",
@@ -261,7 +262,7 @@ EVENTS = (
         "offset_out_of_range",
         ("warning",),
         "zkconsumer.fetcher",
-        "The log does not hold the offset to fetch; it is reset according to auto.offset.reset.",
+        "The log does not contain the offset to fetch; the offset is reset according to auto.offset.reset.",
     ),
     LogEvent(
         "offset_reset",
@@ -333,7 +334,8 @@ EVENTS = (
         "query_not_monitored",
         ("warning",),
         "zkconsumer.spark",
-        "The options of a started query could not be read; the driver neither commits its offsets nor has its metrics.",
+        "The options of a started query could not be read; the driver does not commit its offsets and has no "
+        "metrics for it.",
     ),
     LogEvent(
         "query_started",
@@ -412,8 +414,8 @@ EVENTS = (
         "undecodable_records_skipped",
         ("error",),
         "zkconsumer.spark",
-        "The decoder rejected records of a batch, and corrupt.record.policy=skip skipped them; the place and "
-        "the error are those of the first one.",
+        "The decoder rejected records of a batch, which are skipped because corrupt.record.policy is skip. The event "
+        "has the partition, the offset and the error of the first one.",
     ),
     LogEvent(
         "zookeeper_connection_dropped",

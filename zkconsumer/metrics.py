@@ -54,7 +54,7 @@ class MetricsSource(Protocol):
 
     @property
     def metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
-        """Attributes by metric: ``Value`` of a gauge; ``Count``, ``OneMinuteRate`` and others of the other kinds."""
+        """Attributes by metric: ``Value`` of a gauge; ``Count`` and others of meters, histograms and timers."""
 
 
 class Meter:
@@ -82,7 +82,7 @@ class Meter:
             return self._rate or 0.0
 
     def values(self) -> dict[str, float]:
-        """Return the attributes."""
+        """Return the MBean attributes by name."""
         elapsed = max(time.monotonic() - self._started, 1e-9)
         return {"Count": self.count, "MeanRate": self.count / elapsed, "OneMinuteRate": self.one_minute_rate}
 
@@ -97,7 +97,7 @@ class Meter:
 
 
 class Histogram:
-    """Distribution of values; percentiles cover the latest 1,028 values."""
+    """Distribution of values. ``Count`` covers all values, the other attributes the latest 1,028."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -111,7 +111,7 @@ class Histogram:
             self._last.append(value)
 
     def values(self) -> dict[str, float]:
-        """Return the attributes."""
+        """Return the MBean attributes by name."""
         with self._lock:
             count, last = self._count, sorted(self._last)
         if not last:
@@ -133,7 +133,7 @@ class Timer:
         self._histogram.update(duration_s * 1000)
 
     def values(self) -> dict[str, float]:
-        """Return the attributes."""
+        """Return the MBean attributes by name."""
         return {**self._histogram.values(), **self._meter.values()}
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.settings import Setting
 
-#: Default of a property without which no configuration can be built.
+#: Default of a required property.
 REQUIRED = object()
 
 _INT_MAX = (1 << 31) - 1

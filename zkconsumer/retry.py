@@ -8,9 +8,9 @@ from zkconsumer.errors import RetriableError
 
 
 def retrying(timeout_s: float, *, interval_s: float = 0.1) -> Retrying:
-    """Return a caller that repeats a function while it raises ``RetriableError``.
+    """Return a tenacity ``Retrying`` that calls a function again while it raises ``RetriableError``.
 
-    It blocks between two calls. The last error is raised when the timeout has expired.
+    It blocks between two calls. When the timeout has expired, it raises the last error.
 
     Args:
         timeout_s: seconds after which there is no further call.

@@ -28,16 +28,18 @@ _StreamKey = tuple[str, str]
 
 
 class ConsumerRuntime:
-    """What a consumer runs from the creation of its streams to its shutdown; the member's ``PartitionHandler``.
+    """The group member, the fetchers and the streams of a consumer; also the member's ``PartitionHandler``.
+
+    It exists from the creation of the streams to the shutdown of the consumer.
 
     Only the member's thread writes ``_thread_of`` and ``_released_offsets``; the fetchers' threads read ``_thread_of``.
     ``_close_lock`` guards ``_is_closed``. The other fields are set in the constructor.
 
     Attributes:
-        streams: by topic, or by the regular expression of a filter.
+        streams: the streams by topic, or by the regular expression of a filter.
     """
 
-    #: Streams stop immediately.
+    #: 0, because ``release`` never waits.
     release_timeout = 0.0
 
     def __init__(
@@ -178,7 +180,7 @@ class ConsumerRuntime:
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
         """Stop the delivery, and return the offsets to commit if ``auto.commit.enable`` is true."""
-        del final  # the first call returns offsets
+        del final  # each call returns offsets
         offsets = self._stop_delivery(partitions)
         return offsets if self._config.auto_commit_enable else {}
 

@@ -15,7 +15,7 @@ class Setting:
     All attributes but ``name`` are reStructuredText. An empty attribute is rendered as an empty cell.
 
     Attributes:
-        name: as the user writes it.
+        name: name of the setting as the user writes it.
         type: ``boolean``, ``integer``, ``list``, ``password`` or ``string``; units belong in ``meaning``.
         default: the value that applies if the setting is absent, or ``required``.
         valid: the accepted values.
@@ -35,7 +35,7 @@ def to_rst(rows: Iterable[Setting], *, counterpart: str = "Counterpart in Kafka"
     """Render a table in reStructuredText.
 
     Args:
-        rows: in the order of the table.
+        rows: the rows in the order of the table.
         counterpart: heading of the last column.
     """
     lines = [".. list-table::", "   :header-rows: 1", ""]

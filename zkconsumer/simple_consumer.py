@@ -36,7 +36,7 @@ class FetchedMessages:
     """The result of a fetch.
 
     Attributes:
-        messages: in the order of the log; may be empty.
+        messages: the messages in the order of the log; may be empty.
         next_offset: the offset for the next fetch.
         high_watermark: the end of the log for consumers, exclusive.
     """
@@ -168,7 +168,7 @@ class SimpleConsumer:
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
         """Return the first offset whose timestamp is at least ``timestamp_ms``, -1 if there is none.
 
-        Brokers before 0.10.1 know only the modification times of their log segments. They return the start of the last
+        Brokers before 0.10.1 use only the modification times of their log segments. They return the start of the last
         segment that was modified before that time.
 
         Args:

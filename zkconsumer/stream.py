@@ -77,11 +77,11 @@ class KafkaStream:
         self._on_consumed = on_consumed
         self._on_skipped = on_skipped
         self._log = get_logger("zkconsumer.stream")
-        self._lock = threading.Lock()  # held for a few assignments at a time
+        self._lock = threading.Lock()  # held for a short time; never while blocking
         self._positions: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._current: DecodedItems | None = None
-        # Written by the application's thread only.
+        # The following fields are written by the application's thread only.
         self._pop_item: Callable[[], Any] = deque[Any]().popleft
         self._decoded: Iterator[DecodedItems] = iter(())
         self._corrupt_offsets: dict[TopicPartition, int] = {}
@@ -110,7 +110,7 @@ class KafkaStream:
         """Wait for a message; returns False if the stream has ended. The previous message counts as consumed.
 
         Raises:
-            ZkConsumerError: as iterating. After a ``ConsumerTimeoutError`` it can be called again.
+            ZkConsumerError: an error of the iteration, see ``KafkaStream``; the method can be called again.
         """
         try:
             self.peek()
@@ -123,6 +123,7 @@ class KafkaStream:
 
         Raises:
             StopIteration: the stream has ended.
+            ZkConsumerError: an error of the iteration, see ``KafkaStream``.
         """
         current = self._current
         if current is not None:
@@ -206,7 +207,7 @@ class KafkaStream:
             return {p: max(offset, self._committed.get(p, -1)) for p, offset in positions.items()}
 
     def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Count the records before offsets that the application has committed as consumed."""
+        """Count records as consumed if their offsets are below those that the application has committed."""
         with self._lock:
             self._committed.update({p: offset for p, offset in offsets.items() if p in self._positions})
 

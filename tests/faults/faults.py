@@ -268,7 +268,7 @@ def expire(cluster: DevCluster, member: Member) -> int:
 
 
 def kill(broker: Broker, zk: KazooClient) -> None:
-    """Kill a broker and delete its znode at once, without waiting for its session to expire."""
+    """Kill a broker and delete its znode immediately, without waiting for its session to expire."""
     broker.kill()
     if json.loads(zk.get("/controller")[0])["brokerid"] == broker.node:
         zk.delete("/controller")
@@ -343,5 +343,5 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def texts(offsets: Mapping[int, int]) -> dict[int, str]:
-    """Return offsets in the form of ``support.stored``."""
+    """Return the offsets as text, as ``support.stored`` does."""
     return {partition: str(offset) for partition, offset in offsets.items()}

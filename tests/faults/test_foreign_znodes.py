@@ -212,7 +212,7 @@ def test_deleted_group_is_re_created_without_loss(
         try:
             zk.delete(f"/consumers/{group}", recursive=True)
         except NotEmptyError:
-            pass  # the members are already re-creating it
+            pass  # the members have already started to re-create the znodes
         wait_until_equal(lambda: members(zk, group), sorted(one.core.consumer_id for one in both))
         for one in both:
             one.wait_for_more(50)

@@ -230,15 +230,15 @@ def test_resumed_member_commits_no_lost_partition(
 def test_new_owner_keeps_partition_after_outage(
     cluster: DevCluster, member: Members, topic: Topics, group: str, zk: KazooClient
 ) -> None:
-    # A restarted ZooKeeper restarts the timeouts of all sessions, so the session whose partitions the member gave up
-    # still exists, including its owner znodes. The member must not keep znodes of partitions it is no longer assigned.
+    # A restarted ZooKeeper restarts the timeouts of all sessions, so the session in which the member owned
+    # partitions still exists, with its owner znodes. The member must delete those that are not assigned to it any more.
     name = topic(partitions=4)
     with Cable(cluster.zookeeper.port) as cable:
         one = member({name: 1}, consumer_id="b", zookeeper_connect=f"127.0.0.1:{cable.port}")
         session = one.core.session.session_id
         assert one.owned == [0, 1, 2, 3]
         cluster.zookeeper.kill()
-        wait_for(lambda: one.owned == [], what="the member gives up its partitions")
+        wait_for(lambda: one.owned == [], what="the member releases its partitions")
         cable.cut()
         start_zookeeper(cluster)
         with Peer(cluster, group, "a-peer") as peer:

@@ -176,7 +176,7 @@ def test_consumer_reads_and_commits_through_secured_listener(
     unique: Callable[[str], str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Brokers are found through ZooKeeper if it has one listener with the security protocol."""
+    """A broker is found through ZooKeeper if it has a listener with the security protocol."""
     name = secured.cluster.create_topic(unique("t"), 2)
     for partition in range(2):
         produce(secured.cluster.admin, name, partition, numbers(0, 50))

@@ -32,7 +32,7 @@ def session(cluster: DevCluster) -> Iterator[Callable[..., ZooKeeperSession]]:
         opened.append(one)
         one.start()
         assert events.get() == Event("connected")
-        wait_for(lambda: one.lease.remaining_s > 0.0, what="the first renewal is answered")
+        wait_for(lambda: one.lease.remaining_s > 0.0, what="the first renewal has received its response")
         return one
 
     yield start
@@ -49,7 +49,7 @@ def test_lease_counts_from_last_answered_renewal(cluster: DevCluster, session: C
         lapses_at = time.monotonic() + one.lease.remaining_s
         assert one._events.get(timeout=0.8 * SESSION_TIMEOUT) == Event("suspended")
         assert time.monotonic() + one.lease.remaining_s == pytest.approx(lapses_at, abs=0.1)
-        wait_for(lambda: one.lease.remaining_s == 0.0, what="the lease lapses")
+        wait_for(lambda: one.lease.remaining_s == 0.0, what="the lease expires")
         assert time.monotonic() == pytest.approx(lapses_at, abs=0.1)
         cable.mend()
         wait_for(lambda: one.lease.remaining_s > 0.0, what="the lease of a new session")
@@ -74,7 +74,7 @@ def test_busy_member_thread_keeps_its_partitions(member: Callable[..., Member], 
     one = member({name: 1})
     rebalances, session = one.core.rebalances, one.core.session.session_id
     one.core._events.submit(lambda: time.sleep(5)).result()  # two and a half session timeouts
-    assert one.core._events.submit(lambda: one.owned).result() == [0, 1]  # the lease has been looked at since
+    assert one.core._events.submit(lambda: one.owned).result() == [0, 1]  # the loop has checked the lease
     assert (one.core.rebalances, one.core.session.session_id) == (rebalances, session)
 
 

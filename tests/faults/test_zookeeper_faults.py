@@ -67,7 +67,7 @@ def test_delivery_stops_after_session_timeout_without_zookeeper(
     one = member({name: 1})
     one.wait_for_more(500)
     cluster.zookeeper.kill()
-    wait_for(lambda: one.connector.assignment == {}, what="the member has given up its partitions")
+    wait_for(lambda: one.connector.assignment == {}, what="the member has released its partitions")
     read = one.count
     writer.wait_for_more(500)
     assert one.count <= read + 1
@@ -89,7 +89,7 @@ def test_frozen_zookeeper_stops_and_resumes_delivery(
     one = member({name: 1})
     one.wait_for_more(500)
     cluster.zookeeper.pause()
-    wait_for(lambda: one.connector.assignment == {}, what="the member has given up its partitions")
+    wait_for(lambda: one.connector.assignment == {}, what="the member has released its partitions")
     read = one.count
     writer.wait_for_more(500)
     assert one.count <= read + 1
@@ -133,7 +133,7 @@ def test_cut_off_member_stops_before_takeover(
         writer = load(name, 4)
         cut_off = member({name: 1}, consumer_id="a", zookeeper_connect=f"127.0.0.1:{cable.port}")
         other = member({name: 1}, consumer_id="b")
-        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both members own half")
+        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both members own partitions")
         cut_off.wait_for_more(200)
         cable.cut()
         wait_for(lambda: other.owned == [0, 1, 2, 3], what="the other member takes over")
@@ -142,7 +142,7 @@ def test_cut_off_member_stops_before_takeover(
         other.wait_for_more(200)
         assert cut_off.count <= read + 1
         cable.mend()
-        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both members own half again")
+        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both members own partitions again")
         cut_off.wait_for_more(200)
         writer.stop()
         wait_until_all_is_read(cluster, name, 4, [cut_off, other])
@@ -155,14 +155,14 @@ def test_cut_off_member_stops_before_takeover(
 def test_idle_member_stops_when_silently_cut_off(
     session_timeout_ms: int, cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str
 ) -> None:
-    """A member that commits nothing sends no commit requests, whose failure would reveal the cut."""
+    """A member that commits nothing sends no commit requests, whose failure would show that the connection is lost."""
     name = topic(partitions=4)
     settings = {"zookeeper_session_timeout_ms": session_timeout_ms, "auto_commit_enable": "false"}
     with Cable(cluster.zookeeper.port) as cable:
         writer = load(name, 4)
         cut_off = member({name: 1}, consumer_id="a", zookeeper_connect=f"127.0.0.1:{cable.port}", **settings)
         other = member({name: 1}, consumer_id="b", **settings)
-        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both members own half")
+        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both members own partitions")
         cut_off.wait_for_more(200)
         cable.cut()
         wait_for(lambda: other.owned == [0, 1, 2, 3], what="the other member takes over")
@@ -170,7 +170,7 @@ def test_idle_member_stops_when_silently_cut_off(
         writer.wait_for_more(4000)
         assert (owned, cut_off.owned, cut_off.count) == ([], [], read)
         cable.mend()
-        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both members own half again")
+        wait_for(lambda: (cut_off.owned, other.owned) == ([0, 1], [2, 3]), what="both members own partitions again")
         cut_off.wait_for_more(200)
         other.leave()
         cut_off.leave()
@@ -242,7 +242,7 @@ def test_repeated_zookeeper_faults_lose_nothing(
             one.wait_for_more(200, 60)
         if number % 2:
             cluster.zookeeper.pause()
-            wait_for(lambda: not any(one.owned for one in both), what="both members have given up their partitions")
+            wait_for(lambda: not any(one.owned for one in both), what="both members have released their partitions")
             cluster.zookeeper.resume()
         else:
             cluster.zookeeper.kill()

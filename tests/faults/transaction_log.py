@@ -55,7 +55,7 @@ def read(folder: Path) -> list[Write]:
 
 def _entries(file: Path) -> Iterator[Write]:
     with file.open("rb") as log:
-        log.seek(16)  # magic, version, database id
+        log.seek(16)  # skips magic, version and database id
         while len(head := log.read(12)) == 12:
             (size,) = struct.unpack(">i", head[8:])
             if not size:
@@ -82,7 +82,7 @@ def _entry(buffer: _Buffer) -> Iterator[Write]:
 def _change(zxid: int, session: int, kind: int, buffer: _Buffer) -> Iterator[Write]:
     if kind in _CREATES:
         path, data = buffer.text(), buffer.bytes()
-        for _ in range(max(0, buffer.unpack("i"))):  # the ACL
+        for _ in range(max(0, buffer.unpack("i"))):  # skips the ACL
             buffer.unpack("i"), buffer.text(), buffer.text()
         ephemeral = kind in (_CREATE, 15) and bool(buffer.unpack("b"))
         yield Write(zxid, session, "create", path, data, ephemeral)
@@ -105,7 +105,7 @@ def group_history(folder: Path, group: str) -> GroupHistory:
     """Return the history of a group's owner and offset znodes.
 
     Violations are a commit by a session that does not own the partition at that time, an offset that is lowered, and
-    the deletion of an owner znode by another session than its owner's. Only commits of sessions that have owned a
+    the deletion of an owner znode by a session that does not own it. Only commits of sessions that have owned a
     partition are checked, so tests may write offsets.
     """
     root = f"/consumers/{group}/"

@@ -1,1 +1,1 @@
-"""Fuzzing of the compiled decoder with the address and undefined-behaviour sanitizers."""
+"""Fuzzing of the compiled decoder with the address and undefined-behavior sanitizers."""

@@ -423,7 +423,7 @@ def main() -> None:
         while options.runs is None or number < options.first + options.runs:
             if options.runs is None and time.monotonic() - started >= options.seconds:
                 break
-            struct.pack_into("<q", current, 0, number)  # is read after a crash
+            struct.pack_into("<q", current, 0, number)  # read by the parent process after a crash
             fuzzer.execute(number)
             number += 1
     print(

@@ -17,7 +17,7 @@ _FLAGS = ["-shared", "-fPIC", "-std=c11", "-Wall", "-Wextra", "-g", "-O1", "-fno
 _SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 _PROBE = "int probe(const int *p) { return p[1] + 1; }\n"
 
-#: Without leak detection, because the interpreter does not free all of its memory.
+#: Options of AddressSanitizer; leaks are not detected, because the interpreter does not free all of its memory.
 _ASAN_OPTIONS = "detect_leaks=0:abort_on_error=0:exitcode=99:allocator_may_return_null=1:quarantine_size_mb=32"
 _UBSAN_OPTIONS = "print_stacktrace=1:halt_on_error=1:exitcode=99"
 
@@ -66,7 +66,7 @@ def build(folder: Path, text: str, *extra: str) -> Path:
     _, failure = _compile(folder, "probe", _PROBE)
     if failure is not None:
         raise CannotRunError(
-            "the compiler lacks the address or undefined-behaviour sanitizer; install gcc with its libasan "
+            "the compiler lacks the address or undefined-behavior sanitizer; install gcc with its libasan "
             f"and libubsan, or set CC to such a compiler\n{failure}"
         )
     runtimes()

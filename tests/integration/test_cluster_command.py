@@ -1,4 +1,4 @@
-"""The command ``zkconsumer cluster``: a cluster in the background and in the foreground, and how each ends."""
+"""Tests of the command ``zkconsumer cluster`` in the background and in the foreground."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A user's who has never started a cluster, but has the jars."""
+    """Return the environment of a user who has the jars but no files of earlier clusters."""
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     return {
@@ -42,7 +42,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def run(environment: dict[str, str]) -> Iterator[Run]:
-    """Run the tool to its end; in the end no cluster is left in the background."""
+    """Run the tool and wait for its end; after the test, stop the cluster in the background."""
 
     def call(*arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
         command = [*TOOL, *arguments]
@@ -58,7 +58,7 @@ def run(environment: dict[str, str]) -> Iterator[Run]:
 
 @pytest.fixture
 def foreground(environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start ``cluster up`` in the foreground and return when it has printed what it has to say."""
+    """Start ``cluster up`` with any options; return the process. It is killed after the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str) -> subprocess.Popen[str]:
@@ -76,7 +76,7 @@ def foreground(environment: dict[str, str]) -> Iterator[Callable[..., subprocess
 
 
 def state(environment: dict[str, str]) -> dict[str, Any]:
-    """Return what the supervisor of the cluster in the background has written down."""
+    """Return the content of the state file of the cluster in the background."""
     return dict(json.loads(Path(environment["XDG_STATE_HOME"], "zkconsumer", "cluster.json").read_text()))
 
 
@@ -87,7 +87,7 @@ def servers_of(supervisor: int) -> list[psutil.Process]:
 
 
 def wait_until_ended(processes: Sequence[psutil.Process]) -> None:
-    """Wait for processes that may be nobody's children by now."""
+    """Wait until processes have ended; they need not be children of this process."""
 
     def alive() -> list[psutil.Process]:
         return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
@@ -96,7 +96,7 @@ def wait_until_ended(processes: Sequence[psutil.Process]) -> None:
 
 
 def left(environment: dict[str, str]) -> list[str]:
-    """Return what is left of clusters in the folder for temporary files."""
+    """Return the names of the folders of clusters in the folder for temporary files."""
     return [path.name for path in Path(environment["TMPDIR"]).iterdir() if path.name.startswith("zkconsumer-")]
 
 
@@ -169,7 +169,7 @@ def test_ctrl_c_during_start_leaves_nothing(
 ) -> None:
     process = foreground("--detach", "--brokers", "1")
     servers = wait_for(
-        lambda: [p for p in servers_of(process.pid) if p.name() == "java"], what="the first server is started"
+        lambda: [p for p in servers_of(process.pid) if p.name() == "java"], what="the first server has started"
     )
 
     process.send_signal(signal.SIGINT)
@@ -192,7 +192,7 @@ def test_ctrl_c_stops_foreground_cluster(
     assert said[0] == f"Kafka 3.9.2, supervisor pid {process.pid}\n"
     assert said[4] == "press Ctrl-C to stop the cluster\n"
     servers = servers_of(process.pid)
-    assert run("status").returncode == 1, "status is for the background"
+    assert run("status").returncode == 1, "status reports clusters in the background only"
 
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=20)

@@ -1,4 +1,4 @@
-"""The command ``zkconsumer console-consumer`` as a user runs it: a process, its output, its exit code."""
+"""Tests of the command ``zkconsumer console-consumer`` as a process: its output and its exit code."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Tool(subprocess.Popen[bytes]):
     """A running console consumer."""
 
     def ended(self, timeout: float = 20.0) -> tuple[int, bytes, str]:
-        """Wait for its end; return the exit code, and what is left of its output and of its messages."""
+        """Wait for the end of the process; return the exit code and the remaining output and errors."""
         out, errors = self.communicate(timeout=timeout)
         return self.returncode, out, errors.decode()
 
     def lines(self, count: int) -> list[bytes]:
-        """Return the next lines of its output."""
+        """Return the next lines of standard output."""
         assert self.stdout is not None
         return [self.stdout.readline().rstrip(b"\n") for _ in range(count)]
 
@@ -162,7 +162,7 @@ def test_topic_created_later_is_printed(
             admin.delete_topic(name)
 
 
-# ---- exit --------------------------------------------------------------------------------------------------
+# ---- end of the tool --------------------------------------------------------------------------------------------------
 
 
 def test_next_run_continues_after_max_messages(
@@ -199,7 +199,7 @@ def test_signal_commits_printed_messages(
     produce(admin, name, 0, numbers(0, 5))
     process = console(name, "--from-beginning", auto_commit_interval_ms=60_000)
     assert process.lines(5) == numbers(0, 5)
-    wait_for(lambda: is_waiting(process), what="the tool waits for more")
+    wait_for(lambda: is_waiting(process), what="the tool waits for messages")
 
     started = time.monotonic()
     process.send_signal(number)
@@ -228,7 +228,7 @@ def test_signal_ends_blocked_first_rebalance(
 
 
 def is_waiting(process: Tool) -> bool:
-    """Whether the main thread sleeps, by the kernel."""
+    """Return whether the main thread sleeps, according to the kernel."""
     stat = Path(f"/proc/{process.pid}/task/{process.pid}/stat").read_text()
     return stat.rpartition(")")[2].split()[0] == "S"
 
@@ -236,7 +236,7 @@ def is_waiting(process: Tool) -> bool:
 def test_closed_pipe_ends_the_tool(
     admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
-    """As ``| head -n 1`` does; what could not be written is not stored."""
+    """``| head -n 1`` closes the pipe; the offsets of messages that could not be written are not committed."""
     name = topic()
     produce(admin, name, 0, numbers(0, 1))
     process = console(name, "--from-beginning")
@@ -271,12 +271,12 @@ def test_full_output_ends_with_error(admin: Any, topic: Topic, console: Callable
 def test_unwritten_messages_are_not_committed(
     admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
-    """A full pipe holds the tool up; killed there, it has stored nothing that is not in the pipe."""
+    """The pipe is full, so the tool blocks. When it is killed, only offsets of messages in the pipe are committed."""
     name = topic()
     size, count = 1000, 2000
     produce(admin, name, 0, [b"%0*d" % (size, number) for number in range(count)])
     process = console(name, "--from-beginning")
-    wait_for(lambda: int(stored(zk, group, name).get(0, "0")) > 0, what="something is stored")
+    wait_for(lambda: int(stored(zk, group, name).get(0, "0")) > 0, what="an offset is committed")
     wait_for(lambda: settled(lambda: stored(zk, group, name)), what="the pipe is full")
 
     process.kill()
@@ -289,7 +289,7 @@ def test_unwritten_messages_are_not_committed(
 
 
 def settled(look: Callable[[], object]) -> bool:
-    """Whether what is looked at stays the same for several commits."""
+    """Return whether the result of ``look`` does not change during several commit intervals."""
     before, end = look(), time.monotonic() + 0.5
     while time.monotonic() < end:
         if look() != before:
@@ -333,7 +333,7 @@ def test_generated_group_is_deleted_at_end(
     assert not zk.exists(f"/consumers/{made[0]}")
 
 
-# ---- refused starts ------------------------------------------------------------------------------------------
+# ---- invalid arguments ------------------------------------------------------------------------------------------
 
 
 def test_chroot_without_brokers_is_reported(

@@ -1,6 +1,6 @@
-"""Members of a group with real brokers and ZooKeeper: who owns what, and what the streams hand out.
+"""Tests of members of a group with real brokers and ZooKeeper: ownership, and the messages of the streams.
 
-The first part is Kafka's own ZookeeperConsumerConnectorTest.
+The first part is a port of Kafka's ZookeeperConsumerConnectorTest.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def producer(zkconsumer_cluster: Cluster) -> Any:
 def test_basic(codec: str, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
     name = topic(2)
 
-    # A member of an empty topic times out, and may try again.
+    # The stream of an empty topic times out, and can be read again.
     with consumer(consumer_id="consumer0", consumer_timeout_ms=200) as connector0:
         stream0 = connector0.create_message_streams({name: 1})[name][0]
         for _ in range(2):
             with pytest.raises(ConsumerTimeoutError):
                 next(stream0)
 
-    # One member gets all.
+    # One member owns all partitions.
     produce(admin, name, 0, numbers(0, 100), codec=codec)
     produce(admin, name, 1, numbers(100, 200), codec=codec)
     connector1 = consumer(consumer_id="consumer1")
@@ -78,7 +78,7 @@ def test_basic(codec: str, admin: Any, topic: Topic, group: str, consumer: Consu
     assert owners(zk, group, name) == {0: f"{group}_consumer1-0", 1: f"{group}_consumer1-0"}
     connector1.commit_offsets()
 
-    # Two members get half each.
+    # Two members own one partition each.
     connector2 = consumer(consumer_id="consumer2")
     stream2 = connector2.create_message_streams({name: 1})[name][0]
     split = {0: f"{group}_consumer1-0", 1: f"{group}_consumer2-0"}
@@ -88,7 +88,7 @@ def test_basic(codec: str, admin: Any, topic: Topic, group: str, consumer: Consu
     assert values(take(stream1, 100)) == numbers(200, 300)
     assert values(take(stream2, 100)) == numbers(300, 400)
 
-    # A third one without topics changes nothing.
+    # A third member without topics changes nothing.
     connector3 = consumer(consumer_id="consumer3")
     assert connector3.create_message_streams({}) == {}
     assert members(zk, group) == [f"{group}_consumer{number}" for number in (1, 2, 3)]
@@ -140,7 +140,7 @@ def test_single_partition_has_one_owner(
     assert values(take(stream, 2)) == numbers(0, 2)
 
 
-# ---- members that come and go -----------------------------------------------------------------------------
+# ---- members that join and leave --------------------------------------------------------------------------
 
 
 def test_partitions_of_leaving_member_move_and_continue(
@@ -159,7 +159,7 @@ def test_partitions_of_leaving_member_move_and_continue(
     for partition in (0, 1):
         produce(admin, name, partition, numbers(100, 200))
 
-    # Both asked for more before, so each message counts as consumed and none comes twice.
+    # Both members had requested the next message, so all messages count as consumed and none is repeated.
     wait_for(lambda: len(readers[1].seen) == 300)
     assert by_partition(readers[1].seen) == {1: list(range(200)), 0: list(range(100, 200))}
     readers[0].finish()
@@ -174,7 +174,7 @@ def test_members_of_other_topics_keep_partitions(topic: Topic, group: str, consu
     two.create_message_streams({other: 1})
 
     assert owners(zk, group, other) == {0: f"{group}_two-0"}
-    assert zk.get(f"/consumers/{group}/owners/{mine}/0")[1].czxid == before, "the owner znode was never away"
+    assert zk.get(f"/consumers/{group}/owners/{mine}/0")[1].czxid == before, "the owner znode was not re-created"
 
 
 def test_surplus_threads_get_no_partition(
@@ -300,7 +300,7 @@ def test_unreadable_registration_stops_only_new_claims(
     wait_until_equal(lambda: owners(zk, group, name), {0: f"{group}_one-0", 1: f"{group}_three-0"})
 
 
-# ---- what comes out ---------------------------------------------------------------------------------------
+# ---- returned messages ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", range(5), ids=batches.CODEC_NAMES)
@@ -391,7 +391,7 @@ def transactional(cluster: Cluster, name: str) -> Any:
 
 
 def send_in_transaction(producer: Any, name: str, value: bytes, *, commit: bool | None) -> None:
-    """Send one value in a transaction of its own, which stays open where ``commit`` is None."""
+    """Send one value in a separate transaction, which stays open if ``commit`` is None."""
     producer.begin_transaction()
     producer.send(name, value=value).get(20)
     if commit is not None:
@@ -417,7 +417,7 @@ def test_isolation_level_controls_uncommitted_records(
         assert seen == ([b"plain", b"aborted", b"committed", b"open"] if uncommitted else [b"plain", b"committed"])
 
         writer.commit_transaction()
-        # plain, aborted, marker, committed, marker, open, marker
+        # The log contains: plain, aborted, marker, committed, marker, open, marker.
         wait_until_equal(lambda: admin.offsets(name, 1), {0: 7})
         produce(admin, name, 0, [b"last"])
         assert values(take(stream, 1 if uncommitted else 2)) == ([b"last"] if uncommitted else [b"open", b"last"])
@@ -442,7 +442,7 @@ def test_unread_stream_is_bounded_and_blocks_no_other(admin: Any, topic: Topic, 
     for number, reader in enumerate(readers, 1):
         assert [(m.partition, m.offset) for m in reader.result()] == [(number, offset) for offset in range(count)]
 
-    # Two chunks wait, and the one that was under way: all else is still in the broker.
+    # Two chunks are in the queue, and one may be in flight. All other records have not been fetched.
     assert connector.lag[TopicPartition(name, 0)] >= count - 3 * chunk // size
     assert [m.offset for m in take(unread, count)] == list(range(count))
     wait_until_equal(lambda: connector.lag[TopicPartition(name, 0)], 0)
@@ -463,7 +463,7 @@ def test_busy_partition_does_not_starve_others(admin: Any, topic: Topic, consume
         if message.partition == 1:
             break
 
-    assert read <= 2 * chunk // 100, "the chunk that was first and one more"
+    assert read <= 2 * chunk // 100, "at most the first chunk and one more"
 
 
 def test_lag_is_distance_to_log_end(admin: Any, topic: Topic, consumer: Consumer) -> None:

@@ -1,4 +1,4 @@
-"""Where a member starts, and what it stores: the offset znodes and how they move."""
+"""Tests of start offsets and commits of a member, with the offset znodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
 
 
 def store(zk: KazooClient, group: str, topic: str, partition: int, text: bytes) -> None:
-    """Write an offset as a tool or another member does."""
+    """Write an offset znode, as a tool or another member does."""
     path = f"/consumers/{group}/offsets/{topic}/{partition}"
     if zk.exists(path):
         zk.set(path, text)
@@ -73,7 +73,7 @@ def test_largest_starts_at_log_end(
 def test_unread_partition_keeps_start_after_rebalance(
     leave: str, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
-    """The next owner would go to the end of the log anew, and nobody would get what came meanwhile."""
+    """Without this offset, the next owner would start at the end offset and skip the records produced meanwhile."""
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
     interval = 50 if leave == "auto commit" else 60_000
@@ -119,7 +119,7 @@ def test_log_end_is_a_valid_start(admin: Any, topic: Topic, group: str, consumer
 def test_reset_of_offset_beyond_log_lowers_commit(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
-    """As after a topic was made anew under its old name."""
+    """The offset is beyond the end of the log after a topic was re-created under the same name."""
     name = topic()
     produce(admin, name, 0, numbers(0, 5))
     store(zk, group, name, 0, b"6")
@@ -186,9 +186,9 @@ def test_exception_in_with_block_excludes_current_message(
         with consumer() as connector:
             for message in connector.create_message_streams({name: 1})[name][0]:
                 if message.offset == 2:
-                    raise RuntimeError("cannot work on this one")
+                    raise RuntimeError("processing failed")
 
-    with pytest.raises(RuntimeError, match="cannot work on this one"):
+    with pytest.raises(RuntimeError, match="processing failed"):
         fails_at_the_third_message()
 
     assert stored(zk, group, name) == {0: "2"}
@@ -263,7 +263,7 @@ def test_auto_commit_does_not_lower_commit_offsets(
 
     data, stat = zk.get(f"/consumers/{group}/offsets/{name}/0")
     assert (data, stat.version) == (b"4", version)
-    assert "offset_commit_skipped" not in caplog.text, "nothing has gone wrong here"
+    assert "offset_commit_skipped" not in caplog.text, "no commit was skipped"
 
 
 def test_application_offsets_may_be_lower(
@@ -379,7 +379,7 @@ def test_deleted_offset_znode_is_re_created(
 def test_unchanged_offset_is_not_written(
     admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
-    """KAFKA-987: many members that have nothing to say do not keep ZooKeeper busy."""
+    """KAFKA-987: idle members do not write to ZooKeeper."""
     name = topic()
     produce(admin, name, 0, numbers(0, 3))
     connector = consumer()
@@ -399,4 +399,4 @@ def test_invalid_offset_znode_is_reported(topic: Topic, group: str, consumer: Co
     with pytest.raises(Exception, match="ten") as raised:
         connector.create_message_streams({name: 1})
 
-    assert f"/consumers/{group}/offsets/{name}/0" in str(raised.value), "it says where"
+    assert f"/consumers/{group}/offsets/{name}/0" in str(raised.value), "the message contains the path"

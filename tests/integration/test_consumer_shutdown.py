@@ -1,4 +1,4 @@
-"""How a member ends: by itself, from another thread, by Ctrl-C, and when it could not begin."""
+"""Tests of the shutdown of a member: by the application, from another thread, by Ctrl-C, and after a failed start."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_shutdown_is_idempotent(topic: Topic, consumer: Consumer) -> None:
 
 
 def test_shutdown_is_quick(admin: Any, topic: Topic, consumer: Consumer) -> None:
-    """It waits neither for a fetch that the broker holds nor for a session to end."""
+    """The shutdown waits neither for the response to a fetch request nor for the end of a session."""
     name = topic(4)
     connector = consumer(fetch_wait_max_ms=20_000, socket_timeout_ms=30_000, num_consumer_fetchers=2)
     streams = connector.create_message_streams({name: 2})[name]
@@ -75,7 +75,7 @@ def test_concurrent_shutdowns_succeed(topic: Topic, consumer: Consumer) -> None:
 def test_reentrant_shutdown_does_not_deadlock(
     topic: Topic, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a second SIGTERM's handler shuts down a consumer that is leaving its with block."""
+    """A signal handler may shut down a consumer while the end of a ``with`` block does the same."""
     connector = consumer()
     connector.create_message_streams({topic(): 1})
     close = KafkaStream.close
@@ -176,7 +176,7 @@ CHILD = """
             last = item.column("offset")[-1].as_py() if arrow else item.offset
             print(last, flush=True)
             if last == stop_at:
-                sys.stdin.read()  # at work on this one
+                sys.stdin.read()  # simulates processing
 """
 
 
@@ -220,7 +220,7 @@ def lines(process: subprocess.Popen[str], count: int) -> list[str]:
 
 
 def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, float]:
-    """Send Ctrl-C; return the exit code, what was written to stderr, and the seconds it took."""
+    """Send SIGINT; return the exit code, the content of standard error, and the seconds until the process ended."""
     started = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=20)
@@ -240,7 +240,7 @@ def test_ctrl_c_ends_waiting_member(
     produce(admin, name, 0, numbers(0, 5))
     process = child(name, arrow=arrow, commit_ms=20)
     assert lines(process, 2 if arrow else 6) == (["joined", "4"] if arrow else ["joined", *map(str, range(5))])
-    wait_until_equal(lambda: stored(zk, group, name), {0: "5"})  # so it has asked for the next one
+    wait_until_equal(lambda: stored(zk, group, name), {0: "5"})  # the process waits for the next message
 
     code, errors, took = interrupted(process)
 
@@ -264,7 +264,7 @@ def test_ctrl_c_commits_only_consumed_messages(
     _, _, took = interrupted(process)
 
     assert took < 5
-    assert stored(zk, group, name) == {0: "2"}, "message 2 was in hand"
+    assert stored(zk, group, name) == {0: "2"}, "message 2 was not consumed"
     assert members(zk, group) == []
 
 
@@ -279,6 +279,6 @@ def test_killed_member_commits_nothing_unconsumed(
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
 
-    # Its znodes stay until its session has ended; the next owner waits for that.
+    # The znodes of the killed member exist until its session expires; the next owner waits for that.
     [stream] = consumer(consumer_id="next").create_message_streams({name: 1})[name]
     assert take(stream, 1)[0].offset <= 2

@@ -1,4 +1,4 @@
-"""Rare meetings of two things, made certain: a partition keeps having one reader, and none of them starves."""
+"""Tests of race conditions that are enforced: each partition has one reader, and all partitions are read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def admin(zkconsumer_cluster: Cluster) -> Any:
 
 
 def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, instead: Callable[..., Any]) -> None:
-    """Replace a method for one call; ``instead`` gets the original as its first argument."""
+    """Replace a method for one call; ``instead`` receives the replaced method as its first argument."""
     original = getattr(owner, name)
     lock = threading.Lock()
     used = False
@@ -54,7 +54,7 @@ def test_revoked_partition_is_not_refetched(
     zk: KazooClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The application's thread fetches anew after a corrupt record; the member's thread gives the partition away."""
+    """The application's thread refetches after a corrupt record while the member's thread releases the partition."""
     name = topic(2)
     for partition in (0, 1):
         produce(admin, name, partition, numbers(0, 3))
@@ -65,11 +65,11 @@ def test_revoked_partition_is_not_refetched(
 
     def in_the_middle(original: Callable[..., Any], queue: PartitionQueue) -> Any:
         begun.set()
-        given_away.wait(3)  # should the fix hold a lock here, it just takes as long
+        given_away.wait(3)  # ends by the timeout if the code under test holds a lock here
         return original(queue)
 
     def corrupt(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        raise CorruptRecordError("made for this test", 3)
+        raise CorruptRecordError("raised by the test", 3)
 
     once(monkeypatch, PartitionQueue, "replacement", in_the_middle)
     once(monkeypatch, decode.ChunkReader, "pieces", corrupt)
@@ -93,19 +93,19 @@ def test_revoked_partition_is_not_refetched(
 def test_failed_fetcher_is_reported_and_replaced(
     admin: Any, topic: Topic, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """KAFKA-4384: a thread that dies must not take its partitions with it."""
+    """KAFKA-4384: the partitions of a terminated thread are assigned to a new one."""
     name = topic()
     produce(admin, name, 0, numbers(0, 1))
     [stream] = consumer(consumer_timeout_ms=5000).create_message_streams({name: 1})[name]
     take(stream, 1)
 
     def fail(original: Callable[..., Any], *args: Any) -> Any:
-        raise RuntimeError("nobody expects this")
+        raise RuntimeError("unexpected error")
 
     once(monkeypatch, PartitionQueue, "put", fail)
     produce(admin, name, 0, numbers(1, 4))
 
-    with pytest.raises(ZkConsumerError, match="nobody expects this"):
+    with pytest.raises(ZkConsumerError, match="unexpected error"):
         next(stream)
     assert [message.offset for message in take(stream, 3)] == [1, 2, 3]
 
@@ -126,7 +126,7 @@ def test_group_deletion_during_claim_is_survived(
         zk.delete(f"/consumers/{group}/owners", recursive=True)
 
     connector = consumer(consumer_id="c")
-    zk.ensure_path(f"/consumers/{group}/ids")  # so that what the member makes is the parent of its owner znodes
+    zk.ensure_path(f"/consumers/{group}/ids")  # exists already, so the first ``ensure`` call is for the owner znodes
     once(monkeypatch, Znodes, "ensure", made_and_deleted)
 
     [stream] = connector.create_message_streams({name: 1})[name]
@@ -145,11 +145,11 @@ def test_deleted_topic_is_released_and_re_created_is_read(
     take(stream, 5)
 
     admin.delete_topic(name)
-    wait_for(lambda: not connector.assignment, what="its partitions are given back")
+    wait_for(lambda: not connector.assignment, what="the partitions are released")
     assert owners(zk, group, name) == {}
     assert connector.lag == {}
 
-    wait_for(lambda: not zk.exists(f"/brokers/topics/{name}"), what="the topic is gone")
+    wait_for(lambda: not zk.exists(f"/brokers/topics/{name}"), what="the topic is deleted")
     zkconsumer_cluster.create_topic(name, 1)
     produce(admin, name, 0, [b"the first of the new topic"])
     assert [(m.offset, m.value) for m in take(stream, 1)] == [(0, b"the first of the new topic")]

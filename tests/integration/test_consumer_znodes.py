@@ -1,4 +1,4 @@
-"""What other members and old tools see of a member: its znodes, byte for byte."""
+"""Tests of the znodes of a member, which other members and Kafka's tools read."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_second_member_with_same_id_waits(topic: Topic, group: str, consumer: Co
 def test_owner_znode_of_earlier_session_is_replaced(
     topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
-    """It reads the same and vanishes later, which would leave the partition to two members (KAFKA-992)."""
+    """The old znode has the same content and is deleted later; two members could then own the partition (KAFKA-992)."""
     name = topic()
     path = f"/consumers/{group}/owners/{name}/0"
     zk.create(path, f"{group}_c-0".encode(), ephemeral=True, makepath=True)
@@ -181,7 +181,7 @@ def test_group_is_below_the_chroot(
     connector = consumer(
         consumer_id="c",
         zookeeper_connect=zkconsumer_cluster.zookeeper_connect + chroot,
-        bootstrap_servers=zkconsumer_cluster.bootstrap_servers,  # the brokers are not under it
+        bootstrap_servers=zkconsumer_cluster.bootstrap_servers,  # brokers are not registered below this chroot
     )
 
     [stream] = connector.create_message_streams({name: 1})[name]

@@ -1,4 +1,4 @@
-"""Servers as child processes: they serve, stop, and never outlive their parent."""
+"""Tests of servers as child processes: they start, stop, and terminate with their parent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zkconsumer.errors import BrokerUnavailableError
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process exists and is more than an entry in the kernel's table."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -34,7 +34,7 @@ def is_alive(pid: int) -> bool:
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[DevCluster, DevCluster]]:
-    """Two clusters that were started at the same time."""
+    """Start two clusters at the same time."""
     clusters = DevCluster(brokers=1), DevCluster(brokers=1, chroot="/kafka/deeper")
     try:
         for start in [in_thread(cluster.start) for cluster in clusters]:
@@ -164,7 +164,7 @@ def test_starting_running_server_does_nothing(pair: tuple[DevCluster, DevCluster
 
 
 def test_stopped_cluster_deletes_its_data(pair: tuple[DevCluster, DevCluster]) -> None:
-    """The last one with these clusters."""
+    """Must be the last test that uses these clusters."""
     for cluster in pair:
         servers = [cluster.zookeeper, *cluster.brokers]
         pids = [server.pid for server in servers if server.pid is not None]
@@ -178,7 +178,7 @@ def test_stopped_cluster_deletes_its_data(pair: tuple[DevCluster, DevCluster]) -
 
 
 def test_server_starts_with_many_open_files(tmp_path: Path) -> None:
-    """dash, which is /bin/sh on Debian, knows file descriptors of one digit only."""
+    """dash, which is /bin/sh on Debian, supports file descriptors only up to 9."""
     opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(30)]
     server = ServerProcess("sleeper", ["sleep", "60"], tmp_path, lambda: True)
     try:
@@ -220,7 +220,7 @@ def test_servers_die_with_killed_parent(tmp_path: Path) -> None:
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
 
-        wait_for(lambda: not any(map(is_alive, [*pids, *watchers])), 10, what="the servers die")
+        wait_for(lambda: not any(map(is_alive, [*pids, *watchers])), 10, what="the servers terminate")
     finally:
         parent.kill()
         parent.communicate()

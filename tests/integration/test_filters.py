@@ -1,4 +1,4 @@
-"""Streams of all topics that a filter selects; topics come and go."""
+"""Tests of streams of all topics that a filter selects, while topics are created and deleted."""
 
 from __future__ import annotations
 

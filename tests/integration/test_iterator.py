@@ -1,4 +1,4 @@
-"""The iterator's other calls: has_next, peek, clear; and what a fork makes of a consumer."""
+"""Tests of has_next, peek and clear of the iterator, and of a consumer after a fork."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_fork_cannot_use_parents_consumer(admin: Any, topic: Topic, consumer: Co
     take(stream, 1)
 
     child = os.fork()
-    if not child:  # no assertion here: pytest would run on in the child
+    if not child:  # no assertions here: if one failed, pytest would continue in the child process
         refused = 0
         for call in (connector.commit_offsets, lambda: next(stream)):
             try:

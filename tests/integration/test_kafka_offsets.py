@@ -1,4 +1,4 @@
-"""Offsets in Kafka, in both stores, and moving between them while a consumer runs."""
+"""Tests of offsets in Kafka, in Kafka and ZooKeeper, and of a change of the storage while a consumer runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
 
 @pytest.fixture
 def coordinator(zkconsumer_cluster: DevCluster | ExistingCluster, group: str) -> Iterator[GroupCoordinator]:
-    """What Kafka says of the group, asked by somebody else."""
+    """Return a client that reads the offsets of the group from Kafka."""
     brokers = parse_bootstrap(zkconsumer_cluster.bootstrap_servers)
     found = GroupCoordinator(group, lambda: brokers, "test", timeout=10)
     yield found
@@ -67,7 +67,7 @@ def test_periodic_and_final_commits_go_to_kafka(
     connector = consumer(offsets_storage="kafka", auto_commit_interval_ms=50)
     [stream] = connector.create_message_streams({name: 1})[name]
     take(stream, 5)
-    wait_until_equal(lambda: in_kafka(coordinator, name), 4)  # the fifth is in hand
+    wait_until_equal(lambda: in_kafka(coordinator, name), 4)  # the fifth message is not consumed yet
     take(stream, 1)
     connector.shutdown()
 

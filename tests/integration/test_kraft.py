@@ -1,4 +1,4 @@
-"""Kafka 4 keeps nothing in ZooKeeper: the group lives there all the same, and the brokers tell the rest."""
+"""Tests with Kafka 4 in KRaft mode: the group is in ZooKeeper, and the metadata comes from the brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Consumer = Callable[..., ZookeeperConsumerConnector]
 
 @pytest.fixture(scope="module")
 def kraft() -> Iterator[DevCluster]:
-    """Two brokers of Kafka 4 in KRaft mode, and a ZooKeeper with a chroot."""
+    """Start two brokers of Kafka 4 in KRaft mode, and a ZooKeeper with a chroot."""
     with DevCluster(brokers=2, kafka="4.3.0", chroot="/groups") as cluster:
         yield cluster
 
@@ -141,7 +141,7 @@ def test_metadata_request_creates_no_topic(
 
     assert connector.assignment == {}
     assert members(zk, group) == [f"{group}_c"]
-    kraft.create_topic(name, 1)  # which would fail if it were there
+    kraft.create_topic(name, 1)  # fails if the topic exists
 
 
 def test_unreachable_bootstrap_servers_are_reported(
@@ -164,7 +164,7 @@ def test_unreachable_bootstrap_servers_are_reported(
 def test_missing_bootstrap_servers_are_logged_with_remedy(
     topic: Callable[..., str], consumer: Consumer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who moves the brokers to KRaft and forgets this must not be left with a member that waits in silence."""
+    """If the brokers are migrated to KRaft and the property is missing, the log contains the remedy."""
     connector = consumer(bootstrap_servers="")
 
     connector.create_message_streams({topic(): 1})

@@ -1,4 +1,4 @@
-"""Metrics by the names of the original, and as Prometheus reads them."""
+"""Tests of metrics under the names of the JVM consumer, and of their export to Prometheus."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_mbeans_of_original_exist(admin: Any, topic: Topic, consumer: Consumer, 
             produce(admin, name, partition, [b"x" * 900])
     consumers, servers, connectors = "kafka.consumer:type=", "kafka.server:type=", "ZookeeperConsumerConnector"
     queue = f"{consumers}{connectors},name=FetchQueueSize,clientId=c,topic={name},threadId={group}_m-0"
-    wait_for(lambda: by_mbean(connector)[queue]["Value"] >= 2, what="each partition has something in its queue")
+    wait_for(lambda: by_mbean(connector)[queue]["Value"] >= 2, what="each partition has a chunk in its queue")
 
     take(stream, 10)
     connector.commit_offsets()

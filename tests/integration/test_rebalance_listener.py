@@ -1,4 +1,4 @@
-"""ConsumerRebalanceListener: when it is called, with what, and what it may do."""
+"""Tests of ConsumerRebalanceListener: when it is called, its arguments, and commits inside it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
 
 
 class Recorder(ConsumerRebalanceListener):
-    """Takes note of what it is told."""
+    """Records the arguments of its calls."""
 
     def __init__(self) -> None:
         self.released: list[dict[str, set[int]]] = []
@@ -124,7 +124,7 @@ def test_blocked_listener_does_not_block_group(topic: Topic, consumer: Consumer,
 def test_listener_can_commit_all_delivered_messages(
     admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str
 ) -> None:
-    """What goes is among it, as long as it is owned."""
+    """The commit includes revoked partitions, because they are still owned."""
     name = topic(2)
     for partition in range(2):
         produce(admin, name, partition, numbers(0, 10))

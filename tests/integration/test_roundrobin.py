@@ -1,4 +1,4 @@
-"""Groups that deal their partitions round-robin, and members that were told to deal in another way."""
+"""Tests of the round-robin and Flink strategies, and of members with another strategy than their group."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def test_flink_order_in_other_group_is_detected(
     topic: Topic, consumer: Consumer, zk: KazooClient, group: str, unique: Callable[[str], str]
 ) -> None:
     ids = [f"{group}_{member}-0" for member in ("c0", "c1", "odd")]
-    # Partition 2 goes from c0 to c1 meanwhile; what this one wants is held all the time.
+    # When odd registers, range moves partition 2 from c0 to c1, and odd could claim it in between. So the topic is one
+    # for which flink does not assign partition 2 to odd.
     names = (unique("t") for _ in range(100))
     name = topic(6, name=next(n for n in names if assign_flink({n: [2]}, {n: ids})[TopicPartition(n, 2)] != ids[2]))
     for number in range(2):

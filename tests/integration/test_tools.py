@@ -1,4 +1,4 @@
-"""The command line on real groups: what scripts and operators see."""
+"""Tests of the command line tools with real groups: output and exit codes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def admin(zkconsumer_cluster: Cluster) -> Any:
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a tool; returns its exit code, output and errors."""
+    """Run a tool; return its exit code, standard output and standard error."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
         capfd.readouterr()
@@ -96,7 +96,7 @@ def test_offset_checker_prints_columns_of_original(
     }
     connector.shutdown()
     _, out, _ = run("offset-checker", "--group", group, "--zookeeper", at, "--retry.backoff.ms", 200)
-    assert out.splitlines()[1] == row % (group, name, 0, 4, 10, 6, "none"), "of a group that has stopped, too"
+    assert out.splitlines()[1] == row % (group, name, 0, 4, 10, 6, "none"), "topics of a stopped group are listed, too"
 
 
 def test_offset_checker_prefers_offset_in_kafka(
@@ -230,13 +230,13 @@ def test_migrate_offsets_copies_to_kafka_and_back(topic: Topic, group: str, zk: 
     to = ["migrate-offsets", "--zookeeper", at, "--group", group, "--to"]
 
     assert "2 of 2 offsets would be copied to kafka; use --execute to copy them" in run(*to, "kafka")[1]
-    assert "has no offsets to copy" in run(*to, "zookeeper")[1]  # nothing was written
+    assert "has no offsets to copy" in run(*to, "zookeeper")[1]  # without --execute, nothing is written
     assert "2 of 2 offsets copied to kafka" in run(*to, "kafka", "--execute")[1]
-    assert "0 of 2 offsets copied" in run(*to, "kafka", "--execute")[1]  # again
+    assert "0 of 2 offsets copied" in run(*to, "kafka", "--execute")[1]  # all offsets are equal
 
     set_offsets(zk, group, name, {0: 9, 1: 1})
     code, out, _ = run(*to, "zookeeper", "--execute", "--json")
-    assert code == 1  # one was kept
+    assert code == 1  # one higher offset was kept
     actions = {row["partition"]: row["action"] for row in json.loads(out)["offsets"]}
     assert actions == {0: "skip, target is higher", 1: "copy"}
     assert stored(zk, group, name) == {0: "9", 1: "6"}
@@ -352,11 +352,14 @@ def test_doctor_reports_each_problem(admin: Any, topic: Topic, group: str, zk: K
         f"partition {name}-4": "has no owner",
         f"partition {name}-40": "of a partition that does not exist",
         f"/consumers/{group}/offsets/{name}/5": "must contain an integer offset",
-        f"/consumers/{group}/offsets/{name}/0-5": "which has the form of Kafka 0.7",
+        f"/consumers/{group}/offsets/{name}/0-5": "the name must be a partition number",
     }.items():
         assert problem in found[where], where
     problems = [f["problem"] for f in json.loads(out)["findings"] if f["where"] == f"partition {name}-0"]
-    assert any("the offset 1000 is out of range; the log has 0 to 10" in problem for problem in problems)
+    assert any(
+        "the offset 1000 is out of range; the log start offset is 0 and the end offset is 10" in problem
+        for problem in problems
+    )
 
 
 def test_doctor_reports_jvm_problems_and_stale_offsets(
@@ -376,7 +379,7 @@ def test_doctor_reports_jvm_problems_and_stale_offsets(
         zk.delete(f"/consumers/{group}/ids/{group}_odd")
 
     assert code == 1
-    assert "JVM members cannot read its registration: its timestamp is not a string" in out
+    assert "JVM members cannot read its registration: the timestamp is not a string" in out
     assert "was not committed for 1 s, and the lag is 6 records" in out
     assert run("doctor", "--zookeeper", at, "--group", group)[0] == 0
 
@@ -525,7 +528,7 @@ def test_consumer_groups_describes_offsets_in_kafka(
     assert out.splitlines()[1].split() == [name, "0", "7", "10", "3", f"{group}_c-0"]
 
 
-# ---- for programs -----------------------------------------------------------------------------------
+# ---- JSON output ------------------------------------------------------------------------------------
 
 
 def test_consoles_print_json_lines(
@@ -636,7 +639,7 @@ def test_watch_and_doctor_use_higher_offset(
 
     code, out, _ = run("doctor", *asked)
     assert code == 1
-    assert "the offset 99 is out of range; the log has 0 to 10" in out
+    assert "the offset 99 is out of range; the log start offset is 0 and the end offset is 10" in out
     set_offsets(zk, group, name, {0: 3})
     assert run("doctor", *asked, "--stale-after", 1)[0] == 0
     _, out, _ = run("watch", *asked, "--count", 1)

@@ -31,7 +31,7 @@ def child(
     started: list[ChildConsumer] = []
 
     def start(make: Maker, name: str, topic: str, *, wait: bool = True, **settings: object) -> ChildConsumer:
-        # The JVM's tool refuses "smallest" and --from-beginning for a group with offsets.
+        # The JVM's tool rejects "smallest" and --from-beginning for a group with offsets.
         refuses = make is jvm_consumer and zk.exists(f"/consumers/{group}/offsets")
         wanted = {
             "zookeeper.connect": zkconsumer_cluster.zookeeper_connect,

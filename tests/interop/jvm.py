@@ -27,7 +27,7 @@ _FAILURES = (
     " ERROR ",
     " FATAL ",
 )
-# Errors of Spark's workers on a busy machine are no failures, because the workers are restarted.
+# Errors of Spark's workers on a busy machine are not failures, because the workers are restarted.
 _SPARK_FAILURES = ("failed to rebalance after", " ERROR zkconsumer")
 
 

@@ -131,7 +131,7 @@ def test_record_larger_than_fetch_is_delivered(
 def test_member_finds_brokers_without_zookeeper(
     generation: DevCluster, consumer: Consumer, unique: Callable[[str], str]
 ) -> None:
-    """Brokers before 0.10 have no ApiVersions request; with bootstrap servers alone, this is detected."""
+    """Brokers before 0.10 do not support ApiVersions requests, which must be detected with bootstrap servers alone."""
     name = generation.create_topic(unique("t"))
     generation.admin.produce(TopicPartition(name, 0), entry(message_format(generation.kafka), [Record(0, value=b"v")]))
     bootstrap = generation.bootstrap_servers

@@ -49,9 +49,9 @@ def test_joins_and_kills_lose_nothing(
         jvm = group.join(jvm_consumer)
         step(f"{turn}: the JVM joined")
         group.kill(ours)
-        step(f"{turn}: ours was killed")
+        step(f"{turn}: zkconsumer was killed")
         ours = group.join(our_consumer)
-        step(f"{turn}: ours joined")
+        step(f"{turn}: zkconsumer joined")
         group.kill(jvm)
         step(f"{turn}: the JVM was killed")
 
@@ -81,7 +81,7 @@ def test_concurrent_starts_share_partitions(neighbours: Callable[..., Neighbours
 def test_kill_during_join_of_jvm_is_survived(
     neighbours: Callable[..., Neighbours],
 ) -> None:
-    """Its znodes block the JVM until its session expires, and the JVM has only four attempts."""
+    """The znodes of the killed member block the JVM until its session expires; the JVM has only four attempts."""
     group = neighbours()
     ours = group.join(our_consumer)
     group.wait_until_committed()
@@ -103,7 +103,9 @@ def test_kill_of_jvm_during_join_is_waited_for(neighbours: Callable[..., Neighbo
     group.wait_until_committed()
 
     ours = group.start(our_consumer)
-    wait_for(lambda: group.group.consumer_id(ours.name) in group.group.registrations(), what="ours has registered")
+    wait_for(
+        lambda: group.group.consumer_id(ours.name) in group.group.registrations(), what="zkconsumer has registered"
+    )
     group.kill(jvm)
 
     assert group.wait_until_balanced() == {ours.name: list(range(8))}
@@ -192,7 +194,7 @@ class BusyHandler:
 def test_two_joins_wait_for_one_handover(
     child: Child, topic: Topic, group: str, config: Callable[..., ConsumerConfig], zk: KazooClient
 ) -> None:
-    """The second join changes the assignment of the JVM, whose four attempts must last until all of it is released."""
+    """The second join changes the JVM's assignment; its partitions must be released within its four attempts."""
     name = topic(8)
     znodes = Group(zk, group, name)
     registration = Registration.static({name: 1})
@@ -355,7 +357,7 @@ def test_filter_registrations_equal_those_of_jvm(child: Child, topic: Topic, gro
     name = topic()
 
     def registered(make: Any, member: str) -> bytes:
-        # The JVM's tool refuses smallest for a group with offsets.
+        # The JVM's tool rejects auto.offset.reset=smallest for a group with offsets.
         child(make, member, name, auto_offset_reset="largest")
         return bytes(zk.get(f"/consumers/{group}/ids/{group}_{member}")[0])
 

@@ -19,7 +19,7 @@ def test_join_and_death_cost_less_than_with_jvm(
 
     with capsys.disabled():
         print(f"\nseconds until each of {partitions} partitions delivers again, 2 members")
-        print("kind            join    death")
+        print("kind            join     kill")
         for kind, (join, death) in found.items():
             print(f"{kind:<12} {join:>7.2f}  {death:>7.2f}")
     zkconsumer, jvm = found.values()

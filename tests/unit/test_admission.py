@@ -1,4 +1,4 @@
-"""How much a batch takes: shares, limits, and waiting for a worthwhile batch."""
+"""Tests of the size of a batch: shares of partitions, limits, and the wait for ``minOffsetsPerTrigger``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_shares_are_fair_and_use_whole_limit(waiting: dict[TopicPartition, int],
 
 
 class Clock:
-    """Seconds that pass when told so."""
+    """A clock that the test advances."""
 
     now = 100.0
 
@@ -54,7 +54,7 @@ def test_small_batch_waits_for_max_trigger_delay() -> None:
     assert admission.admit({P[0]: 9}, max_offsets=100) == {}
     clock.now += 1
     assert admission.admit({P[0]: 9}, max_offsets=100) == {P[0]: 9}
-    assert admission.admit({P[0]: 9}, max_offsets=100) == {}, "the clock begins anew with each batch"
+    assert admission.admit({P[0]: 9}, max_offsets=100) == {}, "the delay starts again with each batch"
     assert admission.admit({P[0]: 5, P[1]: 5}, max_offsets=100) == {P[0]: 5, P[1]: 5}
 
 
@@ -86,7 +86,7 @@ def test_bytes_are_shared_fairly() -> None:
     shares = admission.admit(
         {P[0]: 1000, P[1]: 1000, P[2]: 3}, max_offsets=10**6, sizes=of_size(p0=10, p1=1000, p2=100)
     )
-    assert shares == {P[0]: 485, P[1]: 4, P[2]: 3}, "300 bytes, and half of the rest for each of the others"
+    assert shares == {P[0]: 485, P[1]: 4, P[2]: 3}, "300 bytes for partition 2, and half of the rest for the others"
 
 
 def test_record_larger_than_limit_is_read_alone() -> None:
@@ -118,14 +118,16 @@ def test_byte_rate_is_kept_without_bursts() -> None:
     clock = Clock()
     admission = Admission(Limits(bytes_per_second=1000), clock)
     assert admission.admit({P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 10}
-    assert admission.admit({P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {}, "it has been used up"
+    assert admission.admit({P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {}, (
+        "the bytes per second are used up"
+    )
     clock.now += 0.5
     assert admission.admit({P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 5}
     clock.now += 3600
     assert admission.admit({P[0]: 0}, max_offsets=10**6, sizes=of_size(p0=100)) == {}
     clock.now += 1
     assert admission.admit({P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 20}, (
-        "of this second and one before"
+        "the bytes of this second and of the previous one"
     )
 
 

@@ -1,4 +1,4 @@
-"""Decompression of content that Kafka has framed: known bytes, damaged data, and the memory that these can allocate."""
+"""Tests of decompression of data in Kafka's framing: known bytes, damaged data, and memory limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zkconsumer.fetcher import codecs
 
 TEXT = b"the quick brown fox jumps over the lazy dog " * 12
 
-# Written by hand after the specification of each format, not with the library under test.
+# Written by hand according to the specification of each format, not with the library under test.
 HELLO_GZIP_STORED = bytes.fromhex("1f8b08000000000000ff 01 0500 faff 68656c6c6f 86a61036 05000000")
 HELLO_SNAPPY = b"\x05\x10hello"
 ABABABABAB_SNAPPY = b"\x0a\x04ab\x11\x02"  # two letters, then a copy of 8 bytes from 2 bytes before
@@ -34,7 +34,7 @@ def decompressed(codec: int, data: bytes, magic: int = 2) -> bytes:
 
 @pytest.fixture
 def pool() -> Iterator[pa.MemoryPool]:
-    """Arrow's memory pool with its peak during the test."""
+    """Return Arrow's memory pool, whose peak starts at 0."""
     with batches.arrow_memory() as proxy:
         yield proxy
 

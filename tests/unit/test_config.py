@@ -269,7 +269,7 @@ def test_isolation_level_sets_read_committed() -> None:
 
 
 def test_kafka_storage_implies_dual_commit() -> None:
-    assert config(offsets_storage="KAFKA").offsets_storage == "kafka"  # case-insensitive, as in the original
+    assert config(offsets_storage="KAFKA").offsets_storage == "kafka"  # case-insensitive, as in the JVM
     assert config(offsets_storage="kafka").dual_commit_enabled is True
     assert config(offsets_storage="kafka", dual_commit_enabled="false").dual_commit_enabled is False
 

@@ -1,4 +1,4 @@
-"""The compiled decoder and the one in Python: formats 0, 1 and 2, all codecs; complete, damaged and truncated data.
+"""Tests of the compiled decoder and the one in Python, with all formats and codecs, and damaged or truncated data.
 
 The results are compared with what ``batches`` and Kafka's own classes wrote, with kafka-python's decoder, and with each
 other.
@@ -477,7 +477,7 @@ def test_surplus_varint_bits_are_dropped(delta: bytes, milliseconds: int) -> Non
 
 @pytest.mark.usefixtures("twin")
 def test_offsets_wrap_at_64_bits() -> None:
-    """As in Java. The largest number cannot be an offset, because ``until`` is exclusive."""
+    """Offsets wrap as in Java. The largest number cannot be an offset, because ``until`` is exclusive."""
     records = [Record(at) for at in range(I64_MAX - 1, I64_MAX + 2)]
     data = batches.batch([record._replace(offset=record.offset - I64_MAX + 1) for record in records])
     found = read(chunk_of(batches.patched(data, 0, "q", I64_MAX - 1), I64_MIN))
@@ -522,7 +522,7 @@ def test_chunk_is_released_after_reading(damaged: bool) -> None:
     data = bytearray(GOLDEN["2 none"] + GOLDEN["1 lz4"] + GOLDEN["2 zstd"])
     data[-1] ^= damaged
     found = read_arrow(chunk_of(data)), read(chunk_of(data))
-    gc.collect()  # the frames of an exception
+    gc.collect()  # frees the frames of an exception
     data.clear()  # raises BufferError if a buffer was not released
     assert [result.error != "" for result in found] == [damaged] * 2
 
@@ -538,7 +538,7 @@ def test_chunk_can_be_a_view() -> None:
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("garbage", [b"\xaa", b"\x7f", b"\xff"])
 def test_columns_do_not_expose_reused_memory(monkeypatch: pytest.MonkeyPatch, garbage: bytes) -> None:
-    """Also after serialization: Spark's Arrow reads more of the buffers than pyarrow does."""
+    """This also holds after serialization: Spark's Arrow reads more of the buffers than pyarrow does."""
 
     def used_before(size: int) -> Any:
         buffer = allocate(size)
@@ -650,7 +650,7 @@ def test_plain_entries_are_split_at_limits() -> None:
 def test_compressed_entries_are_merged_within_limits(magic: int, codec: int) -> None:
     log = [[Record(2 * i, value=b"v" * 100), Record(2 * i + 1)] for i in range(5)]
     data = b"".join(batches.entry(magic, records, codec) for records in log)
-    size = len(batches.entry(magic, log[0])) - (61 if magic == 2 else 0)  # of the content
+    size = len(batches.entry(magic, log[0])) - (61 if magic == 2 else 0)  # bytes of the content
     rows = [expected(record, magic) for records in log for record in records]
     whole = read(data)
     assert (whole.rows, whole.pieces, whole.next_offsets) == (rows, [10], [10])
@@ -811,7 +811,7 @@ _OLD_MESSAGE = batches.message(0, Record(5, key=b"key", value=b"value"))
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_impossible_structure_is_named(damaged: bytes, reason: str) -> None:
-    """Also if the checksum matches, and if it is not checked."""
+    """The structure is validated even if the checksum matches, or is not checked."""
     before = batches.batch([Record(4)])
     fixed = batches.with_right_crcs(damaged)
     for entry, check_crcs in ((fixed, True), (damaged, False)):
@@ -869,7 +869,7 @@ def test_rows_before_malformed_batch_are_returned(codec: int, record: bytes) -> 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("damage", ["record", "codec", "crc"])
 def test_rows_before_corrupt_compressed_batch_are_returned(damage: str) -> None:
-    """Although they would share a piece with the damaged batch and those after it."""
+    """The rows are returned although they would share a piece with the damaged batch and later batches."""
     headers = (("h", b"v"),)
     good = [[Record(at, headers=headers), Record(at + 1, value=None)] for at in (0, 2, 6)]
     data = [batches.batch(records, codec) for records, codec in zip(good, (GZIP, NONE, ZSTD), strict=True)]
@@ -900,7 +900,7 @@ def test_surplus_bytes_of_record_are_malformed() -> None:
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("codec", [NONE, GZIP], ids=["none", "gzip"])
 def test_reading_resumes_at_malformed_batch(codec: int) -> None:
-    """Otherwise the rows before it would be repeated each time the partition is fetched again."""
+    """If reading resumed earlier, rows would be repeated each time the partition is fetched again."""
     before = batches.batch([Record(8)]) + batches.batch([Record(9)])
     payload = batches.compress(codec, _GOOD + _record(b"\x00") + b"\x00" * 5)
     chunk = chunk_of(before + batches.batch([Record(10), Record(11)], codec, payload=payload), 8)
@@ -966,7 +966,7 @@ def test_wrapper_with_impossible_offset_is_corrupt(offset: int) -> None:
 @given(data=st.data())
 @settings(max_examples=40)
 def test_damaged_compression_is_a_corrupt_record(magic: int, codec: int, data: st.DataObject) -> None:
-    """With a matching checksum, as after damage in the memory of the producer."""
+    """The checksum matches, as after damage in the memory of the producer."""
     records = [Record(at, value=b"the quick brown fox %d" % at) for at in range(20)]
     whole = batches.entry(magic, records, codec)
     start = 61 if magic == 2 else whole.index(batches.compress(codec, b"", magic)[:2] if codec != SNAPPY else b"\x82S")
@@ -1309,7 +1309,7 @@ def header_sizes(rows: int, count: int, size: int) -> list[int]:
 @given(data=mutants(), numbers=st.data())
 @settings(max_examples=300)
 def test_decoders_write_same_bytes_in_short_buffers(data: bytes, numbers: st.DataObject) -> None:
-    """With any arguments: rows, counters, position of the error, and each byte of the columns."""
+    """Compare rows, counters, the position of the error, and each byte of the columns, for any arguments."""
     room = numbers.draw(st.integers(0, 12)), numbers.draw(st.integers(0, 300))
     header_room = numbers.draw(st.integers(0, 5)), numbers.draw(st.integers(0, 40))
     magic, count = numbers.draw(st.sampled_from([0, 1, 2, 2])), numbers.draw(st.integers(-1, 5))

@@ -1,4 +1,4 @@
-"""The table of log events is what the code logs."""
+"""Tests that the table of log events matches the calls in the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled decoder under the sanitizers, and the self-test of the fuzzer."""
+"""Tests of the compiled decoder with the sanitizers, and of the self-test of the fuzzer."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_missing_sanitizers_are_an_error(tmp_path: Path) -> None:
     refuses = 'case "$*" in *-fsanitize=*) echo "unsupported: -fsanitize" >&2; exit 1;; esac; exec cc "$@"'
     done = fuzz("--seconds", "1", compiler=script(tmp_path / "refuses", refuses))
     assert done.returncode == 2
-    assert "the compiler lacks the address or undefined-behaviour sanitizer" in done.stderr
+    assert "the compiler lacks the address or undefined-behavior sanitizer" in done.stderr
     assert "unsupported: -fsanitize" in done.stderr
     forgets = 'case "$1" in -print-file-name=*) echo "${1#*=}";; *) exec cc "$@";; esac'
     done = fuzz("--seconds", "1", compiler=script(tmp_path / "forgets", forgets))

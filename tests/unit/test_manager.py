@@ -1,4 +1,4 @@
-"""The fetcher ids of partitions, compared with those of the JVM; partitions that are added again; lookup failures."""
+"""Tests of ConsumerFetcherManager: fetcher ids as in the JVM, partitions that are added again, and failed lookups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partition tracker: its table of transitions, and what holds after any sequence of calls. No server."""
+"""Tests of the partition tracker: its table of transitions, and invariants after random sequences of calls."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_documented_transitions_are_those_of_the_code() -> None:
 
 START = StartPosition("group", 5)
 
-#: What a record does at each event.
+#: The call of a record that causes each event.
 CALLS = {
     PartitionEvent.ASSIGN: lambda record: record.assign(START, 5),
     PartitionEvent.RESOLVE: lambda record: record.resolve(5),
@@ -144,7 +144,7 @@ def test_release_waits_until_a_finished_batch_is_committed() -> None:
     ranges, _, _ = one.plan({A: (0, 10)}, ())
     one.finish(to_offset(ranges, 1))
     assert one.release({A}, final=False) is None
-    assert one.record_commit(one.uncommitted()), "another member waits for it"
+    assert one.record_commit(one.uncommitted()), "another member waits for the partition"
     assert one.release({A}, final=False) == ({}, {})
 
 
@@ -224,12 +224,12 @@ def test_reassigned_start_position_is_not_resolved_by_an_old_answer() -> None:
     assert one.positions(()) == {}
 
 
-# ---- any sequence of calls -----------------------------------------------------------------------------------
+# ---- random sequences of calls -------------------------------------------------------------------------------
 
 
 @dataclass
 class Model:
-    """What a caller may expect of one partition that it has acquired."""
+    """The expected state of an acquired partition."""
 
     in_flight: tuple[int, int] | None = None
 

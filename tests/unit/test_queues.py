@@ -1,4 +1,4 @@
-"""The bounded queues of partitions, and the stream that takes chunks from them in turn."""
+"""Tests of the bounded queues of partitions, and of the stream that takes chunks from them in turn."""
 
 from __future__ import annotations
 

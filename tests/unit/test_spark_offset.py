@@ -1,4 +1,4 @@
-"""Offsets of a query as text, and the tasks of a batch. No Spark, no server."""
+"""Tests of the JSON of a query's offsets, and of the tasks of a batch."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_each_range_is_in_one_task(ranges: Ranges, others: Any, num_fetchers: in
 
 
 def hash_of(partition: TopicPartition) -> int:
-    """What tells partitions of different topics apart, for all numbers of fetchers together."""
+    """Return the fetcher id with 2^31 fetchers; partitions with different ids can be in different groups."""
     return fetcher_id(partition, 1 << 31)
 
 
@@ -106,7 +106,7 @@ def test_single_broker_topic_uses_all_cores(count: int, cores: int, num_fetchers
     leaders = {partition: (0, Endpoint("localhost", 9092)) for partition in ranges}
     groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=cores)
     assert len(groups) >= min(count, cores)
-    assert max(map(len, groups)) - min(map(len, groups)) <= 1  # neighbours have neighbouring hashes
+    assert max(map(len, groups)) - min(map(len, groups)) <= 1  # consecutive partitions have consecutive hashes
 
 
 def test_same_broker_and_fetcher_id_share_task() -> None:
@@ -143,7 +143,7 @@ def test_large_ranges_are_split_for_idle_cores() -> None:
         (750_000, 1_000_000),
     ]
     small = {TopicPartition("t", 0): (0, 1000)}
-    assert split_ranges(small, {}, num_fetchers=1, cores=4) == [small], "a task costs more than that"
+    assert split_ranges(small, {}, num_fetchers=1, cores=4) == [small], "a further task would be slower"
 
 
 @given(range_maps, st.integers(1, 9), st.none() | st.integers(1, 40), st.none() | st.integers(1, 1000))

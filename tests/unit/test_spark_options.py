@@ -1,4 +1,4 @@
-"""The table of the data source's options, beside its documentation."""
+"""Tests that the table of the data source's options matches its documentation."""
 
 from __future__ import annotations
 

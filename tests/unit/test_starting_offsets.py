@@ -1,4 +1,4 @@
-"""Where a query begins: each mode, what it falls back to, and who wins after a restart."""
+"""Tests of the start offsets of a query: each mode, its fallback, and the precedence after a restart."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def first(decided: StartingOffsets, partition: TopicPartition, group: int = -1) 
     return decided.start_position(partition, group, checkpoint_offset=None, is_first_assignment=True, is_new=False)
 
 
-# Numbers of Flink's testStartFromGroupOffsets and the like: commits 23, none and 43.
+# The offsets of Flink's testStartFromGroupOffsets and similar tests: 23, none and 43 are committed.
 
 
 def test_default_is_group_offset_then_reset() -> None:
@@ -56,8 +56,8 @@ def test_spark_markers_mean_log_ends() -> None:
 
 def test_topics_and_patterns_accept_modes() -> None:
     decided = starts(startingOffsets='{"a":"earliest","[ab]":"latest","b.*":"group"}')
-    assert first(decided, A0, 5).timestamp == EARLIEST, "the name itself goes before an expression"
-    assert first(decided, B0, 5).timestamp == LATEST, "the first expression that matches"
+    assert first(decided, A0, 5).timestamp == EARLIEST, "an exact name takes precedence over an expression"
+    assert first(decided, B0, 5).timestamp == LATEST, "the first matching expression applies"
 
 
 def test_modes_in_json_are_case_insensitive() -> None:

@@ -1,4 +1,4 @@
-"""Tests of topic filters and of the translation of Java's regular expressions, with the cases of the original."""
+"""Tests of topic filters and of the translation of Java's regular expressions, with the cases of Kafka's tests."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class BrokerChannel:
 
     @contextlib.contextmanager
     def exchange(self, request: Any) -> Iterator[Frame]:
-        """Send ``request`` and yield its response to be read, after the correlation id.
+        """Send ``request`` and yield a ``Frame`` with the part of the response after the correlation id.
 
         The connection is closed unless the response is read completely.
         """
@@ -258,7 +258,7 @@ class BrokerChannel:
             return versions
         if self.endpoint.has_api_versions:
             return self._fetch_versions()
-        for _ in range(2):  # a broker that is shutting down also closes the connection, but not twice
+        for _ in range(2):  # twice: a broker that shuts down closes one connection and refuses the next
             try:
                 return self._fetch_versions()
             except BrokerUnavailableError as error:
@@ -269,7 +269,8 @@ class BrokerChannel:
                 self._open()
             if is_timeout:
                 break
-        self.request(ListOffsetsRequest(version=0, replica_id=-1, topics=[]))  # without topics, which costs nothing
+        # All old brokers support this request; without topics it returns nothing.
+        self.request(ListOffsetsRequest(version=0, replica_id=-1, topics=[]))
         return versions
 
     def _fetch_versions(self) -> BrokerVersionData:

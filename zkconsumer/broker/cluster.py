@@ -87,7 +87,7 @@ class ZooKeeperCluster:
         return brokers
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, and watch their parent."""
+        """Return the names of all topics, and watch their parent znode."""
         topics = self._znodes.children(registry.BROKER_TOPICS, watch=True)
         if topics is None:
             self._znodes.ensure(registry.BROKER_TOPICS)
@@ -109,8 +109,8 @@ class ZooKeeperCluster:
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Return an id of each topic that exists. A topic that is re-created under the same name has another id.
 
-        The id consists of the id of the transaction that created the topic's znode, and of the topic id that brokers
-        store there since Kafka 2.8, which ``LogOffsets.topic_ids`` gets from the brokers.
+        The id has two parts: the id of the transaction that created the topic's znode, and the topic id that brokers
+        store in the znode since Kafka 2.8. ``LogOffsets.topic_ids`` returns the second part.
         """
         nodes = self._znodes.get_many([registry.topic_path(topic) for topic in topics])
         ids = {}

@@ -61,9 +61,9 @@ class LeaderLookup:
         return leaders
 
     def metadata(self, brokers: Sequence[Endpoint], topics: Sequence[str] | None) -> Any:
-        """Send a Metadata request to one broker after the other and return the first response.
+        """Send a Metadata request to one broker after another until one responds, and return the response.
 
-        The last broker that responded is the first one to receive the request.
+        The broker that responded last is tried first.
 
         Args:
             topics: names; None for all topics.

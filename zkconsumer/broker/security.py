@@ -146,7 +146,7 @@ class Security:
             if response.error_code:
                 raise AuthenticationError(
                     f"authentication of user {self.username!r} with {self.mechanism} at broker {host} failed: "
-                    f"{response.error_message}"
+                    f"{response.error_message}; check sasl.username and sasl.password"
                 )
             try:
                 client.receive(bytes(response.auth_bytes))

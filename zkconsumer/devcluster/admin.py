@@ -31,7 +31,7 @@ _NO_LEADER = (3, 5, 6, 7)
 
 _REQUEST_TIMEOUT_MS = 30_000
 
-#: Seconds to wait between two looks at the state of a broker.
+#: Seconds between two checks of the state of a broker.
 _POLL_INTERVAL_S = 0.05
 
 #: Repeats requests that fail while a broker starts or a leader moves.
@@ -43,7 +43,7 @@ class Admin:
 
     Args:
         bootstrap: addresses of all brokers.
-        zookeeper_connect: for brokers before 0.10.1, whose topics are created in ZooKeeper.
+        zookeeper_connect: ``zookeeper.connect`` of the brokers; required before 0.10.1, to create topics in ZooKeeper.
     """
 
     def __init__(self, bootstrap: Sequence[Endpoint], zookeeper_connect: str | None = None) -> None:
@@ -67,7 +67,7 @@ class Admin:
     def create_topic(
         self, topic: str, partitions: int = 1, *, replication: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
-        """Create a topic, and wait until all brokers know a leader of each partition."""
+        """Create a topic, and wait until all brokers report a leader of each partition."""
         t = CreateTopicsRequest.CreatableTopic
         wanted = t(
             name=topic,
@@ -107,20 +107,20 @@ class Admin:
         self._on_controller(request, lambda reply: reply.responses)
 
     def wait_for_brokers(self, timeout: float = 30.0) -> None:
-        """Wait until every broker knows the controller and all brokers. They accept connections before that.
+        """Wait until every broker reports the controller and all brokers. They accept connections before that.
 
         Args:
-            timeout: in seconds.
+            timeout: maximum seconds to wait.
 
         Raises:
-            ZkConsumerError: a broker does not know all brokers within ``timeout``.
+            ZkConsumerError: a broker does not report all brokers within ``timeout``.
         """
         deadline = time.monotonic() + timeout
         for broker in self._bootstrap:
             while (known := self._known_brokers(broker)) < len(self._bootstrap):
                 if time.monotonic() > deadline:
                     total = len(self._bootstrap)
-                    raise ZkConsumerError(f"broker {broker} knows {known} of {total} brokers after {timeout:g} s")
+                    raise ZkConsumerError(f"broker {broker} reports {known} of {total} brokers after {timeout:g} s")
                 time.sleep(_POLL_INTERVAL_S)
 
     def _known_brokers(self, broker: Endpoint) -> int:
@@ -131,11 +131,11 @@ class Admin:
             return len(client.get_children("/brokers/ids"))
 
     def wait_for_leaders(self, topic: str, partitions: int, timeout: float = 30.0) -> None:
-        """Wait until every broker knows a leader of each partition.
+        """Wait until every broker reports a leader of each partition.
 
         Args:
             partitions: number of partitions of the topic.
-            timeout: in seconds.
+            timeout: maximum seconds to wait.
 
         Raises:
             ZkConsumerError: a partition has no leader within ``timeout``.
@@ -217,7 +217,7 @@ class Admin:
 
         Args:
             partitions: number of partitions of the topic.
-            timestamp: as in ListOffsets: the end, the start, or a time in milliseconds.
+            timestamp: ``protocol.LATEST``, ``protocol.EARLIEST`` or milliseconds since the epoch.
         """
         offsets = {}
         for number in range(partitions):

@@ -1,4 +1,4 @@
-"""Clusters of ZooKeeper and Kafka brokers: one that this process starts, and one that exists."""
+"""Clusters of ZooKeeper and Kafka brokers: DevCluster, which this process starts, and ExistingCluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_KAFKA = "3.9.2"
 
 
 class _Client:
-    """Operations that any cluster has."""
+    """Operations of all clusters."""
 
     _admin: Admin | None = None
 

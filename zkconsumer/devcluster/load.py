@@ -1,4 +1,4 @@
-"""Record batches that are encoded in bulk, faster than a Python producer, and a steady load.
+"""Record batches that are encoded in bulk, which is faster than a Python producer, and a steady load.
 
 Values are decimal numbers of a fixed width. A batch is therefore one numpy array, and consumers can check that they
 have received each number.
@@ -37,7 +37,8 @@ def batch(values: Sequence[bytes], *, timestamp_ms: int | None = None, codec: st
     """Return a record batch of message format 2 with these values, without keys.
 
     Args:
-        timestamp_ms: of all records; by default the present time.
+        timestamp_ms: timestamp of all records, in milliseconds since the epoch; by default the current time.
+        codec: a key of ``CODECS``.
     """
     records = bytearray()
     for delta, value in enumerate(values):
@@ -53,7 +54,8 @@ def numbered_batch(
 
     Args:
         size: bytes of each value.
-        timestamp_ms: of all records; by default the present time.
+        timestamp_ms: timestamp of all records, in milliseconds since the epoch; by default the current time.
+        codec: a key of ``CODECS``.
     """
     deltas: Any = np.arange(count)
     values: Any = np.full((count, size), ord("0"), np.uint8)
@@ -109,8 +111,8 @@ def _snappy_stream(data: bytes) -> bytes:
 
 
 def _lz4_frame(data: bytes) -> bytes:
-    """Return an LZ4 frame of independent blocks of 64 KiB, the only ones that Kafka's Java decoder supports."""
-    descriptor = b"\x60\x40"  # version 1, independent blocks; 64 KiB
+    """Return an LZ4 frame with blocks of 64 KiB. They are independent, as Kafka's Java decoder requires."""
+    descriptor = b"\x60\x40"  # version 1, independent blocks, block size of 64 KiB
     parts = [b"\x04\x22\x4d\x18", descriptor, bytes([header_checksum(descriptor)])]
     raw = pa.Codec("lz4_raw")
     for start in range(0, len(data), 1 << 16):
@@ -126,16 +128,16 @@ def _lz4_frame(data: bytes) -> bytes:
 class SteadyLoad:
     """A thread that produces the numbers from 0 on, in batches to each partition in turn, until it is stopped.
 
-    The rate never exceeds ``per_second``, also after a delay.
+    The rate never exceeds ``per_second``: after a delay, the thread does not catch up.
 
     Args:
-        admin: is closed at the end.
+        admin: used by the thread only, which closes it at the end.
         per_second: number of records per second.
         batch: number of records per batch.
         width: bytes of a value, see ``numbered_batch``.
 
     Attributes:
-        written: number of records that were produced, and so the first number that was not.
+        written: number of records that were produced, which is also the next number to produce.
     """
 
     def __init__(
@@ -164,7 +166,7 @@ class SteadyLoad:
         """Stop producing, and return the number of records.
 
         Args:
-            timeout: in seconds.
+            timeout: maximum seconds to wait for the thread.
 
         Raises:
             TimeoutError: the thread did not stop within ``timeout``.

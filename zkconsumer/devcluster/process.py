@@ -45,10 +45,10 @@ class ServerProcess:
     """A server process. It can be restarted with the same port and data.
 
     Args:
-        name: for messages and the names of log files.
+        name: name of the server in messages and names of log files.
         folder: working directory, and folder of the log files.
         ready: returns whether the server is ready. It is called repeatedly.
-        start_timeout: in seconds.
+        start_timeout: maximum seconds to wait until the server is ready.
     """
 
     def __init__(

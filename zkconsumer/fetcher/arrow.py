@@ -83,7 +83,8 @@ class _ConstantColumns:
         columns = self._columns.get(partition)
         if columns is None or len(columns[0]) < rows:
             length = max(rows, _MIN_CONSTANT_ROWS)
-            # From buffers, because pa.scalar and pa.array import pandas if it is installed: half a second and 50 MB.
+            # From buffers, because pa.scalar and pa.array import pandas if it is installed,
+            # which takes half a second and 50 MB.
             topic = partition.topic.encode()
             ends = array("i", range(0, (length + 1) * len(topic), len(topic)))
             columns = (

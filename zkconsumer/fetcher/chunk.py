@@ -8,7 +8,7 @@ from typing import Any
 
 from zkconsumer.message import TopicPartition
 
-#: The largest offset, exclusive: read without an end.
+#: Value of ``Chunk.until`` for no end: the largest offset.
 NO_LIMIT = (1 << 63) - 1
 
 

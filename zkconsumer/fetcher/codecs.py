@@ -1,4 +1,4 @@
-"""Decompression of gzip, snappy, lz4 and zstd as Kafka frames them, through pyarrow.
+"""Decompression of gzip, snappy, lz4 and zstd in Kafka's framing, with pyarrow.
 
 gzip, lz4 and zstd are decompressed as streams, because their frames do not reliably contain the decompressed size. All
 errors are ``ValueError``; ``decode.py`` adds topic, partition and offset.
@@ -19,7 +19,7 @@ LIMIT = (1 << 31) - 1
 
 _XERIAL = b"\x82SNAPPY\x00"
 _STREAMS = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
-#: Minimum bytes per read. It is small because each read allocates as much, also the last one, which is empty.
+#: Minimum bytes per read. It is small because each read allocates this size, even the last one, which returns nothing.
 _MIN_READ = 1 << 16
 
 
@@ -91,7 +91,7 @@ def _snappy_size(block: memoryview) -> int:
     for i, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
-            # Snappy compresses at most about 21 times. No memory is allocated for larger sizes, which are damage.
+            # The compression ratio of snappy is at most about 21. A much larger size is damaged: allocate no memory.
             if size > LIMIT or size > 64 * len(block) + 64:
                 break
             return size

@@ -1,11 +1,11 @@
 """ColumnWriter: fills the buffers of Arrow columns row by row; used by ``decode_py``.
 
-The buffers are little-endian and the caller does not initialise them:
+The buffers are little-endian and the caller does not initialize them:
 
 - ``columns``: offset i64, timestamp i64, timestamp type i32, then for keys and for values: offsets i32 (rows + 1),
   validity bits, data;
-- ``headers``: list offsets i32 (rows + 1), list validity bits, then for header keys and for header values the same
-  three;
+- ``headers``: list offsets i32 (rows + 1), list validity bits, then for header keys and for header values: offsets
+  i32 (headers + 1), validity bits, data;
 - ``state``: nine i64 counters, see ``STATE``, which are kept between calls.
 """
 

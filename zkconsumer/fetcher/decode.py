@@ -220,7 +220,7 @@ class ChunkReader:
         return len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == _ABORT
 
     def _part_of(self, segment: Segment) -> _Part:
-        """Return what has to be decoded for a segment, decompressed."""
+        """Return the records of a segment, decompressed."""
         offset = self._next_offset
         if not segment.attributes & CODEC_MASK:
             if segment.magic < 2:

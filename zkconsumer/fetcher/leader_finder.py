@@ -1,7 +1,7 @@
-"""LeaderFinderThread: looks up the leaders of partitions that have none.
+"""LeaderFinderThread: looks up the leaders of partitions whose leader is unknown.
 
-Source: Kafka 1.1 ConsumerFetcherManager.LeaderFinderThread. Different on purpose: no lock is held during a request,
-and an error for one topic does not delay the other topics.
+Source: Kafka 1.1 ConsumerFetcherManager.LeaderFinderThread. Deliberate differences: no lock is held during a
+request, and an error for one topic does not delay the other topics.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _MAX_LOOKUP_TIMEOUT_S = 10.0
 
 
 class LeaderFinderThread:
-    """Looks up leaders while partitions have none, at most once every ``settings.backoff_s`` seconds.
+    """Looks up leaders while any are unknown, at most once every ``settings.backoff_s`` seconds.
 
     Args:
-        brokers: returns the brokers to query, one after the other.
+        brokers: returns the brokers to query, one after another.
         add_fetchers: called with partitions and their leaders.
         shutdown_idle_fetchers: called after each lookup.
         on_failure: called for each partition without a leader after an error that is not retriable.
@@ -111,7 +111,7 @@ class LeaderFinderThread:
                     failure.__cause__ = error
                     self._on_failure(info, failure)
                 self._changed.set()
-            # A leader that does not serve its partition returns it at once.
+            # Back off: a broker that rejects fetches of its partition returns the partition immediately.
             self._stop.wait(self._settings.backoff_s)
 
     def _find_leaders(self) -> bool:

@@ -39,7 +39,7 @@ class ConsumerFetcherManager:
         name: part of the thread names.
         brokers: returns the brokers to look up leaders from; called by the leader finder thread.
         num_fetchers: number of fetcher threads per broker.
-        on_failure: called with an error that the reader of a partition has to see.
+        on_failure: called with a partition and the error to raise to its reader.
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class ConsumerFetcherManager:
     def refetch(self, queue: PartitionQueue, partition: TopicPartition, offset: int) -> None:
         """Discard the queue of a partition and fetch the partition again from ``offset``.
 
-        The partition gets a new queue; a response in flight ends in the closed one.
+        The partition gets a new queue. The records of a response in flight are put into the old queue, which discards
+        them.
         """
         with self._lock:
             info = self._infos.get(partition)

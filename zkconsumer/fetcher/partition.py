@@ -18,7 +18,7 @@ RESET_TIMESTAMPS = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
 
 @dataclass(slots=True, eq=False)
 class PartitionTopicInfo:
-    """One partition for the time that it is assigned.
+    """The fetch state of one partition while it is assigned.
 
     Only the fetcher thread that holds the partition changes the fields.
 
@@ -26,11 +26,11 @@ class PartitionTopicInfo:
         queue: receives the chunks.
         fetch_offset: next offset to fetch; -1 until the offset has been looked up.
         until: offset at which fetching ends, exclusive.
-        auto_offset_reset: ``smallest`` or ``largest``, where to continue if the log does not hold ``fetch_offset``;
-            None if that is an error.
+        auto_offset_reset: ``smallest`` or ``largest``, where to continue if the log does not contain
+            ``fetch_offset``; None if that is an error.
         high_watermark: end of the log in the last fetch response; -1 before the first one.
         start_offset: first offset that was fetched; -1 until it is known.
-        max_bytes: fetch size after a record did not fit; 0 for the configured one.
+        max_bytes: fetch size in bytes after a record did not fit; 0 for ``FetchSettings.partition_max_bytes``.
     """
 
     partition: TopicPartition

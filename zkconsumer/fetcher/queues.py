@@ -87,10 +87,10 @@ class StreamQueue:
 
 
 class PartitionQueue:
-    """The chunks of one partition for the time that it is assigned.
+    """The chunks of one partition while it is assigned.
 
     Args:
-        capacity: number of chunks from which on the queue is full.
+        capacity: number of chunks at which the queue is full.
     """
 
     def __init__(self, stream: StreamQueue, capacity: int) -> None:

@@ -52,7 +52,7 @@ class Segment(NamedTuple):
 
 
 def is_plain(entry: Segment, flags: int) -> bool:
-    """Return whether the entry can be decoded in place, in one run with its neighbours."""
+    """Return whether the entry can be decoded in place, in one run with adjacent entries."""
     if entry.attributes & CODEC_MASK:
         return False
     if entry.magic < 2:
@@ -245,7 +245,7 @@ def read_records(data: memoryview, batch: Segment) -> Iterator[Record]:
         if length < 1 or length > end - at:
             raise MalformedError
         stop = at + length
-        timestamp_delta, position = read_varint(data, at + 1, stop, 10)  # the byte before are unused attributes
+        timestamp_delta, position = read_varint(data, at + 1, stop, 10)  # the first byte contains unused attributes
         offset_delta, position = read_varint(data, position, stop, 5)
         key, position = read_sized(data, position, stop)
         value, position = read_sized(data, position, stop)

@@ -16,12 +16,13 @@ class FetchSettings:
     """Settings of the fetcher threads and of the leader finder.
 
     Attributes:
-        max_wait_ms: maximum time that the broker waits for ``min_bytes``.
+        max_wait_ms: maximum milliseconds that the broker waits for ``min_bytes``.
         min_bytes: bytes of records that the broker collects before it answers.
         partition_max_bytes: maximum bytes of records per partition and fetch response.
         read_committed: do not read records of open and aborted transactions.
         receive_buffer_bytes: size of the socket's receive buffer; -1 for the default of the operating system.
-        backoff_s: time to wait before leaders are looked up again.
+        socket_timeout_s: maximum seconds to wait for the response of a broker.
+        backoff_s: seconds to wait before leaders are looked up again.
     """
 
     client_id: str

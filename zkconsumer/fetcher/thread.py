@@ -2,7 +2,7 @@
 
 A Spark task, which reads up to given offsets, uses the same thread as a stream without an end.
 
-Source: Kafka 1.1 kafka.server.AbstractFetcherThread, kafka.consumer.ConsumerFetcherThread. Different on purpose: a
+Source: Kafka 1.1 kafka.server.AbstractFetcherThread, kafka.consumer.ConsumerFetcherThread. Deliberate differences: a
 partition whose queue is full is left out of the request instead of blocking the thread, and no lock is held during a
 request.
 """
@@ -38,10 +38,10 @@ from zkconsumer.metrics import Metrics
 #: the queue stays full.
 _MIN_WAIT_WITH_FULL_QUEUE_MS = 5
 
-#: Maximum fetch size in bytes. No broker has a larger ``message.max.bytes``.
+#: Maximum fetch size in bytes. A larger record is reported as an error.
 _MAX_FETCH_BYTES = 1 << 30
 
-#: Kafka's UNKNOWN_SERVER_ERROR; stands for a partition that is missing in a response.
+#: Kafka's UNKNOWN_SERVER_ERROR; also used for a partition that is missing in a response.
 _UNKNOWN_SERVER_ERROR = -1
 
 _JOIN_TIMEOUT_S = 5.0
@@ -53,8 +53,8 @@ class ConsumerFetcherThread:
     Other threads call ``add_partitions``, ``remove_partitions``, ``remove_infos`` and ``close``.
 
     Args:
-        on_error: called with partitions that this broker does not serve; they need a new leader.
-        on_failure: called with an error that the reader of a partition has to see.
+        on_error: called with partitions that could not be fetched; their leaders must be looked up again.
+        on_failure: called with a partition and the error to raise to its reader.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ConsumerFetcherThread:
         self._wakeup.set()
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop fetching partitions; a response in flight is discarded."""
+        """Stop fetching partitions; their records in a response in flight are discarded."""
         self._partition_map.remove(partitions)
 
     def remove_infos(self, infos: Iterable[PartitionTopicInfo]) -> None:
@@ -306,8 +306,8 @@ class ConsumerFetcherThread:
         if start_error or end_error:
             return False
         error = OffsetOutOfRangeError(
-            f"topic {topic!r} partition {partition}: offset {info.fetch_offset} is out of range; the log holds offsets "
-            f"from {start} to {end}",
+            f"topic {topic!r} partition {partition}: offset {info.fetch_offset} is out of range; the log start "
+            f"offset is {start} and the end offset is {end}",
             start,
             end,
         )

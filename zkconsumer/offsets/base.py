@@ -18,7 +18,7 @@ class Offsets(Protocol):
         """Return the committed offset of each partition, which is the next one to consume; -1 if there is none.
 
         Raises:
-            ZkConsumerError: a committed offset could not be read. -1 is never returned for that.
+            ZkConsumerError: a committed offset could not be read. -1 is not returned in this case.
         """
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
@@ -46,7 +46,7 @@ class Offsets(Protocol):
 
 
 class LowerOffsetGuard:
-    """Decides whether a commit may lower a committed offset, and logs it."""
+    """Decides whether a commit may lower a committed offset, and logs each such commit."""
 
     def __init__(self, log: Any) -> None:
         self._log = log
@@ -57,7 +57,7 @@ class LowerOffsetGuard:
         self._allowed.add(partition)
 
     def reset(self, partitions: Iterable[TopicPartition]) -> None:
-        """Revoke what ``allow`` has allowed for these partitions."""
+        """Undo ``allow`` for these partitions."""
         self._allowed.difference_update(partitions)
 
     def permits(self, partition: TopicPartition, offset: int, committed: int, may_go_back: bool) -> bool:

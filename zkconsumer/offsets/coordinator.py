@@ -54,7 +54,7 @@ class GroupCoordinator:
 
         Raises:
             RetriableError: the coordinator is unavailable, or is loading the offsets.
-            ZkConsumerError: the coordinator rejected the request. -1 is never returned for that.
+            ZkConsumerError: the coordinator rejected the request. -1 is not returned in this case.
         """
         requested = None if partitions is None else list(partitions)
         response = self._connected_channel().request(protocol.offset_fetch_request(self.group, requested))

@@ -25,7 +25,7 @@ def offsets_of(
     dual_commit: bool,
     counter: Callable[[str], Callable[[int], object]] = lambda _: int,
 ) -> Offsets:
-    """Create the committed offsets of the group in a consumer's properties.
+    """Create the storage of committed offsets that a consumer's properties select.
 
     Args:
         brokers: returns the brokers that may receive requests for the group's coordinator.

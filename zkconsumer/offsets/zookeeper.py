@@ -69,7 +69,7 @@ class ZooKeeperOffsets:
         return offsets
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
-        """Commit offsets. An offset that is already committed is not written again (KAFKA-987).
+        """Commit offsets. Without ``rewrite_unchanged``, committed offsets are not written again (KAFKA-987).
 
         An offset lower than the committed one is written only with ``may_go_back`` or once after ``allow_back``.
 

@@ -27,7 +27,7 @@ class RebalanceAttempts:
 
     Attributes:
         completed: number of successful rebalances.
-        unbalanced_since: when (``time.monotonic``) rebalances began to fail; None if the last one succeeded.
+        unbalanced_since: ``time.monotonic`` of the first failed attempt; None if the last one succeeded.
         first_rebalance: done when the first rebalance has succeeded, or has failed for too long.
 
     Args:
@@ -61,7 +61,7 @@ class RebalanceAttempts:
         self._on_rebalance = on_rebalance
         self._first_rebalance_timeout = first_rebalance_timeout
         self._started_at = 0.0
-        self._failures = 0  # in succession
+        self._failures = 0  # consecutive failed attempts
         self._due_at: float | None = 0.0
         self._poll_at: float | None = None
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
@@ -76,7 +76,7 @@ class RebalanceAttempts:
 
     @property
     def next_attempt_at(self) -> float | None:
-        """When (``time.monotonic``) the next attempt is due; None if there is none."""
+        """``time.monotonic`` at which the next attempt is due; None if there is none."""
         return min((at for at in (self._due_at, self._poll_at) if at is not None), default=None)
 
     def run_if_due(self) -> None:
@@ -131,7 +131,7 @@ class RebalanceAttempts:
         log = self._log.error if is_limit_reached else self._log.info
         log("rebalance_failed", attempt=self._failures, error=str(error))
         if self.unbalanced_since is None:
-            self.unbalanced_since = now  # set after the log event, so that the reason is in the log when this is seen
+            self.unbalanced_since = now  # set after the log event, which contains the reason
         if not self.first_rebalance.done() and self._is_first_timed_out(error, now):
             failure = ConsumerRebalanceFailedError(
                 f"consumer {self._membership.consumer_id} failed to rebalance after {self._failures} attempts in "

@@ -109,7 +109,7 @@ class CallbackRunner:
                 "rebalance_listener_timed_out",
                 method=method.__name__,
                 timeout_s=self._timeout_s,
-                remedy="return sooner; the rebalance continues without waiting for the listener",
+                remedy="make the callback return sooner; the rebalance continues without waiting for it",
             )
             return
         self._running = None

@@ -23,7 +23,7 @@ class OffsetCommitter:
     Used by the member's thread. Another thread may call ``close`` after that thread was stopped.
 
     Args:
-        offsets: where the offsets are stored.
+        offsets: storage of the committed offsets.
         interval_s: seconds between periodic commits of ``handler.consumed()``; None disables them.
     """
 
@@ -42,7 +42,7 @@ class OffsetCommitter:
         self._interval_s = interval_s
         #: Seconds for which commits of released partitions are retried; a JVM member retries a claim for as long.
         self._retry_timeout_s = config.rebalance_max_retries * config.rebalance_backoff
-        self._rejected_since: float | None = None  # since when the commit of released partitions has failed
+        self._rejected_since: float | None = None  # ``time.monotonic`` of the first failed commit
         self._next_commit_at = time.monotonic() + interval_s if interval_s else None
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
@@ -50,7 +50,7 @@ class OffsetCommitter:
 
     @property
     def next_commit_at(self) -> float | None:
-        """When (``time.monotonic``) the next periodic commit is due; None if there is none."""
+        """``time.monotonic`` at which the next periodic commit is due; None if there is none."""
         return self._next_commit_at
 
     def commit_if_due(self) -> None:
@@ -62,9 +62,9 @@ class OffsetCommitter:
             self._commit_consumed()
 
     def commit_after_rebalance(self) -> None:
-        """Commit as the periodic commit does, if it is enabled; Kafka 1.1 commits in each rebalance, too.
+        """Run the periodic commit, if it is enabled; Kafka 1.1 commits in each rebalance, too.
 
-        Members are often restarted one after the other. If one of them is killed, fewer records are consumed again.
+        If a member is killed after a rebalance, fewer records are consumed again.
         """
         if self._interval_s is not None:
             self._commit_consumed()
@@ -147,7 +147,7 @@ class OffsetCommitter:
         do not wait for the partitions forever.
 
         Raises:
-            ZooKeeperUnavailableError: the owner znodes cannot be deleted either.
+            ZooKeeperUnavailableError: ZooKeeper is unavailable, so the owner znodes cannot be deleted, either.
             RetriableError: the commit can be retried.
         """
         try:

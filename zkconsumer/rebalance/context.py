@@ -110,14 +110,16 @@ class AssignmentContext:
         return threads, partitions
 
     def _report_missing(self, topics: list[str]) -> None:
-        """Log the topics of the subscription that do not exist, once until they change."""
+        """Log the topics of the subscription that do not exist; log them again only if they change."""
         if self._own_filter or topics == self._reported_missing:
             return
         self._reported_missing = topics
         if topics:
             remedy = "create the topic; it is consumed as soon as it exists"
             if not self._cluster.brokers():
-                remedy = "no broker is registered in ZooKeeper; if Kafka runs in KRaft mode, set bootstrap.servers"
+                remedy = (
+                    "no broker is registered in ZooKeeper; set bootstrap.servers if the cluster does not use ZooKeeper"
+                )
             self._log.warning("topic_missing", topics=topics, remedy=remedy)
 
     def _read_registrations(self) -> dict[str, Registration]:
@@ -130,7 +132,7 @@ class AssignmentContext:
             try:
                 members[consumer_id] = Registration.from_json(path, node.data)
             except RegistrationError:
-                self._session.znodes.get(path, watch=True)  # to retry when its content changes
+                self._session.znodes.get(path, watch=True)  # retry when the content changes
                 raise
         if self._consumer_id not in members:
             path = self._paths.registration(self._consumer_id)
@@ -146,7 +148,7 @@ class AssignmentContext:
             topic_filter = filter_of(registration)
         except ConfigurationError as error:
             path = self._paths.registration(consumer_id)
-            self._session.znodes.get(path, watch=True)  # to retry when its content changes
+            self._session.znodes.get(path, watch=True)  # retry when the content changes
             raise RegistrationError(
                 f"{path}: {error}. No partitions are claimed while that consumer is in the group; configure it with a "
                 f"list of topics instead of the filter {regex!r}"

@@ -14,7 +14,7 @@ from zkconsumer.zookeeper.session import Event
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A function that another thread wants to run in the member's thread."""
+    """A function that another thread has submitted, to run in the member's thread."""
 
     function: Callable[[], Any]
     result: Future[Any]
@@ -32,7 +32,7 @@ class EventQueue:
     step of a rebalance, and no lock is needed.
 
     Attributes:
-        queue: where the ZooKeeper session puts its events.
+        queue: receives the events of the ZooKeeper session.
         on_zookeeper_event: called by ``process``; set before the first call of it.
         is_stopping: whether ``stop`` was called; written by the member's thread, or by ``MemberThread.stop`` if that
             thread does not run.

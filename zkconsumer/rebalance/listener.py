@@ -38,7 +38,7 @@ class ZKRebalancerListener:
 
     Args:
         registration: the topics to which the member subscribes.
-        events: processed while a release or a callback is waited for.
+        events: queue whose events are processed while a rebalance waits for a release or a callback.
         user_listener: the application's callbacks.
     """
 
@@ -86,7 +86,7 @@ class ZKRebalancerListener:
     # ---- the session ----
 
     def check_lease(self) -> bool:
-        """Lose the partitions if the session may have expired; returns whether it has.
+        """Lose the partitions if the session may have expired; returns whether it may have.
 
         After the process was suspended, the connection may still be open, so there may be no event for the expiration.
         """
@@ -96,10 +96,10 @@ class ZKRebalancerListener:
         return False
 
     def lose(self, reason: str) -> None:
-        """Discard the assignment: the owner znodes are deleted with the session, or may be.
+        """Discard the assignment, because the session has expired or may have expired.
 
         Args:
-            reason: the log event.
+            reason: name of the log event.
         """
         membership = self._membership
         self._log.warning(reason, owned=len(membership.assignment), session_id=f"{membership.session_id:#x}")
@@ -112,7 +112,7 @@ class ZKRebalancerListener:
         self._reported_assignment = {}
 
     def _wait_for_events(self, timeout_s: float) -> None:
-        """Process events in the middle of a rebalance, until the session may have expired at the latest."""
+        """Process events during a rebalance, for at most ``timeout_s`` seconds and not beyond the end of the lease."""
         if self._membership.is_registered:
             timeout_s = min(timeout_s, self._session.lease.remaining_s)
         self._events.process(timeout_s)
@@ -169,7 +169,8 @@ class ZKRebalancerListener:
             mismatch = None  # the next attempt raises the same error
         if mismatch is not None:
             self._log.error("assignment_strategy_mismatch", path=conflict.path, error=mismatch)
-            return RetriableError(f"{conflict}: {mismatch}")  # retriable: a rebalance in progress can look like this
+            # Retriable, because the owners may look the same during a rebalance.
+            return RetriableError(f"{conflict}: {mismatch}")
         return RetriableError(f"{conflict}; waiting for it to be released")
 
     def _register(self) -> Conflict | None:
@@ -235,7 +236,7 @@ class ZKRebalancerListener:
         Returns early if the session expires meanwhile.
 
         Args:
-            deadline: when (``time.monotonic``) the handler must release the partitions.
+            deadline: ``time.monotonic`` at which the handler must release the partitions.
         """
         if not self._stop_delivery(revoked, deadline):
             return
@@ -305,7 +306,7 @@ class ZKRebalancerListener:
             if self._session.is_connected:
                 self._ownership.unregister()
         except ZkConsumerError as error:
-            # ZooKeeper deletes the member's znodes when the session ends, with the process at the latest.
+            # ZooKeeper deletes the member's znodes when the session ends, at the latest after the end of the process.
             self._log.warning("leave_failed", error=str(error))
         finally:
             self._handler.lose()

@@ -42,7 +42,7 @@ class GroupMember:
         handler: delivers the records of the member's partitions.
         auto_commit: commit ``handler.consumed()`` every ``auto.commit.interval.ms``.
         user_listener: the application's callbacks.
-        metrics: where rebalances and commits are counted.
+        metrics: registry of the meters of rebalances and commits.
         first_rebalance_timeout: maximum seconds to wait for the first rebalance; the JVM's limit applies if it is
             longer.
     """
@@ -128,7 +128,8 @@ class GroupMember:
         Raises:
             ZooKeeperUnavailableError: the ensemble could not be reached.
             ConfigurationError: the chroot does not exist.
-            ConsumerRebalanceFailedError: see ``MemberThread.start``.
+            AuthenticationError: ZooKeeper rejected the credentials.
+            ConsumerRebalanceFailedError, ClosedError: see ``MemberThread.start``.
         """
         self.session.start(connect_timeout)
         try:
@@ -163,12 +164,12 @@ class GroupMember:
 
     @property
     def discoveries(self) -> int:
-        """Number of times that topics and partitions were read."""
+        """Number of times that topics and partitions were read: once per successful rebalance."""
         return self._attempts.completed
 
     @property
     def unbalanced_since(self) -> float | None:
-        """When (``time.monotonic``) rebalances began to fail; None if the last one succeeded."""
+        """``time.monotonic`` of the first failed rebalance; None if the last one succeeded."""
         return self._attempts.unbalanced_since
 
     def wake(self) -> None:
@@ -186,14 +187,18 @@ class GroupMember:
         """Commit offsets of owned partitions, and return the committed offsets.
 
         Args:
-            offsets: or a function that returns them, which the member's thread calls between the steps of rebalances.
+            offsets: next offset to consume of each partition; or a function that returns them, which the member's
+                thread calls between two steps of a rebalance.
             may_go_back: allow offsets to decrease.
-            timeout: seconds; a step of a rebalance may have to end first.
+            timeout: maximum seconds to wait, including a step of a rebalance that is in progress; None for
+                ``release_timeout`` plus ``zookeeper.connection.timeout.ms``.
             on_committed: called in the member's thread with the committed offsets, before any other commit.
 
         Raises:
             OwnershipLostError: one of the partitions is not owned.
             ZooKeeperUnavailableError: nothing was committed, or the result is unknown.
+            BrokerUnavailableError: not all offsets were committed to Kafka.
+            ClosedError: the member has been closed.
         """
 
         def commit() -> dict[TopicPartition, int]:

@@ -34,7 +34,7 @@ class Membership:
 
     @property
     def is_registered(self) -> bool:
-        """Whether the member is registered, as far as it knows."""
+        """Whether the member has registered, and no end of its session has been reported since then."""
         return self.session_id != 0
 
     @property

@@ -129,7 +129,7 @@ class Ownership:
         owner = node.data.decode(errors="replace").rpartition("-")[0]
         if owner != self._consumer_id:
             return Conflict(path, f"consumer {owner!r}")
-        # It belongs to an older session, or to another thread of this member.
+        # The znode belongs to an older session of this member, or to another of its threads.
         try:
             self._session.znodes.delete(path, node.version)
         except BadVersion:

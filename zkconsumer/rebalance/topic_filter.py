@@ -1,7 +1,7 @@
 """Whitelist and Blacklist: topic filters, which are Java regular expressions.
 
-If a filter selected other topics here than in a JVM member, two members could own one partition. So an expression is
-translated token by token into Python's syntax, and a construct that may have another meaning in Python is rejected.
+All members must select the same topics; otherwise two members could claim one partition. So an expression is
+translated token by token into Python's syntax, and a construct that may have a different meaning in Python is rejected.
 
 Source: Kafka 1.1 kafka.consumer.TopicFilter, Whitelist, Blacklist; java.util.regex.Pattern.
 """
@@ -39,7 +39,7 @@ class TopicFilter:
         return f"{type(self).__name__}({self.regex!r})"
 
     def is_topic_allowed(self, topic: str, exclude_internal_topics: bool = True) -> bool:
-        """Whether the filter selects the topic."""
+        """Return whether the filter selects the topic."""
         if exclude_internal_topics and topic in INTERNAL_TOPICS:
             return False
         return (self._matches(topic) is not None) is (self.pattern == "white_list")
@@ -138,7 +138,7 @@ class _Translation:
     def _group(self) -> str:
         start = self._position
         found = self._take(_GROUP)
-        assert found is not None  # the pattern also matches a single bracket
+        assert found is not None  # the pattern also matches a single parenthesis
         if self._regex[self._position : self._position + 1] == "?" and found.group() == "(":
             raise self._unsupported("a group construct that is different in Python")
         if found["flag"] and start:

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a tool and return its exit code.
 
     Args:
-        arguments: of the command line; None for those of the process.
+        arguments: command line arguments; None for those of the process.
     """
     parser = argparse.ArgumentParser("zkconsumer", description="Tools for ZooKeeper-coordinated consumer groups.")
     parser.add_argument("--version", action="version", version=f"zkconsumer {__version__}")
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         code = int(options.run(options))
-        if sys.stdout is not None:  # None if the shell has closed it
+        if sys.stdout is not None:  # None if the shell has closed standard output
             sys.stdout.flush()
         return code
     except ZkConsumerError as error:

@@ -184,7 +184,9 @@ def _supervising(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ZkConsumerError("a development cluster is already running or starting") from None
+            raise ZkConsumerError(
+                "a development cluster is already running or starting; stop it with `zkconsumer cluster down`"
+            ) from None
         try:
             yield
         finally:

@@ -39,9 +39,9 @@ def add_tool(tools: Any, name: str, run: Any, description: str) -> argparse.Argu
 
     Args:
         tools: return value of ``add_subparsers``.
-        name: of the subcommand.
+        name: name of the subcommand.
         run: function that takes the parsed options and returns the exit code.
-        description: for the tool's ``--help``; the first line is also its line in the list of tools.
+        description: description for ``--help``; its first line is also shown in the list of tools.
     """
     parser: argparse.ArgumentParser = tools.add_parser(
         name,
@@ -133,7 +133,7 @@ def config_of(options: argparse.Namespace, hosts: str) -> ConsumerConfig:
 
 
 def check_brokers(cluster: Cluster) -> None:
-    """Raise ``ConfigurationError`` if no broker is known, since no partition would be known either."""
+    """Raise ``ConfigurationError`` if no broker is registered; without brokers, partitions cannot be listed."""
     if not cluster.brokers():
         raise ConfigurationError(
             "no broker is registered in ZooKeeper; check the chroot, or set --bootstrap-server if the cluster does not "
@@ -142,7 +142,7 @@ def check_brokers(cluster: Cluster) -> None:
 
 
 def retrying(backoff: float = 0.5) -> Retrying:
-    """Return a caller that retries for 15 seconds.
+    """Return a tenacity ``Retrying`` that retries for 15 seconds.
 
     The first request for a group coordinator fails until the brokers have created the offsets topic.
 
@@ -176,7 +176,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
-    """Return a table of rich, None if the extra ``cli`` is not installed."""
+    """Return a ``rich`` table, None if the extra ``cli`` is not installed."""
     try:
         from rich.table import Table
     except ImportError:

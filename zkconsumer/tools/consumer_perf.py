@@ -107,12 +107,12 @@ def _config(options: argparse.Namespace) -> ConsumerConfig:
 
 
 class _Reader:
-    """Consumes one stream in a thread of its own.
+    """Consumes one stream in a separate thread.
 
     Attributes:
         messages: number of consumed messages.
         size: bytes of their values.
-        last_read_at: time of the latest message, of the monotonic clock.
+        last_read_at: ``time.monotonic`` of the latest message.
     """
 
     def __init__(self, options: argparse.Namespace, stream: KafkaStream, number: int, started_at: float) -> None:

@@ -83,9 +83,9 @@ def examine(state: GroupState, access: Access, stale_after: float) -> Iterator[F
     """Yield the problems of a group.
 
     Args:
-        state: of the group.
+        state: state of the group.
         access: connections for queries of topics and offsets.
-        stale_after: seconds after which an offset that is not committed again is a problem if there is lag.
+        stale_after: seconds without a commit after which a partition with lag is reported.
     """
     yield from _check_znodes(state)
     readable = dict(state.members)
@@ -98,9 +98,9 @@ def examine(state: GroupState, access: Access, stale_after: float) -> Iterator[F
             except ConfigurationError as error:
                 del readable[consumer_id]
                 yield Finding(
-                    f"members of zkconsumer cannot evaluate its topic filter: {error}",
+                    f"zkconsumer members cannot evaluate its topic filter: {error}",
                     f"member {consumer_id}",
-                    "they claim no further partitions while it is registered; subscribe it to topics by name",
+                    "they claim no further partitions while this member is registered; subscribe it to topics by name",
                 )
     threads = subscribed_threads(readable, access.cluster)
     partitions = access.cluster.partitions(sorted({*threads, *state.topics}))
@@ -117,7 +117,7 @@ def examine(state: GroupState, access: Access, stale_after: float) -> Iterator[F
 def _check_znodes(state: GroupState) -> Iterator[Finding]:
     for path, error in state.unreadable.items():
         if "/ids/" in path:
-            remedy = "every JVM member fails to rebalance while this znode exists: stop the program that created it"
+            remedy = "every JVM member fails to rebalance while this znode exists; stop the program that created it"
         else:
             remedy = "write the next offset to consume, or delete the znode so that auto.offset.reset applies"
         yield Finding(error, path, remedy)
@@ -128,14 +128,14 @@ def _check_jvm_compatibility(consumer_id: str, data: bytes) -> Iterator[Finding]
     content = json.loads(data)
     reasons = []
     if not isinstance(content.get("timestamp", ""), str):
-        reasons.append("its timestamp is not a string (members before 1.0)")
+        reasons.append("the timestamp is not a string, as members before 1.0 require")
     if not all(type(count) is int for count in content["subscription"].values()):
         reasons.append("a number of streams is not an integer")
     if reasons:
         yield Finding(
             f"JVM members cannot read its registration: {'; '.join(reasons)}",
             f"member {consumer_id}",
-            "they fail to rebalance while it is registered: stop it, or fix the program that registered it",
+            "JVM members fail to rebalance while this member is registered; stop the member, or fix its program",
         )
 
 
@@ -143,19 +143,19 @@ def _check_escaping(consumer_id: str, member: Registration) -> Iterator[Finding]
     [regex] = member.subscription
     if "\\\\" in regex:
         yield Finding(
-            f"its topic filter {regex!r} is escaped twice, as Kafka 1.0.1 to 1.1 write it (KAFKA-6319); it only "
-            "matches topics with a backslash in their name, which cannot exist",
+            f"its topic filter {regex!r} is escaped twice, a defect of Kafka 1.0.1 to 1.1 (KAFKA-6319); it "
+            "matches only topics with a backslash in their name, which cannot exist",
             f"member {consumer_id}",
-            "use an expression without backslashes, such as [.] for a dot, or a member of zkconsumer",
+            "use an expression without backslashes, such as [.] for a dot, or replace it by a zkconsumer member",
         )
 
 
 def _check_topics(threads: Mapping[str, list[str]], partitions: Mapping[str, list[int]]) -> Iterator[Finding]:
     for topic in sorted(threads.keys() - partitions.keys()):
         yield Finding(
-            f"{len(threads[topic])} threads subscribe to it, but it does not exist",
+            f"the topic does not exist, but {len(threads[topic])} threads subscribe to it",
             f"topic {topic}",
-            "create it, or correct the subscription; check the chroot of zookeeper.connect",
+            "create the topic, or correct the subscription; check the chroot of zookeeper.connect",
         )
 
 
@@ -170,12 +170,13 @@ def _check_owners(state: GroupState, threads: Mapping[str, list[str]]) -> Iterat
             yield Finding(
                 f"owned by {owner}, which is not a member of the group",
                 where,
-                "if its process has ended, the znode is deleted when the session expires; otherwise stop the process",
+                "if the process of the owner has terminated, the znode is deleted when the session expires; otherwise "
+                "stop the process",
             )
         elif state.owner_sessions[partition] != state.sessions[member]:
             yield Finding(
-                f"owned by {owner} in another session than that of its registration: the owner znode will be deleted "
-                "and two members may read the partition",
+                f"the owner znode and the registration of {owner} belong to different sessions, so the owner znode "
+                "will be deleted and two members may read the partition",
                 where,
                 "restart this member",
             )
@@ -191,10 +192,10 @@ def _check_unowned(
             partition = TopicPartition(topic, number)
             if threads[topic] and partition not in state.owners:
                 yield Finding(
-                    "has no owner, so it is not consumed",
+                    "the partition has no owner, so it is not consumed",
                     f"partition {partition}",
                     "a rebalance may be in progress: run this tool again after some seconds. JVM members that have "
-                    'given up ("can\'t rebalance after 4 retries") only retry at the next change of the group: '
+                    'stopped retrying ("can\'t rebalance after 4 retries") retry only at the next change of the group: '
                     "restart one of them",
                 )
 
@@ -221,7 +222,7 @@ def _check_strategy(
         return
     detail = "; ".join(f"{name}: {', '.join(sorted(names))}" for name, names in followers.items())
     yield Finding(
-        f"its members use different partition assignment strategies and block each other permanently ({detail})",
+        f"the members use different partition assignment strategies and block each other permanently ({detail})",
         f"group {state.group}",
         "set the same partition.assignment.strategy for all members; with roundrobin, JVM members before and after 1.0 "
         "cannot be in one group (KAFKA-5822)",
@@ -243,7 +244,7 @@ def _check_offsets(
     fetch = partial(common.retrying(), access.coordinator(state.group).fetch_offsets)
     offsets, notes = group_state.furthest(state, existing, fetch)
     for note in notes:
-        yield Finding(note, "brokers", "only the offsets in ZooKeeper were checked")
+        yield Finding(note, "brokers", "check the brokers; only the offsets in ZooKeeper were examined")
     for partition in sorted(state.offsets.keys() - set(existing)):
         yield Finding(
             f"the group has an offset ({state.offsets[partition]}) of a partition that does not exist",
@@ -256,10 +257,14 @@ def _check_offsets(
         starts, failed = group_state.log_offsets(logs, offsets, protocol.EARLIEST)
         ends, _ = group_state.log_offsets(logs, starts, protocol.LATEST)
     except ZkConsumerError as error:
-        yield Finding(str(error), "brokers", "offsets were not compared with the logs")
+        yield Finding(str(error), "brokers", "check the brokers; the offsets were not compared with the logs")
         return
     for partition, error_text in failed.items():
-        yield Finding(error_text, f"partition {partition}", "it cannot be consumed before it has a leader")
+        yield Finding(
+            error_text,
+            f"partition {partition}",
+            "check the brokers; the partition cannot be consumed until it has a leader",
+        )
     for partition, end in ends.items():
         yield from _check_offset(state, partition, offsets[partition], starts[partition], end, stale_after)
 
@@ -271,9 +276,9 @@ def _check_offset(
     where = f"partition {partition}"
     if not start <= offset <= end:
         yield Finding(
-            f"the offset {offset} is out of range; the log has {start} to {end}",
+            f"the offset {offset} is out of range; the log start offset is {start} and the end offset is {end}",
             where,
-            "auto.offset.reset applies when it is consumed next; to choose another offset, use update-offsets",
+            "auto.offset.reset applies when the partition is consumed next; to set another offset, use update-offsets",
         )
     elif offset == end:
         return
@@ -284,7 +289,7 @@ def _check_offset(
             yield Finding(
                 f"the offset {offset} was not committed for {age:.0f} s, and the lag is {end - offset} records",
                 where,
-                f"check whether {state.owners[partition]} is stuck",
+                f"check whether {state.owners[partition]} still processes records",
             )
     elif not state.sessions:
         yield Finding(

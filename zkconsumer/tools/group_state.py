@@ -25,7 +25,7 @@ class GroupState:
         registrations: content of the registration znode by consumer id, malformed ones included.
         owners: owning thread id by partition.
         owner_sessions: ZooKeeper session id of the owner znode by partition.
-        offsets: committed offset by partition; -1 for a znode that stands for no offset.
+        offsets: committed offset by partition; -1 if the znode is empty or the offset is negative.
         stored_at: time of the commit by partition, in seconds since the epoch.
         unreadable: error message by path of a malformed znode.
     """
@@ -95,7 +95,7 @@ def _partitions(
                 yield TopicPartition(topic, int(name)), path, node
             else:
                 state.unreadable[path] = (
-                    f"{path}: must be the number of a partition, got {name!r}, which has the form of Kafka 0.7"
+                    f"{path}: the name must be a partition number, got {name!r} (Kafka 0.7 used names such as '0-5')"
                 )
 
 
@@ -118,7 +118,7 @@ def log_offsets(
 
     Args:
         logs: client for the queries.
-        partitions: to query.
+        partitions: partitions to query.
         timestamp: ``protocol.EARLIEST``, ``protocol.LATEST`` or milliseconds since the epoch.
 
     Returns:

@@ -26,7 +26,7 @@ PLACE is one of
 
   zookeeper        the group's offsets in ZooKeeper
   kafka            the group's offsets in Kafka
-  checkpoint:DIR   the checkpoint of a query of this source or of Spark's Kafka source; as target, a new directory
+  checkpoint:DIR   the checkpoint of a query with zkconsumer or Spark's Kafka source; as target, a new directory
   json:FILE        offsets in the form of startingOffsets, {"topic":{"0":23}}; - for standard input or output
 
 Without --execute, the tool only prints what it would do. A group with live members requires --force, since its
@@ -59,7 +59,7 @@ def add_to(tools: Any) -> None:
         "--checkpoint-of",
         choices=checkpoint.KINDS,
         default=checkpoint.KINDS[0],
-        help="source whose checkpoint is created (default: %(default)s)",
+        help="Spark data source for which the checkpoint is created (default: %(default)s)",
     )
     parser.add_argument("--execute", action="store_true", help="copy the offsets; without this option, only print them")
     parser.add_argument("--force", action="store_true", help="allow a group with live members")
@@ -129,7 +129,7 @@ class _Group:
         state = self._state
         unreadable = [error for path, error in state.unreadable.items() if "/offsets/" in path]
         if unreadable:
-            raise ConfigurationError(f"offsets cannot be read, no offset was copied: {'; '.join(unreadable)}")
+            raise ConfigurationError(f"offsets could not be read, and no offset was copied: {'; '.join(unreadable)}")
         # Kafka rejects offsets of partitions that do not exist.
         existing = set(group_state.partitions_of(self._access.cluster, state.topics))
         for partition in sorted(state.offsets.keys() - existing):

@@ -10,7 +10,7 @@ from zkconsumer.message import MessageAndMetadata
 from zkconsumer.tools import common
 from zkconsumer.tools.formatters import Formatter, json_line, make_formatter, parse_properties
 
-#: What the tools print when they stop because of ``OutputClosedError``.
+#: Printed by the tools when they stop because of ``OutputClosedError``.
 OUTPUT_CLOSED = "Unable to write to standard out, closing consumer."
 
 

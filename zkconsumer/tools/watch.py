@@ -57,9 +57,9 @@ class _Sample:
     """The offsets of a group at one point in time.
 
     Attributes:
-        time_s: of the monotonic clock.
-        state: of the group.
-        partitions: of the group's topics.
+        time_s: ``time.monotonic`` of the sample.
+        state: state of the group.
+        partitions: partitions of the group's topics.
         offsets: committed offsets.
         ends: end offsets.
     """
@@ -135,7 +135,7 @@ def _show(
 
 
 def _live() -> Any:
-    """Return a live display of rich, None without a terminal or without the extra ``cli``."""
+    """Return a live display of ``rich``, None without a terminal or without the extra ``cli``."""
     if not sys.stdout.isatty() or common.rich_table((), ()) is None:
         return None
     from rich.live import Live

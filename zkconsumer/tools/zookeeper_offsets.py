@@ -1,7 +1,7 @@
 """The tools ``export-offsets``, ``import-offsets`` and ``update-offsets`` for the offsets in ZooKeeper.
 
 Source: Kafka 0.8.2 kafka.tools.ExportZkOffsets, ImportZkOffsets, UpdateOffsetsInZK. Deliberate differences: an import
-writes offset znodes only (the original writes any path), it validates all lines before it writes the first one, and a
+writes offset znodes only (Kafka's tool writes any path), it validates all lines before it writes the first one, and a
 group with live members requires ``--force``.
 """
 
@@ -143,7 +143,7 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
     offsets: dict[str, dict[TopicPartition, int]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
-            break  # the original stops here too
+            break  # as in Kafka 0.8.2
         parts = _LINE.fullmatch(line.strip())
         if parts is None or int(parts["offset"]) > OFFSET_MAX:
             raise ConfigurationError(
@@ -160,6 +160,6 @@ def _check_idle(session: ZooKeeperSession, groups: list[str], force: bool) -> No
         members = session.znodes.children(GroupPaths(group).ids)
         if members and not force:
             raise ConfigurationError(
-                f"group {group!r} has live members: {', '.join(members)}. They ignore new offsets and overwrite them. "
-                "Stop them first, or use --force"
+                f"group {group!r} has live members: {', '.join(members)}. They do not read new offsets and overwrite "
+                "them. Stop the members first, or use --force"
             )

@@ -69,12 +69,13 @@ class Connection:
     def __init__(self, hosts: str, *, session_timeout: float, call_timeout: float, security: ZooKeeperSecurity) -> None:
         self.hosts = hosts
         self._timeout = call_timeout
-        self._has_response = False  # set by each call that gets a response, cleared by the lease thread
+        self._has_response = False  # set by each call that receives a response, cleared by the lease thread
         try:
             self.client = KazooClient(
                 hosts,
                 timeout=session_timeout,
-                connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},  # default: 60 s
+                # kazoo's default for max_delay is 60 s.
+                connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},
                 logger=_kazoo_log,
                 **security.client_arguments(),
             )
@@ -134,7 +135,7 @@ class Connection:
                 self._has_response = True
 
     def poll_response(self) -> bool:
-        """Return whether a call has got a response since the last call of this method."""
+        """Return whether any call has received a response since the last call of this method."""
         has_response, self._has_response = self._has_response, False
         return has_response
 

@@ -29,13 +29,13 @@ class _Renewal:
 
 
 class Lease:
-    """The lease of a session. A thread of its own renews it, also while the member thread is busy.
+    """The lease of a session. A separate thread renews it, even while the member thread is busy.
 
     The same thread drops the connection when the server does not respond. kazoo does not detect that: it sends pings
     only while it has no requests to send, and does not require responses to them.
 
     Args:
-        session_timeout: seconds.
+        session_timeout: session timeout in seconds.
         closing: stops the thread when it is set.
     """
 
@@ -44,7 +44,7 @@ class Lease:
         self._session_timeout = session_timeout
         self._closing = closing
         self._lock = threading.Lock()  # guards the two fields below; never held while blocking
-        self._renewed_at = -math.inf  # send time of the last renewal that got a response
+        self._renewed_at = -math.inf  # send time of the last renewal that received a response
         self._renewal: _Renewal | None = None  # the renewal in flight
         self._thread = threading.Thread(target=self._run, name="zkconsumer-zookeeper-lease", daemon=True)
         self._log = get_logger("zkconsumer.zookeeper")
@@ -63,7 +63,7 @@ class Lease:
         """Seconds until the session may have expired on the server; 0 without a session.
 
         The server measures the session timeout from the last request that it received. The lease is measured from the
-        send time of the last renewal that got a response, whatever the state of the connection.
+        send time of the last renewal that received a response; the state of the connection does not matter.
         """
         with self._lock:
             self._update()
@@ -72,7 +72,7 @@ class Lease:
     def renew(self) -> bool:
         """Send a request whose response renews the lease.
 
-        Responses arrive in the order of requests: once a later request has got its response, the lease is renewed.
+        Responses arrive in the order of requests: when a later request has received its response, the lease is renewed.
 
         Returns:
             False if the previous renewal is still in flight; no request is sent then.
@@ -91,7 +91,7 @@ class Lease:
             self._renewed_at, self._renewal = -math.inf, None
 
     def _update(self) -> None:  # with the lock held
-        """Extend the lease if the renewal in flight has got its response.
+        """Extend the lease if the renewal in flight has received its response.
 
         A kazoo callback could not do this: it may run after the result of a later request is available.
         """

@@ -104,7 +104,7 @@ def new_consumer_id(group: str, configured: str | None = None) -> str:
     """Create a consumer id: ``group_host-milliseconds-8 hex digits``, or ``group_configured``."""
     if configured:
         return f"{group}_{configured}"
-    # As the JVM: the first eight digits of the unpadded hex of the high 64 bits of a random UUID.
+    # As in the JVM: the first eight digits of the unpadded hex of the high 64 bits of a random UUID.
     digits = f"{uuid.uuid4().int >> 64:x}"[:8]
     return f"{group}_{socket.gethostname()}-{int(time.time() * 1000)}-{digits}"
 
@@ -179,7 +179,8 @@ class Registration:
             ) from error
         if any(count < 1 for count in subscription.values()):
             raise RegistrationError(
-                f"{path} does not contain a valid consumer registration: {data[:200]!r} (fewer than 1 stream)"
+                f"{path} does not contain a valid consumer registration: {data[:200]!r} "
+                "(number of streams is less than 1); stop the process that wrote the znode, and delete the znode"
             )
         return cls(subscription, pattern)
 

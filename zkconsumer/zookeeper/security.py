@@ -13,7 +13,7 @@ from zkconsumer.errors import ConfigurationError
 def _require_module(name: str, remedy: str) -> None:
     """Raise ConfigurationError if a module cannot be imported.
 
-    kazoo imports it in its own thread, and without it would only fail to connect.
+    kazoo imports the module in its connection thread; if it is missing, kazoo reports only a failed connection.
     """
     try:
         importlib.import_module(name)

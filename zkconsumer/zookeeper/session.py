@@ -168,7 +168,7 @@ class ZooKeeperSession:
 
     @property
     def session_id(self) -> int:
-        """The session id, which is the owner of the session's ephemeral znodes; 0 without a session."""
+        """The session id, which is the ``ephemeralOwner`` of the session's znodes; 0 without a session."""
         identity = self._client.client_id
         return int(identity[0]) if identity else 0
 
