@@ -18,7 +18,7 @@ from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 from .neighbours import Plain
-from .queries import Batch, Gate, Query, runners
+from .queries import Batch, Gate, Query, is_committing, runners
 from .session import start_spark, stop_spark
 
 Cluster = DevCluster | ExistingCluster
@@ -108,7 +108,8 @@ def query(spark: Any, options: Callable[..., dict[str, str]], checkpoint: Path) 
     yield start
     for one in started:
         one.stop()
-    wait_for(lambda: not runners(os.getpid()), what="the processes that plan have ended")
+    wait_for(lambda: not runners(os.getpid()), what="the planning processes have ended")
+    wait_for(lambda: not is_committing(spark), 30, what="the listener has committed the last batches")
 
 
 @pytest.fixture

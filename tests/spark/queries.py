@@ -16,6 +16,7 @@ import pyarrow as pa
 from kafka.protocol.admin import DeleteRecordsRequest
 from support import TIMEOUT_S, wait_for
 
+import zkconsumer.spark
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.broker.leaders import LeaderLookup
@@ -136,6 +137,18 @@ class Query:
     def stop(self) -> None:
         """Stop the query."""
         self.handle.stop()
+
+
+def is_committing(spark: Any) -> bool:
+    """Return whether the listener of the session has running queries or commits.
+
+    It commits the last batch of a query that has ended, for which the cluster must still be running.
+    """
+    listener = zkconsumer.spark.register(spark)
+    assert listener is not None
+    return any(name.type == "StreamingQuery" for name in listener.metrics) or any(
+        thread.name.startswith("zkconsumer-commit-") for thread in threading.enumerate()
+    )
 
 
 class Gate:

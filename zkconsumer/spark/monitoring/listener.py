@@ -159,8 +159,8 @@ class QueryListener(StreamingQueryListener):
             if self._is_at_end(run):
                 self._stop_query(run)
         elif event is _TERMINATED:
-            del self._queries[run]
             self._committer.commit(query.commits, _LAST_COMMIT_TIMEOUT_S)
+            del self._queries[run]
         else:
             self._handle_progress(run, query, event)
 
