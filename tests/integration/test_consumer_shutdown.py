@@ -176,7 +176,7 @@ CHILD = """
             last = item.column("offset")[-1].as_py() if arrow else item.offset
             print(last, flush=True)
             if last == stop_at:
-                sys.stdin.read()  # at work on this one
+                sys.stdin.read()  # simulates processing
 """
 
 

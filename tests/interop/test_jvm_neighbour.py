@@ -49,9 +49,9 @@ def test_joins_and_kills_lose_nothing(
         jvm = group.join(jvm_consumer)
         step(f"{turn}: the JVM joined")
         group.kill(ours)
-        step(f"{turn}: ours was killed")
+        step(f"{turn}: zkconsumer was killed")
         ours = group.join(our_consumer)
-        step(f"{turn}: ours joined")
+        step(f"{turn}: zkconsumer joined")
         group.kill(jvm)
         step(f"{turn}: the JVM was killed")
 
@@ -103,7 +103,7 @@ def test_kill_of_jvm_during_join_is_waited_for(neighbours: Callable[..., Neighbo
     group.wait_until_committed()
 
     ours = group.start(our_consumer)
-    wait_for(lambda: group.group.consumer_id(ours.name) in group.group.registrations(), what="ours has registered")
+    wait_for(lambda: group.group.consumer_id(ours.name) in group.group.registrations(), what="it has registered")
     group.kill(jvm)
 
     assert group.wait_until_balanced() == {ours.name: list(range(8))}

@@ -412,7 +412,7 @@ static const uint8_t *varint(const uint8_t *p, const uint8_t *end, int max_bytes
     return NULL;
 }
 
-/* Reads a length and as many bytes. Length -1 is null, if nullable. Returns NULL if it is malformed. */
+/* Reads a length and that many bytes. Length -1 is null, if nullable. Returns NULL if they are malformed. */
 static const uint8_t *sized(const uint8_t *p, const uint8_t *end, int nullable, const uint8_t **data, int64_t *n) {
     p = varint(p, end, 5, n);
     if (!p || *n < (nullable ? -1 : 0) || *n > end - p) return NULL;
