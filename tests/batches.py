@@ -14,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from kafka.record.util import calc_crc32c
@@ -57,7 +57,8 @@ def compress(codec: int, data: bytes, magic: int = 2, *, raw_snappy: bool = Fals
 
 def snappy_block(data: bytes) -> bytes:
     """Return raw snappy data: the length as a varint, then the compressed bytes."""
-    return pa.Codec("snappy").compress(data, asbytes=True)
+    compressed: bytes = pa.Codec("snappy").compress(data, asbytes=True)
+    return compressed
 
 
 def xerial(data: bytes, block: int = _XERIAL_BLOCK, *, repeat_header: bool = False) -> bytes:
@@ -220,11 +221,11 @@ def message_set(
     return message(magic, Record(records[-1].offset, time, None, packed), attributes | codec)
 
 
-def entry(magic: int, records: Sequence[Record], codec: int = NONE, **options: object) -> bytes:
+def entry(magic: int, records: Sequence[Record], codec: int = NONE, **options: Any) -> bytes:
     """Return ``batch`` for format 2, else ``message_set``."""
     if magic == 2:
-        return batch(records, codec, **options)  # type: ignore[arg-type]
-    return message_set(magic, records, codec, **options)  # type: ignore[arg-type]
+        return batch(records, codec, **options)
+    return message_set(magic, records, codec, **options)
 
 
 def expected(record: Record, magic: int, log_append_time: int | None = None) -> Expected:

@@ -7,11 +7,13 @@ created are deleted there. Otherwise ``zkconsumer_cluster`` starts a cluster and
 from __future__ import annotations
 
 import logging
+import os
 import re
 import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,12 +24,15 @@ from xdist.scheduler import LoadScopeScheduling
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.tools.cli import main
 
 Cluster = DevCluster | ExistingCluster
 
 
 def pytest_configure() -> None:
-    """Show the log of the package for failed tests, and turn off the deadlines of hypothesis for shared machines."""
+    """Set up JVMs, the log that is shown for failed tests, and hypothesis (no deadlines, for shared machines)."""
+    # Tests start many short-lived JVMs, where the optimizing compiler uses more CPU time than it saves.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
     logging.getLogger("zkconsumer").setLevel(logging.INFO)
     logging.getLogger("zkconsumer.zookeeper.kazoo").setLevel(logging.WARNING)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -37,18 +42,18 @@ def pytest_configure() -> None:
     settings.load_profile("zkconsumer")
 
 
-class _Scheduling(LoadScopeScheduling):
-    """Runs the tests of a file in one process, and all fault tests in one process, because they depend on timing."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        folder, _, _ = nodeid.partition("/test_")
-        return folder if folder.endswith("faults") else nodeid.partition("::")[0]
+def _split_scope(nodeid: str) -> str:
+    """Run the tests of a file in one process, and all fault tests in one process, because they depend on timing."""
+    folder, _, _ = nodeid.partition("/test_")
+    return folder if folder.endswith("faults") else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Return the scheduler that distributes tests among the processes of ``pytest -n``."""
-    return _Scheduling(config, log)
+    scheduling = LoadScopeScheduling(config, log)
+    scheduling._split_scope = _split_scope
+    return scheduling
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -146,3 +151,29 @@ def consumer(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Zo
     yield make
     for connector in created:
         in_thread(connector.shutdown).result(30)  # pytest-timeout does not apply after a failed test
+
+
+@pytest.fixture
+def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run ``console-consumer`` in this process; return its only line on standard error, after exit code 1."""
+
+    def run(*arguments: str) -> str:
+        code = main(["console-consumer", *arguments])
+        out, errors = capfd.readouterr()
+        assert (code, out) == (1, ""), errors
+        assert re.fullmatch("zkconsumer console-consumer: .*\n", errors), errors
+        return errors
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[bytes], str]:
+    """Write a properties file and return its path."""
+
+    def write(content: bytes) -> str:
+        path = tmp_path / "given.properties"
+        path.write_bytes(content)
+        return str(path)
+
+    return write

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -27,7 +27,7 @@ T = TypeVar("T")
 TIMEOUT_S = 20.0
 
 
-def wait_for(condition: Callable[[], T], timeout: float = TIMEOUT_S, *, what: str = "") -> T:
+def wait_for(condition: Callable[[], T | Literal[False] | None], timeout: float = TIMEOUT_S, *, what: str = "") -> T:
     """Call ``condition`` until its result is true, and return the result.
 
     Raises:

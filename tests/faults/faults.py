@@ -128,6 +128,7 @@ class ChildMember:
         self.process.kill()
         self.process.wait()
         self._thread.join(TIMEOUT_S)
+        assert self.process.stdout is not None
         self.process.stdout.close()
 
 
@@ -151,7 +152,9 @@ class Peer:
     def __enter__(self) -> Peer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def register(self, content: Mapping[str, int] | bytes) -> str:
@@ -195,7 +198,9 @@ class Cable:
     def __enter__(self) -> Cable:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._whole.set()
         for sock in (self._listener, *self._sockets):
             _shut(sock)

@@ -41,7 +41,7 @@ def coordinator_of(cluster: DevCluster, group: str) -> Broker:
                 return None
             return next(broker for broker in cluster.brokers if broker.endpoint[:2] == endpoint[:2])
 
-        return wait_for(found, 30)  # type: ignore[return-value]
+        return wait_for(found, 30)
     finally:
         asked.close()
 

@@ -68,7 +68,8 @@ def content(first: int, end: int | None = None) -> list[bytes]:
 
 def read_past_errors(items: Iterator[Any]) -> tuple[list[Any], list[CorruptRecordError]]:
     """Read until no record arrives for ``consumer.timeout.ms``, or until the same error was raised three times."""
-    read, errors = [], []
+    read: list[Any] = []
+    errors: list[CorruptRecordError] = []
     while len(errors) < 3:
         try:
             read.append(next(items))

@@ -39,7 +39,7 @@ def test_unread_stream_neither_blocks_others_nor_grows(
         readers = [Reader(stream) for stream in streams[unread:]]
         wait_for(lambda: sum(len(r.seen) for r in readers) == records * len(readers))
         took[unread] = time.monotonic() - started
-        waiting = {info.partition.partition: info.queue.nbytes for info in one._runtime.fetchers.infos}
+        waiting = {info.partition.partition: info.queue.nbytes for info in one._active_runtime().fetchers.infos}
         one.shutdown()
         for reader in readers:
             reader.finish()

@@ -216,14 +216,14 @@ def test_commits_fail_only_while_zookeeper_is_down(
         [stream] = one.create_message_streams({name: 1})[name]
         take(stream, 5)
         cluster.zookeeper.kill()
-        wait_for(lambda: not one._runtime.member.session.is_connected, what="the member is disconnected")
+        wait_for(lambda: not one._active_runtime().member.session.is_connected, what="the member is disconnected")
         with pytest.raises(ZooKeeperUnavailableError):
             one.commit_offsets()
         cable.cut()  # see start_zookeeper
         start_zookeeper(cluster)
         cable.mend()
         take(stream, 5)
-        wait_for(lambda: one._runtime.member.session.is_connected, what="the member is connected again")
+        wait_for(lambda: one._active_runtime().member.session.is_connected, what="the member is connected again")
         assert one.commit_offsets() == {TopicPartition(name, 0): 10}
         assert stored(zk, group, name) == {0: "10"}
         one.shutdown()

@@ -64,7 +64,7 @@ class Heap:
         shift = shift if data else 16
         address = _libc.malloc(len(data) + shift)
         ctypes.memmove(address + shift, data, len(data))
-        view = _view_of(address + shift, len(data), _WRITABLE)
+        view: memoryview = _view_of(address + shift, len(data), _WRITABLE)
         self._pieces.append((view, address))
         return view
 
@@ -259,9 +259,9 @@ class Fuzzer:
         return tuple(self.heap.take(b"\xaa" * size) for size in sizes)
 
     @staticmethod
-    def whole_numbers(sizes: list[int], headers: list[int] | None) -> list[int]:
+    def whole_numbers(sizes: list[int], headers: list[int] | None) -> list[float]:
         """Return the sizes that must be multiples of 4 for the decoder in Python; half of those that must be of 8."""
-        found = [sizes[0] / 2, sizes[1] / 2, sizes[2], sizes[3], sizes[6]]
+        found: list[float] = [sizes[0] / 2, sizes[1] / 2, sizes[2], sizes[3], sizes[6]]
         return found if headers is None else [*found, headers[0], headers[2], headers[5]]
 
     def compare_decode(

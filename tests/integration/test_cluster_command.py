@@ -82,7 +82,8 @@ def state(environment: dict[str, str]) -> dict[str, Any]:
 
 def servers_of(supervisor: int) -> list[psutil.Process]:
     """Return the processes that a supervisor has started."""
-    return psutil.Process(supervisor).children(recursive=True)
+    servers: list[psutil.Process] = psutil.Process(supervisor).children(recursive=True)
+    return servers
 
 
 def wait_until_ended(processes: Sequence[psutil.Process]) -> None:

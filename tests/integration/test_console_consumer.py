@@ -18,7 +18,6 @@ from support import members, numbers, owners, produce, stored, wait_for, wait_un
 
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.tools.cli import main
 
 Cluster = DevCluster | ExistingCluster
 Topic = Callable[..., str]
@@ -26,6 +25,9 @@ Topic = Callable[..., str]
 TOOL = (sys.executable, "-m", "zkconsumer", "console-consumer")
 
 pytestmark = pytest.mark.timeout(60)
+
+Refused = Callable[..., str]
+File = Callable[[bytes], str]
 
 
 class Tool(subprocess.Popen[bytes]):
@@ -83,7 +85,7 @@ def console(zkconsumer_cluster: Cluster, group: str, tmp_path: Path, tool: Calla
     return start
 
 
-# ---- output -------------------------------------------------------------------------------------------------
+# ---- output -----------------------------------------------------------------------------------------------
 
 
 def test_values_are_printed_one_per_line(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
@@ -160,7 +162,7 @@ def test_topic_created_later_is_printed(
             admin.delete_topic(name)
 
 
-# ---- end of the tool ----------------------------------------------------------------------------------------
+# ---- exit --------------------------------------------------------------------------------------------------
 
 
 def test_next_run_continues_after_max_messages(
@@ -331,87 +333,7 @@ def test_generated_group_is_deleted_at_end(
     assert not zk.exists(f"/consumers/{made[0]}")
 
 
-# ---- invalid arguments --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run the tool in this process; check exit code 1 and return the error message, which is one line."""
-
-    def run(*arguments: str) -> str:
-        code = main(["console-consumer", *arguments])
-        out, errors = capfd.readouterr()
-        assert (code, out) == (1, ""), errors
-        assert re.fullmatch("zkconsumer console-consumer: .*\n", errors), errors
-        return errors
-
-    return run
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Callable[[bytes], str]:
-    """Write a properties file and return its path."""
-
-    def write(content: bytes) -> str:
-        path = tmp_path / "given.properties"
-        path.write_bytes(content)
-        return str(path)
-
-    return write
-
-
-Refused = Callable[..., str]
-File = Callable[[bytes], str]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "the following arguments are required: --zookeeper"),
-        (["--topic", "t"], "the following arguments are required: --zookeeper"),
-        (["--zookeeper", "127.0.0.1:1"], "one of the arguments --topic --whitelist --blacklist is required"),
-        (["--zookeeper", "z", "--topic", "t", "--whitelist", "w"], "not allowed with argument --topic"),
-        (["--zookeeper", "z", "--topic", "t", "--max-messages", "0"], "must be an integer of at least 1, got '0'"),
-        (
-            ["--zookeeper", "z", "--topic", "t", "--max-messages", "many"],
-            "must be an integer of at least 1, got 'many'",
-        ),
-        (["--zookeeper", "z", "--topic", "t", "--whitlist", "t"], "unrecognized arguments: --whitlist t"),
-    ],
-)
-def test_wrong_usage_prints_usage(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="^2$"):
-        main(["console-consumer", *arguments])
-
-    out, errors = capfd.readouterr()
-    assert out == ""
-    assert errors.startswith("usage: zkconsumer")
-    assert said in errors
-
-
-def test_missing_zookeeper_is_reported(tool: Callable[..., Tool], file: File) -> None:
-    settings = file(b"zookeeper.connection.timeout.ms=300\n")
-    started = time.monotonic()
-
-    code, out, errors = tool("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", settings).ended()
-
-    assert (code, out) == (1, b"")
-    assert errors == (
-        "zkconsumer console-consumer: could not connect to ZooKeeper at '127.0.0.1:1' within 0.3 s; check "
-        "zookeeper.connect and that the ensemble is running and has a quorum (a read-only server does not accept "
-        "consumers), or increase zookeeper.connection.timeout.ms\n"
-    )
-    assert time.monotonic() - started < 10
-
-
-@pytest.mark.parametrize("address", ["no-such-host.invalid:2181", "127.0.0.1:no-port", "127.0.0.1:99999", " "])
-def test_invalid_address_is_reported(address: str, refused: Refused, file: File) -> None:
-    settings = file(b"zookeeper.connection.timeout.ms=300\n")
-
-    errors = refused("--zookeeper", address, "--topic", "t", "--consumer.config", settings)
-
-    assert address in errors
-    assert "zookeeper.connect" in errors
+# ---- refused starts ------------------------------------------------------------------------------------------
 
 
 def test_chroot_without_brokers_is_reported(
@@ -438,17 +360,6 @@ def test_missing_chroot_is_reported_and_not_created(
     assert not zk.exists(chroot)
 
 
-def test_from_beginning_contradicts_largest_reset(refused: Refused, file: File) -> None:
-    settings = file(b"auto.offset.reset=largest\n")
-
-    errors = refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--from-beginning", "--consumer.config", settings)
-
-    assert errors == (
-        "zkconsumer console-consumer: Can't simultaneously specify --from-beginning and "
-        "'auto.offset.reset=largest', please remove one option\n"
-    )
-
-
 def test_from_beginning_is_refused_for_group_with_offsets(
     zkconsumer_cluster: Cluster, topic: Topic, group: str, refused: Refused, file: File, zk: KazooClient
 ) -> None:
@@ -465,28 +376,6 @@ def test_from_beginning_is_refused_for_group_with_offsets(
     assert members(zk, group) == []
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"group.id=g\\u12\n", "is not a Java properties file"),
-        (b"group.id=g\nauto.commit.enable=yes\n", "property 'auto.commit.enable' must be 'true' or 'false', got 'yes'"),
-        (b"group.id=a group\n", "group.id a group is illegal"),
-        (b"group.id=g\nauto.offset.reset=middle\n", "Wrong value middle of auto.offset.reset"),
-        (b"group.id=g\noffsets.storage=disk\n", "Wrong value disk of offsets.storage"),
-        (b"group.id=g\nfetch.message.max.bytes=1MB\n", "'fetch.message.max.bytes' must be an integer between 1"),
-    ],
-)
-def test_invalid_properties_file_is_refused(content: bytes, said: str, refused: Refused, file: File) -> None:
-    assert said in refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", file(content))
-
-
-@pytest.mark.parametrize("name", ["/missing.properties", "/"])
-def test_unreadable_properties_file_is_reported(name: str, refused: Refused) -> None:
-    errors = refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", name)
-
-    assert f"cannot read the properties file '{name}'" in errors
-
-
 def test_command_line_overrides_properties_file(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 1))
@@ -494,16 +383,3 @@ def test_command_line_overrides_properties_file(admin: Any, topic: Topic, consol
     process = console(name, "--from-beginning", "--max-messages", "1", zookeeper_connect="127.0.0.1:1")
 
     assert process.ended()[:2] == (0, b"0\n")
-
-
-def test_closed_standard_output_is_reported(zkconsumer_cluster: Cluster, topic: Topic) -> None:
-    """The next file or connection reuses the file descriptor; no values must be written to it."""
-    name = topic()
-    arguments = ["--zookeeper", zkconsumer_cluster.zookeeper_connect, "--topic", name, "--from-beginning"]
-
-    done = subprocess.run(
-        ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *TOOL, *arguments],
-        stderr=subprocess.PIPE, text=True, timeout=20, check=False,
-    )  # fmt: skip
-
-    assert done.stderr.splitlines()[0] == "Unable to write to standard out, closing consumer."

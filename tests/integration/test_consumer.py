@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import batches
@@ -437,7 +438,7 @@ def test_unread_stream_is_bounded_and_blocks_no_other(admin: Any, topic: Topic, 
     connector = consumer(fetch_message_max_bytes=chunk, queued_max_message_chunks=2)
     unread, *others = connector.create_message_streams({name: 4})[name]
 
-    readers = [in_thread(lambda stream=stream: take(stream, count)) for stream in others]
+    readers = [in_thread(partial(take, stream, count)) for stream in others]
     for number, reader in enumerate(readers, 1):
         assert [(m.partition, m.offset) for m in reader.result()] == [(number, offset) for offset in range(count)]
 

@@ -146,7 +146,7 @@ def test_auto_commit_excludes_current_message(
     for read in (5, 1, 4):
         before = int(stored(zk, group, name).get(0, "0"))
         message = take(stream, read)[-1]
-        wait_until_equal(lambda message=message: stored(zk, group, name), {0: str(message.offset)})
+        wait_until_equal(lambda: stored(zk, group, name), {0: str(message.offset)})
         assert before <= message.offset
 
 

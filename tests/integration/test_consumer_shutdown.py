@@ -151,7 +151,7 @@ def test_missing_zookeeper_is_reported_in_time(consumer: Consumer) -> None:
 @pytest.mark.parametrize("count", [0, -1, 1.5, "1", None])
 def test_invalid_stream_count_is_refused(count: object, consumer: Consumer) -> None:
     with pytest.raises(ConfigurationError, match="must be an integer of at least 1, got"):
-        consumer().create_message_streams({"t": count})
+        consumer().create_message_streams({"t": count})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "x" * 250])

@@ -158,7 +158,8 @@ def test_deleted_topic_is_released_and_re_created_is_read(
 def test_unknown_start_offset_blocks_no_other_partition(admin: Any, topic: Topic) -> None:
     name = topic(1)
     produce(admin, name, 0, numbers(0, 3))
-    stream, handed_back = StreamQueue(), []
+    stream = StreamQueue()
+    handed_back: list[PartitionTopicInfo] = []
     good, missing = (
         PartitionTopicInfo(TopicPartition(name, number), PartitionQueue(stream, 2), -1, auto_offset_reset="smallest")
         for number in (0, 99)

@@ -27,7 +27,8 @@ def test_has_next_loop_of_original_works(admin: Any, topic: Topic, consumer: Con
     produce(admin, name, 0, numbers(0, 5000))
     connector = consumer(consumer_timeout_ms=500)
     [stream] = connector.create_message_streams({name: 1})[name]
-    iterator, seen = iter(stream), []
+    iterator = iter(stream)
+    seen: list[bytes] = []
     assert iter(stream) is iterator  # a stream has one iterator
 
     while len(seen) < 5000 and iterator.has_next():

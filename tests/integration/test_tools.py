@@ -164,11 +164,12 @@ def test_offsets_of_active_group_are_not_changed(
     properties.write_text(f"group.id={group}\nzookeeper.connect={at}\n")
     connector = consumer(consumer_id="alive", auto_commit_enable=False)
     connector.create_message_streams({name: 1})
-    arguments = {
+    arguments_of: dict[str, list[str | Path]] = {
         "import-offsets": ["--zkconnect", at, "--input-file", file],
         "update-offsets": ["latest", properties, name],
         "migrate-offsets": ["--zookeeper", at, "--group", group, "--to", "kafka", "--execute"],
-    }[tool]
+    }
+    arguments = arguments_of[tool]
 
     code, _, errors = run(tool, *arguments)
 

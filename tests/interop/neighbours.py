@@ -47,9 +47,9 @@ class Neighbours:
         self.all.append(member)
         self.read_by[name] = []
         if make is spark_query:  # generates a new consumer id at each start
-            found = wait_for(lambda: self._dead() or self._unknown(), 40.0, what=f"{name} has registered")
+            wait_for(lambda: self._dead() or self._unknown(), 40.0, what=f"{name} has registered")
             assert not self._dead(), self._dead()[0].messages[-2000:]
-            self.names[found[0]] = name
+            self.names[self._unknown()[0]] = name
         else:
             self.names[self.group.consumer_id(name)] = name
         return member

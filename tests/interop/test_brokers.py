@@ -66,14 +66,13 @@ def test_produce_consume_rebalance_commit(
 ) -> None:
     kafka, group = generation.kafka, unique("g")
     name = generation.create_topic(unique("t"), 4)
-    expected = []
+    expected: list[bytes] = []
     for codec in codecs(kafka):
         for partition in range(4):
-            records = [
-                Record(i, key=b"k", value=b"%s %d %d" % (CODEC_NAMES[codec].encode(), partition, i)) for i in range(5)
-            ]
+            content = [b"%s %d %d" % (CODEC_NAMES[codec].encode(), partition, i) for i in range(5)]
+            records = [Record(i, key=b"k", value=value) for i, value in enumerate(content)]
             generation.admin.produce(TopicPartition(name, partition), entry(message_format(kafka), records, codec))
-            expected += [record.value for record in records]
+            expected += content
     each = len(expected) // 4
     one = consumer(group_id=group, consumer_id="one", offsets_storage=storage)
     [stream] = one.create_message_streams({name: 1})[name]

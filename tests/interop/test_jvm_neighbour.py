@@ -42,7 +42,7 @@ def test_joins_and_kills_lose_nothing(
         group.wait_until_balanced()
         repeated.append((what, group.wait_until_committed()))
         # Vary the time of the next kill between two commits.
-        group.load.wait_for_more(len(repeated) * 7 % 10 * group.load.per_second // 10)
+        group.load.wait_for_more(len(repeated) * 7 % 10 * int(group.load.per_second) // 10)
 
     ours = group.join(our_consumer)
     for turn in range(1, 4):
@@ -159,7 +159,7 @@ def test_random_joins_and_stops_lose_nothing(seed: int, neighbours: Callable[...
             group.start(rng.choice([our_consumer, jvm_consumer]))
         else:
             rng.choice([group.kill, group.leave])(rng.choice(group.alive))
-        group.load.wait_for_more(rng.randrange(3 * group.load.per_second))
+        group.load.wait_for_more(rng.randrange(3 * int(group.load.per_second)))
 
     group.wait_until_balanced()
     group.wait_until_read(group.load.stop(), timeout=60)
@@ -266,7 +266,7 @@ def test_group_moves_to_jvm_and_back_without_loss(
             produce(zkconsumer_cluster.admin, name, partition, content)
             expected += content
         member = child(make, f"{turn}-{make.__name__}", name)
-        wait_for(lambda member=member: len(member.values) >= 400, what=f"{member.name} has read all records")
+        wait_for(lambda: len(member.values) >= 400, what=f"{member.name} has read all records")
 
         member.stop()
 

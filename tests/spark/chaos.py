@@ -67,7 +67,7 @@ class Seen(NamedTuple):
     partition: int
     start: int
     until: int
-    count: int
+    records: int
     checksum: int
 
 
@@ -413,11 +413,12 @@ class Chaos:
         """Restart or pause ZooKeeper or a broker, one at a time."""
         rng = self._random("servers")
         zookeeper, brokers = self._cluster.zookeeper, self._cluster.brokers
+        servers: list[Broker | ZooKeeperServer] = [zookeeper, zookeeper, *brokers]
         for _ in range(self._extent.bounces):
             yield from self._pause(rng, 3, 15)
             if not self._active_killers:
                 return
-            server = rng.choice([zookeeper, zookeeper, *brokers])
+            server = rng.choice(servers)
             how = rng.choice(["kill", "stop", "pause"])
             self.counts[f"{'ZooKeeper' if server is zookeeper else 'broker'} {how}s"] += 1
             self.log(f"{server.name}: {how}")

@@ -1,8 +1,11 @@
 """Counts words, as a script of Spark 1 and 2 does that knows nothing of zkconsumer: ZOOKEEPER TOPIC OUTPUT."""
 
-import sys
+from __future__ import annotations
 
-from pyspark import SparkContext
+import sys
+from collections.abc import Iterable
+
+from pyspark import RDD, SparkContext
 from pyspark.streaming import StreamingContext
 from pyspark.streaming.kafka import KafkaUtils
 
@@ -13,14 +16,14 @@ if __name__ == "__main__":
     ssc = StreamingContext(sc, 1)
     ssc.checkpoint(output + "-checkpoint")
 
-    def add(new, total):
+    def add(new: Iterable[int], total: int | None) -> int:
         return sum(new) + (total or 0)
 
     params = {"auto.offset.reset": "smallest"}
     lines = KafkaUtils.createStream(ssc, zookeeper, "spark-streaming-consumer", {topic: 1}, params).map(lambda x: x[1])
     counts = lines.flatMap(lambda line: line.split(" ")).map(lambda word: (word, 1)).updateStateByKey(add)
 
-    def show(rdd):
+    def show(rdd: RDD[tuple[str, int]]) -> None:
         with open(output, "w") as file:
             for word, count in sorted(rdd.collect()):
                 print(word, count, file=file)

@@ -95,6 +95,7 @@ def _with_pickled_strings(data: bytes, change: Callable[[str], str]) -> bytes:
     parts = []
     for (opcode, argument, position), end in zip(steps, ends, strict=True):
         if opcode.name in ("SHORT_BINUNICODE", "BINUNICODE"):
+            assert isinstance(argument, str)
             text = change(argument).encode()
             parts.append(pickle.BINUNICODE + struct.pack("<I", len(text)) + text)
         elif opcode.name != "FRAME":  # frames have a length, and are optional

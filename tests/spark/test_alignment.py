@@ -14,7 +14,6 @@ from support import numbers, produce
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.load import batch
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.driver.alignment import EventTimes, Horizon
 
 from .queries import Query, planned
 
@@ -25,73 +24,10 @@ Queries = Callable[..., Query]
 Topics = Callable[..., str]
 
 NOW = {"availableNow": True}
-P = [TopicPartition("t", number) for number in range(4)]
 MINUTE = 60_000
 
 #: Milliseconds that times are counted from: late enough that no broker deletes the records for their age.
 START = int(time.time() // 3600 - 12) * 3600_000
-
-
-class Clock:
-    """Seconds that pass when told so."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-# ---- the decision --------------------------------------------------------------------------------------
-
-
-def test_horizon_is_earliest_record_plus_lag() -> None:
-    times = EventTimes(100, 10, Clock())
-    assert times.horizon({P[0]: 3, P[1]: 12, P[2]: 102}) == Horizon(103, P[0])
-    assert times.horizon({P[0]: 30, P[1]: 12, P[2]: 1005}) == Horizon(112, P[1])
-
-
-def test_partition_without_time_holds_back_until_idle() -> None:
-    clock = Clock()
-    times = EventTimes(100, 10, clock)
-    assert times.horizon({P[0]: 3, P[1]: None}) is None
-    clock.now += 10
-    assert times.horizon({P[0]: 3, P[1]: None}) is None, "no longer than, but not longer"
-    clock.now += 0.1
-    assert times.horizon({P[0]: 3, P[1]: None}) == Horizon(103, P[0])
-    assert times.idle == {P[1]}
-
-
-def test_exhausted_partition_holds_at_last_time() -> None:
-    clock = Clock()
-    times = EventTimes(100, 10, clock)
-    assert times.horizon({P[0]: 500, P[1]: 50}) == Horizon(150, P[1])
-    assert times.horizon({P[0]: 500, P[1]: None}) == Horizon(150, P[1])
-    clock.now += 11
-    assert times.horizon({P[0]: 500, P[1]: None}) == Horizon(600, P[0])
-
-
-def test_idle_partition_becomes_active_with_new_record() -> None:
-    clock = Clock()
-    times = EventTimes(100, 10, clock)
-    times.horizon({P[0]: 500, P[1]: None})
-    clock.now += 11
-    assert times.horizon({P[0]: 500, P[1]: None}) == Horizon(600, P[0])
-    assert times.horizon({P[0]: 700, P[1]: 400}) == Horizon(500, P[1])
-    assert times.idle == set()
-    assert times.horizon({P[0]: 700, P[1]: None}) == Horizon(500, P[1]), "its clock begins anew"
-
-
-def test_no_horizon_if_all_are_idle() -> None:
-    times = EventTimes(100, 10, Clock())
-    assert times.horizon({P[0]: None, P[1]: None}, closed=True) is None
-    assert times.horizon({}) is None
-
-
-def test_bounded_query_ignores_empty_partitions() -> None:
-    assert EventTimes(100, 10, Clock()).horizon({P[0]: 3, P[1]: None}, closed=True) == Horizon(103, P[0])
-
-
-# ---- on real brokers -----------------------------------------------------------------------------------
 
 
 def fill(cluster: Cluster, name: str, partition: int, times: range, at_once: int = 1) -> None:

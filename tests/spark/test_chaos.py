@@ -102,7 +102,7 @@ def check_replays(driver: Driver, logs: Logs) -> dict[int, dict[int, Seen]]:
         assert one.partition not in runs[one.batch][one.run], f"{driver.name}: twice in a batch: {one}"
         runs[one.batch][one.run][one.partition] = one
         where = f"{driver.name}: {one}"
-        assert one.count == one.until - one.start, where
+        assert one.records == one.until - one.start, where
         content = logs[one.partition][one.start * WIDTH : one.until * WIDTH]
         assert one.checksum == zlib.crc32(content), f"{where} is not what the log has there"
     batches = {}
@@ -134,7 +134,9 @@ def missing(chaos: Chaos, logs: Logs) -> list[tuple[int, int]]:
     printed as often as it is missing elsewhere.
     """
     printed = Counter(numbers(b"".join(lines_of(one) for one in chaos.neighbours)).tolist())
-    covered = {partition: np.zeros(len(values) // WIDTH, bool) for partition, values in logs.items()}
+    covered: dict[int, np.ndarray] = {
+        partition: np.zeros(len(values) // WIDTH, bool) for partition, values in logs.items()
+    }
     for driver in (chaos.first, chaos.second):
         for one in driver.seen:
             covered[one.partition][one.start : one.until] = True
@@ -160,8 +162,8 @@ def check_all(chaos: Chaos, logs: Logs) -> str:
     records = sum(len(values) // WIDTH for values in logs.values())
     runs = sum(len({(one.batch, one.run) for one in driver.seen}) for driver in batches)
     done = sum(map(len, batches.values()))
-    delivered = sum(one.count for driver in batches for one in driver.seen)
-    once = sum(one.count for of_driver in batches.values() for seen in of_driver.values() for one in seen.values())
+    delivered = sum(one.records for driver in batches for one in driver.seen)
+    once = sum(one.records for of_driver in batches.values() for seen in of_driver.values() for one in seen.values())
     by_jvm = sum(len(one.values) for one in chaos.neighbours)
     failures = sum("can't rebalance after" in line for one in chaos.neighbours for line in one.failures)
     counts = ", ".join(f"{what}: {count}" for what, count in sorted(chaos.counts.items()))

@@ -13,8 +13,6 @@ from support import numbers, produce, stored, wait_until_equal
 
 from zkconsumer import ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.errors import ConfigurationError
-from zkconsumer.spark.options.source_options import SourceOptions
 
 from .queries import Query
 
@@ -23,34 +21,6 @@ pytestmark = pytest.mark.timeout(120)
 Cluster = DevCluster | ExistingCluster
 Queries = Callable[..., Query]
 Topics = Callable[..., str]
-
-
-@pytest.mark.parametrize("auto_commit", [None, "true", "false"])
-@pytest.mark.parametrize("interval", [None, "1000"])
-@pytest.mark.parametrize("mode", [None, "on-batch", "off", "periodic"])
-@pytest.mark.parametrize("membership", ["group", "none"])
-def test_query_commits_per_batch_or_never(
-    auto_commit: str | None, interval: str | None, mode: str | None, membership: str
-) -> None:
-    wanted = {
-        "zookeeper.connect": "localhost:2181",
-        "group.id": "g",
-        "subscribe": "t",
-        "membership": membership,
-        "auto.commit.enable": auto_commit,
-        "auto.commit.interval.ms": interval,
-        "commit.mode": mode,
-    }
-    options = {name: value for name, value in wanted.items() if value is not None}
-    if auto_commit is not None or interval is not None:
-        refused = "auto.commit.enable" if auto_commit is not None else "auto.commit.interval.ms"
-        with pytest.raises(ConfigurationError, match=f"'{refused}' cannot be set.*stored when a batch is done"):
-            SourceOptions.parse(options)
-    elif mode == "periodic":
-        with pytest.raises(ConfigurationError, match="'periodic': offsets that the clock stores may be ahead"):
-            SourceOptions.parse(options)
-    else:
-        assert SourceOptions.parse(options).commits is (mode == "on-batch" or (mode is None and membership == "group"))
 
 
 def test_commit_mode_off_changes_no_offset(

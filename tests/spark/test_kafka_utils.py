@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -21,14 +20,12 @@ from support import members, numbers, owners, produce, stored, wait_for, wait_un
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.java import java_home
-from zkconsumer.spark.dstreams import Ledger, follow, kafka_utils
+from zkconsumer.spark.dstreams import follow, kafka_utils
 from zkconsumer.spark.kafka_utils import (
     Broker,
-    KafkaMessageAndMetadata,
     KafkaUtils,
     OffsetRange,
     TopicAndPartition,
-    utf8_decoder,
 )
 
 from .spark2 import EXAMPLES, example
@@ -145,13 +142,6 @@ def test_kafka_direct_stream_transform_get_offset_ranges(
     assert found[0] == OffsetRange(letters, 0, 0, 18)
 
 
-def test_topic_and_partition_equality() -> None:
-    same, other = TopicAndPartition("a", 1), TopicAndPartition("a", 2)
-    assert same == TopicAndPartition("a", 1)
-    assert same != other
-    assert hash(same) == hash(TopicAndPartition("a", 1))
-
-
 def test_kafka_rdd_message_handler(spark: Any, letters: str, params: dict[str, str]) -> None:
     rdd = KafkaUtils.createRDD(
         spark.sparkContext,
@@ -169,7 +159,7 @@ def test_kafka_direct_stream_message_handler(ssc: StreamingContext, letters: str
     wait_until_equal(lambda: found, [(offset, value) for offset, (_, value) in enumerate(pairs())], 30)
 
 
-# ---- what users rely on --------------------------------------------------------------------------------
+# ---- beyond the upstream tests --------------------------------------------------------------------------------
 
 
 def test_create_stream_joins_group_and_commits(
@@ -246,11 +236,11 @@ def test_configured_rates_are_kept(
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda ssc: KafkaUtils.createStream(ssc, "z", "g", ["t"]), "topics should be dict"),
-        (lambda ssc: KafkaUtils.createStream(ssc, "z", "g", {"t": 1}, ["x"]), "kafkaParams should be dict"),
-        (lambda ssc: KafkaUtils.createDirectStream(ssc, "t", {}), "topics should be list"),
+        (lambda ssc: KafkaUtils.createStream(ssc, "z", "g", ["t"]), "topics should be dict"),  # type: ignore[arg-type]
+        (lambda ssc: KafkaUtils.createStream(ssc, "z", "g", {"t": 1}, ["x"]), "kafkaParams should be dict"),  # type: ignore[arg-type]
+        (lambda ssc: KafkaUtils.createDirectStream(ssc, "t", {}), "topics should be list"),  # type: ignore[arg-type]
         (lambda ssc: KafkaUtils.createDirectStream(ssc, ["t"], {}), "Must specify metadata.broker.list or"),
-        (lambda ssc: KafkaUtils.createRDD(ssc.sparkContext, {}, "r"), "offsetRanges should be list"),
+        (lambda ssc: KafkaUtils.createRDD(ssc.sparkContext, {}, "r"), "offsetRanges should be list"),  # type: ignore[arg-type]
         (
             lambda ssc: KafkaUtils.createDirectStream(ssc, ["t"], {}, {TopicAndPartition("u", 0): 1}),
             "The specified topics: t do not equal to the topic from offsets: u",
@@ -266,13 +256,6 @@ def test_offset_ranges_outside_log_are_refused(spark: Any, letters: str, params:
     for start, until, said in ((5, 4, "Beginning offset 5 is after"), (0, 19, "Offsets not available on leader")):
         with pytest.raises(Exception, match=said):
             KafkaUtils.createRDD(spark.sparkContext, params, [OffsetRange(letters, 0, start, until)])
-
-
-def test_repr_and_pickle_match_original() -> None:
-    assert str(OffsetRange("t", 0, 0, 6)) == "OffsetRange(topic: t, partition: 0, range: [0 -> 6]"
-    message = pickle.loads(pickle.dumps(KafkaMessageAndMetadata("t", 0, 7, None, b"v")))
-    assert (message.topic, message.offset, message.key, message.message) == ("t", 7, None, "v")
-    assert utf8_decoder(None) is None
 
 
 @pytest.mark.slow
@@ -452,40 +435,6 @@ def test_example_scripts_of_spark_2_run_unchanged(
     if not is_direct:
         wait_for(lambda: not zk.get_children(f"{of_group}/ids"), 60, what="it has left")
         zk.delete(of_group, recursive=True)
-
-
-def test_batches_after_unfinished_one_are_not_committed() -> None:
-    ledger = Ledger()
-    for time_ in (1, 2, 3):
-        ledger.add(time_, f"batch {time_}")
-    assert ledger.complete({2}) == []
-    assert ledger.complete({1}) == ["batch 1", "batch 2"]
-    assert ledger.complete({1}) == []
-    assert ledger.complete({3}) == ["batch 3"]
-
-
-def test_recovered_ledger_waits_only_for_replayed_batches() -> None:
-    ledger = Ledger()
-    for time_ in (1, 2, 3):
-        ledger.add(time_, f"batch {time_}")
-    ledger.complete({1})
-    recovered: Ledger = pickle.loads(pickle.dumps(ledger))
-    assert recovered.uncompleted() == {2, 3}
-    recovered.add(4, "batch 4")
-    assert recovered.complete({2, 4}) == ["batch 2"]
-    assert recovered.complete({3}) == ["batch 3", "batch 4"]
-
-
-def test_ledger_removes_only_committed_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zkconsumer.spark.dstreams.ledger._RETAINED_BATCHES", 2)
-    ledger = Ledger()
-    for time_ in range(5):
-        ledger.add(time_, time_)
-    assert 0 in ledger
-    for time_ in range(5):
-        ledger.complete({time_})
-    ledger.add(5, 5)
-    assert [time_ in ledger for time_ in range(6)] == [False, False, False, False, True, True]
 
 
 @pytest.mark.slow

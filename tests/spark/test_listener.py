@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,6 @@ from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
 from zkconsumer.spark.monitoring import commits, listener
-from zkconsumer.spark.monitoring.lag import offset_object
 from zkconsumer.spark.offset import to_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 
@@ -168,22 +168,12 @@ def test_offset_lowered_by_operator_is_kept(
     assert commits.commit_batch(done, set(), {TopicPartition(name, 0): 10}) == {TopicPartition(name, 0): 50}
 
 
-def test_batch_end_time_is_taken_from_progress() -> None:
-    progress = {"timestamp": "2026-01-01T00:00:00.500Z", "durationMs": {"triggerExecution": 250}}
-    assert listener._completed_at(progress) == 1_767_225_600.75
-
-
 def test_sources_of_one_group_are_matched_by_topics(options: Callable[..., dict[str, str]]) -> None:
     a, b = (SourceOptions.parse(options(name)) for name in ("a", "b"))
     for number, name in enumerate("ab"):
         end = to_offset({TopicPartition(name, 0): (0, 1)}, 1, (), a.consumer.group_id)
         assert listener._options_of([a, b], end) is (a, b)[number]
     assert listener._options_of([a, b], to_offset({TopicPartition("c", 0): (0, 1)}, 1, (), "other")) is None
-
-
-def test_offsets_of_other_sources_are_ignored() -> None:
-    assert offset_object(7) == offset_object("7") == offset_object(None) == offset_object("[1]") == {}
-    assert offset_object('{"a": 1}') == offset_object({"a": 1}) == {"a": 1}
 
 
 @pytest.mark.slow
@@ -204,19 +194,22 @@ def test_progress_figures_become_metrics(
     produce(admin, name, 0, numbers(0, 100))
     one.wait_for_records(100)
     registry = CollectorRegistry()
-    registry.register(ConsumerCollector(zkconsumer.spark.register(spark)))
+    metrics = zkconsumer.spark.register(spark)
+    assert metrics is not None
+    registry.register(ConsumerCollector(metrics))
     labels = {"query": str(one.handle.id)}
 
-    def value(kind: str) -> float | None:
-        return registry.get_sample_value(f"zkconsumer_spark_StreamingQuery_{kind}", labels)
+    def value(kind: str) -> float:
+        found = registry.get_sample_value(f"zkconsumer_spark_StreamingQuery_{kind}", labels)
+        return math.nan if found is None else float(found)
 
-    wait_for(lambda: value("Lag") == 0 and (value("Commits") or 0) > 1, what="the last progress is known")
+    wait_for(lambda: value("Lag") == 0 and value("Commits") > 1, what="the last progress is known")
     assert value("OwnedPartitions") == 2
     assert value("InputRowsPerSecond") > 0
     assert value("BytesPerSecond") > value("ProcessedRowsPerSecond")
     assert value("Rebalances") == 1
     assert value("CommitsFailed") == 0
-    assert value("CommitAgeSeconds") is not None
+    assert value("CommitAgeSeconds") >= 0
     assert json.loads(one.handle.lastProgress.json)["sources"][0]["latestOffset"]["commits"] >= 1
     one.stop()
-    wait_for(lambda: value("Lag") is None, what="the query is forgotten")
+    wait_for(lambda: math.isnan(value("Lag")), what="the query is forgotten")

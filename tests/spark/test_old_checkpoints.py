@@ -139,7 +139,7 @@ def restore(zkconsumer_cluster: Cluster, zk: KazooClient) -> Iterator[Callable[[
             zk.delete(f"/consumers/{old.group}", recursive=True)
         zkconsumer_cluster.admin.delete_topic(old.topic)
         paths = [f"/brokers/topics/{old.topic}", f"/admin/delete_topics/{old.topic}"]
-        wait_for(lambda paths=paths: not any(map(zk.exists, paths)), what="the topic is deleted")
+        wait_for(lambda: not any(map(zk.exists, paths)), what="the topic is deleted")
 
 
 @pytest.fixture

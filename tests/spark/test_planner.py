@@ -1,7 +1,4 @@
-"""The planner alone: when it lets partitions go, what it stores, what it counts.
-
-Where a member is needed, it is a real one on the cluster; the calls are those that Spark makes.
-"""
+"""The planner as a member of a group on the cluster; the test makes the calls that Spark makes."""
 
 from __future__ import annotations
 
@@ -11,8 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kazoo.client import KazooClient
 from support import TIMEOUT_S, in_thread, numbers, owners, produce, stored, wait_for, wait_until_equal
 
@@ -20,211 +15,17 @@ from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnecto
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConsumerRebalanceFailedError
 from zkconsumer.rebalance.assignors import assign_flink
-from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.driver.partition_state import PartitionState
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL, from_offset, to_offset
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.registry import Registration
 
 pytestmark = pytest.mark.timeout(60)
 
 Cluster = DevCluster | ExistingCluster
 Topics = Callable[..., str]
-
-A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-# ---- what the member calls; nobody is connected --------------------------------------------------------
-
-
-@pytest.fixture
-def alone() -> Planner:
-    """A planner that never joined: it has no ZooKeeper to store anything in."""
-    return lonely()
-
-
-def lonely() -> Planner:
-    return Planner(plan_options())
-
-
-def plan_options(**changes: Any) -> SourceOptions:
-    options = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"})
-    return dataclasses.replace(options, **changes)
-
-
-def claimed(planner: Planner, **offsets: int) -> None:
-    planner.acquire({TopicPartition("t", int(name[1:])): Claim("x-0", offset) for name, offset in offsets.items()})
-
-
-def batch(**spans: tuple[int, int]) -> dict[str, Any]:
-    return to_offset({TopicPartition("t", int(name[1:])): span for name, span in spans.items()}, 1)
-
-
-def test_idle_partition_is_released_at_once(alone: Planner) -> None:
-    claimed(alone, p0=10, p1=10)
-    assert alone.release({A, B}, False) == {}
-
-
-def test_release_waits_for_in_flight_batch(alone: Planner) -> None:
-    claimed(alone, p0=0, p1=0)
-    alone.start_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, False) is None
-    assert alone.release({A}, False) is None
-    assert alone.release({B}, False) == {}
-
-
-def test_release_waits_for_slowest_partition(alone: Planner) -> None:
-    claimed(alone, p0=0, p1=0)
-    alone.start_batch(batch(p0=(0, 10), p1=(5, 5)))
-    assert alone.release({A, B}, False) is None
-
-
-def test_final_release_counts_reread_records(alone: Planner) -> None:
-    claimed(alone, p0=0, p1=0)
-    alone.start_batch(batch(p0=(0, 10), p1=(3, 8)))
-    assert alone.release({A}, False) is None
-    assert alone.release({A}, True) == {}
-    assert alone.latest()["rereadRecords"] == 10
-    assert alone.release({B}, True) == {}
-    assert alone.latest()["rereadRecords"] == 15
-    assert alone.latest()["rereadRecords"] == 15
-
-
-def test_release_returns_uncommitted_offsets(alone: Planner) -> None:
-    claimed(alone, p0=0)
-    alone.start_batch(batch(p0=(0, 10)))
-    alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, False) is None  # there may be another chance to store it
-    assert alone.release({A}, True) == {A: 10}
-    assert alone.latest()["rereadRecords"] == 0
-
-
-def test_release_waits_for_next_in_flight_batch(alone: Planner) -> None:
-    claimed(alone, p0=0)
-    alone.start_batch(batch(p0=(0, 10)))
-    alone.start_batch(batch(p0=(10, 25)))
-    alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, False) is None
-    assert alone.release({A}, True) == {A: 10}
-    assert alone.latest()["rereadRecords"] == 15
-
-
-def test_finished_batch_of_lost_partition_commits_nothing(alone: Planner) -> None:
-    claimed(alone, p1=0)
-    alone.finish_batch(batch(p0=(0, 10)))
-    claimed(alone, p0=0)
-    assert alone.release({A}, False) == {}
-
-
-def test_finished_batch_never_lowers_group_offset(alone: Planner) -> None:
-    claimed(alone, p0=50)
-    alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, True) == {}
-
-
-def test_release_waits_for_replayed_batch(alone: Planner) -> None:
-    # A restart: Spark's log is known before the partitions are claimed, and Spark asks for its tasks again.
-    alone.observe(batch(p0=(0, 10)))
-    claimed(alone, p0=0)
-    alone.start_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, False) is None
-    assert alone.release({A}, True) == {}
-    assert alone.latest()["rereadRecords"] == 10
-
-
-def test_batch_finished_before_restart_blocks_nothing(alone: Planner) -> None:
-    alone.observe(batch(p0=(0, 10)))
-    claimed(alone, p0=10)
-    alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, False) == {}
-
-
-def test_batch_outliving_session_blocks_release(alone: Planner) -> None:
-    claimed(alone, p0=0)
-    alone.start_batch(batch(p0=(0, 10)))
-    alone.lose()
-    claimed(alone, p0=0)
-    assert alone.release({A}, False) is None
-
-
-def test_lost_partitions_are_forgotten(alone: Planner) -> None:
-    claimed(alone, p0=0, p1=0)
-    alone.start_batch(batch(p0=(0, 10)))
-    alone.lose()
-    assert alone.plan(INITIAL) is INITIAL
-    alone.finish_batch(batch(p0=(0, 10)))
-    claimed(alone, p1=0)
-    assert alone.release({B}, False) == {}
-
-
-def test_release_without_commits_returns_no_offsets() -> None:
-    alone = Planner(plan_options(commits=False))
-    claimed(alone, p0=0, p1=0)
-    alone.start_batch(batch(p0=(0, 10), p1=(0, 5)))
-    assert alone.release({A}, False) is None
-    alone.finish_batch(batch(p0=(0, 10), p1=(0, 5)))
-    assert alone.release({A}, False) == {}
-    assert alone.release({B}, True) == {}
-    assert alone.latest()["rereadRecords"] == 0
-
-
-def test_planner_has_no_periodic_commit(alone: Planner) -> None:
-    claimed(alone, p0=0)
-    alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.consumed() == {}
-
-
-def test_member_failure_is_raised_at_next_trigger(alone: Planner) -> None:
-    alone.fail(RuntimeError("it broke"))
-    with pytest.raises(RuntimeError, match="it broke"):
-        alone.plan(INITIAL)
-
-
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("batch"), st.integers(0, 20)),
-        st.tuples(st.just("done"), st.none()),
-        st.tuples(st.just("release"), st.booleans()),
-        st.tuples(st.just("acquire"), st.none()),
-        st.tuples(st.just("lose"), st.none()),
-    ),
-    max_size=30,
-)
-
-
-@given(steps)
-def test_release_never_exceeds_finished_offsets(events: list[tuple[str, Any]]) -> None:
-    planner = lonely()
-    claimed(planner, p0=0)
-    owned, position, done, flying = True, 0, 0, False
-    for event, detail in events:
-        if event == "batch" and owned and not flying and detail:
-            planner.start_batch(batch(p0=(position, position + detail)))
-            position, flying = position + detail, True
-        elif event == "done" and flying:
-            planner.finish_batch(batch(p0=(done, position)))
-            done, flying = position, False
-        elif event == "acquire" and not owned:
-            claimed(planner, p0=done)
-            owned = True
-        elif event == "lose":
-            planner.lose()
-            owned = False
-        elif event == "release" and owned:
-            offsets = planner.release({A}, detail)
-            if offsets is None:
-                assert not detail
-                continue
-            owned = False
-            assert offsets.get(A, 0) <= done
-            if not detail:
-                assert not flying or offsets == {}
-
-
-# ---- a real member ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -241,11 +42,11 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
         commits: bool = True,
         **settings: object,
     ) -> Planner:
-        subscription, consumer = Subscription(topics=(topic,)), config(**settings)
+        options = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": topic})
         made = Planner(
-            plan_options(
-                subscription=subscription,
-                consumer=consumer,
+            dataclasses.replace(
+                options,
+                consumer=config(**settings),
                 handover_timeout=handover,
                 unavailable_timeout=5.0,
                 commits=commits,
@@ -454,10 +255,12 @@ def test_session_expiry_during_batch_loses_nothing(
         produce(admin, name, number, numbers(0, 10))
     one = planner(name, consumer_id="a")
     first = one.plan(INITIAL)
-    rebalances = one._member.rebalances
+    member = one._member
+    assert isinstance(member, GroupMember)
+    rebalances = member.rebalances
     session = expire(one, zkconsumer_cluster)
-    wait_for(lambda: one._member.rebalances > rebalances and len(one._member.assignment) == 2)
-    assert one._member.session.session_id != session
+    wait_for(lambda: member.rebalances > rebalances and len(member.assignment) == 2)
+    assert member.session.session_id != session
     assert one.plan(first) is first  # what the batch has is not planned again
     one.finish_batch(first)
     assert stored(zk, group, name) == {0: "10", 1: "10"}
@@ -525,13 +328,3 @@ def test_second_query_of_application_is_logged(
     [text] = warned()
     assert "-spark7" in text
     assert "-spark8" not in text
-
-
-def test_lag_covers_all_partitions(alone: Planner) -> None:
-    claimed(alone, p0=0, p1=0)
-    alone.observe(batch(p0=(0, 10), p1=(0, 20)))
-    alone._ends.latest = {A: 12, B: 24}
-    told = alone.latest()
-    behind = [told[f"{kind}OffsetsBehindLatest"] for kind in ("min", "max", "avg")]
-    assert (told["lag"], behind) == (6, [2, 4, 3.0])
-    assert told["latest"] == {"t": {"0": 12, "1": 24}}

@@ -311,7 +311,7 @@ def test_killed_async_progress_query_loses_nothing(
     for number in range(4):
         for partition in range(2):
             produce(admin, name, partition, numbers(0, 10))
-        killed.wait_for(lambda count=number + 1: len(killed.batches()) == count, f"batch {number}")
+        killed.wait_for(lambda: len(killed.batches()) == number + 1, f"batch {number}")
     killed.wait_until_it_holds()
     wait_until_equal(lambda: stored(zk, group, name), {0: "30", 1: "30"})
     killed.kill()

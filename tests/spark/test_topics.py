@@ -7,9 +7,9 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -17,8 +17,6 @@ from kazoo.client import KazooClient
 from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.errors import BrokerUnavailableError
-from zkconsumer.spark.driver import topic_ids as topics
 
 from .queries import Batch, Query, check_union
 
@@ -241,78 +239,6 @@ def test_replay_excludes_re_created_topic(zkconsumer_cluster: Cluster, query: Qu
     assert [batch.spans for batch in one.batches] == [{(other, 0): (0, 50, 50)}, {(name, 0): (0, 80, 80)}]
 
 
-class Logs:
-    """Brokers that tell the ids of the topics that they know of."""
-
-    def __init__(self, **ids: str) -> None:
-        self.ids: dict[str, str] = ids
-        self.fails = False
-
-    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        if self.fails:
-            raise BrokerUnavailableError("none of them answers")
-        return {topic: self.ids[topic] for topic in topics if topic in self.ids}
-
-
-@pytest.fixture
-def passing(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock of one element, for the module under test."""
-    now = [100.0]
-    monkeypatch.setattr(topics.time, "monotonic", lambda: now[0])
-    return now
-
-
-def ids_of(logs: Logs, *, deleted: Sequence[str] = (), **known: str) -> topics.TopicIds:
-    return topics.TopicIds(cast(Any, object()), cast(Any, logs), known, deleted, lambda: 1)
-
-
-def test_briefly_missing_topic_is_unchanged(passing: list[float]) -> None:
-    logs = Logs(a="id-1")
-    known = ids_of(logs, a="id-1")
-    assert known.check("a") == (set(), {}, set())
-    logs.ids = {}
-    passing[0] += 6
-    assert known.check("a") == (set(), {}, set())
-    assert known.is_uncertain
-    logs.ids = {"a": "id-1"}
-    passing[0] += 6
-    assert known.check("a") == (set(), {}, set())
-    assert not known.is_uncertain
-
-
-def test_deleted_topic_is_reported_once(passing: list[float]) -> None:
-    logs = Logs()
-    known = ids_of(logs, a="id-1")
-    assert known.check("a") == (set(), {}, set())
-    passing[0] += 6
-    assert known.check("a") == ({"a"}, {}, set())
-    assert known.deleted == {"a"}
-    passing[0] += 6
-    assert known.check("a") == (set(), {}, set())
-    logs.ids = {"a": "id-2"}
-    passing[0] += 6
-    assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})
-    assert (known.deleted, known.ids) == (set(), {"a": "id-2"})
-
-
-def test_ids_without_common_part_are_equal(passing: list[float]) -> None:
-    logs = Logs(a="")
-    known = ids_of(logs, a="id-1", b="zk-7")
-    logs.ids |= {"b": "id-9"}
-    assert known.check("ab") == (set(), {}, set())
-    assert known.ids == {"a": "id-1", "b": "id-9"}
-
-
-def test_failed_lookup_is_repeated(passing: list[float]) -> None:
-    logs = Logs(a="id-2")
-    logs.fails = True
-    known = ids_of(logs, a="id-1")
-    with pytest.raises(BrokerUnavailableError):
-        known.check("a")
-    logs.fails = False
-    assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, set())
-
-
 @pytest.mark.slow
 def test_pattern_survives_replaced_topic_if_allowed(
     zkconsumer_cluster: Cluster, query: Queries, unique: Callable[[str], str], group: str, zk: KazooClient
@@ -392,8 +318,9 @@ def test_random_topic_changes_lose_nothing(
     settings = {"subscribe": None, "subscribePattern": f"{stem}-.", "unavailable_timeout_ms": 60_000}
     one = query("", **settings, failOnDataLoss=False)
     one.wait_for_records(1)
+    actions: list[Callable[..., None]] = [create, create, widen, delete, *[write] * 6]
     for number in range(60):
-        action = chance.choice([create, create, widen, delete, *[write] * 6])
+        action = chance.choice(actions)
         name = f"{stem}-{chance.randrange(6)}"
         if name not in there or action is create:
             create(name)
@@ -513,7 +440,7 @@ def test_source_used_twice_is_planned_once(
         times = 1 if joined else 2
         assert one.offsets == dict.fromkeys(((p, o) for p in range(2) for o in range(first, first + 20)), times)
         assert one.state["owned"] == 2
-        wait_until_equal(lambda end=str(first + 20): stored(zk, group, name), dict.fromkeys(range(2), str(first + 20)))
+        wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(2), str(first + 20)))
     for number, first in ((0, 0), (1, 20)):  # Spark writes the one offset for each place where it is used
         offset = logged(checkpoint)[number][0]
         assert logged(checkpoint)[number] == [offset, offset]
@@ -540,13 +467,3 @@ def test_self_join_without_membership_has_both_sides(
     one = Query(pairs, checkpoint, trigger=NOW)
     one.finish()
     assert one.offsets == dict.fromkeys(((p, o) for p in range(2) for o in range(20)), 1)
-
-
-def test_topic_deleted_in_checkpoint_is_not_reported(passing: list[float]) -> None:
-    logs = Logs()
-    known = ids_of(logs, a="id-1", deleted=["a"])
-    assert known.check("a") == (set(), {}, set())
-    assert (known.deleted, known.is_uncertain) == ({"a"}, False)
-    logs.ids = {"a": "id-2"}
-    passing[0] += 6
-    assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})

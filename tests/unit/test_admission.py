@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,25 +76,29 @@ def test_durations_have_sparks_format(text: str, seconds: float) -> None:
     assert Limits.parse(OptionReader(given)).max_delay == seconds
 
 
-def of_size(**sizes: float) -> dict[str, object]:
-    """Return the argument ``sizes`` with these record sizes in bytes, by partition."""
-    return {"sizes": lambda some: {partition: sizes[f"p{partition.partition}"] for partition in some}}
+def of_size(**sizes: float) -> Callable[[Mapping[TopicPartition, int]], dict[TopicPartition, float]]:
+    """Return a function that returns the record size in bytes of each partition."""
+    return lambda some: {partition: sizes[f"p{partition.partition}"] for partition in some}
 
 
 def test_bytes_are_shared_fairly() -> None:
     admission = Admission(Limits(max_bytes=10_000), Clock())
-    shares = admission.admit({P[0]: 1000, P[1]: 1000, P[2]: 3}, max_offsets=10**6, **of_size(p0=10, p1=1000, p2=100))
+    shares = admission.admit(
+        {P[0]: 1000, P[1]: 1000, P[2]: 3}, max_offsets=10**6, sizes=of_size(p0=10, p1=1000, p2=100)
+    )
     assert shares == {P[0]: 485, P[1]: 4, P[2]: 3}, "300 bytes for partition 2, and half of the rest for the others"
 
 
 def test_record_larger_than_limit_is_read_alone() -> None:
     admission = Admission(Limits(max_bytes=100), Clock())
-    assert admission.admit({P[0]: 5, P[1]: 5}, max_offsets=10**6, **of_size(p0=10_000, p1=5000)) == {P[1]: 1}
+    assert admission.admit({P[0]: 5, P[1]: 5}, max_offsets=10**6, sizes=of_size(p0=10_000, p1=5000)) == {P[1]: 1}
 
 
 def test_large_records_are_not_starved() -> None:
     admission = Admission(Limits(max_bytes=1000), Clock())
-    taken = [admission.admit({P[0]: 10**6, P[1]: 10}, max_offsets=10**6, **of_size(p0=1, p1=1500)) for _ in range(6)]
+    taken = [
+        admission.admit({P[0]: 10**6, P[1]: 10}, max_offsets=10**6, sizes=of_size(p0=1, p1=1500)) for _ in range(6)
+    ]
     assert [shares.get(P[1], 0) for shares in taken] == [0, 0, 1, 0, 0, 1]
 
 
@@ -104,24 +110,24 @@ def test_batch_does_not_wait_for_aligned_partitions() -> None:
 
 def test_sizes_are_a_running_average() -> None:
     admission = Admission(Limits(max_bytes=1000), Clock())
-    assert admission.admit({P[0]: 99}, max_offsets=10**6, **of_size(p0=100)) == {P[0]: 10}
-    assert admission.admit({P[0]: 99}, max_offsets=10**6, **of_size(p0=300)) == {P[0]: 5}
+    assert admission.admit({P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 10}
+    assert admission.admit({P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=300)) == {P[0]: 5}
 
 
 def test_byte_rate_is_kept_without_bursts() -> None:
     clock = Clock()
     admission = Admission(Limits(bytes_per_second=1000), clock)
-    assert admission.admit({P[0]: 99}, max_offsets=10**6, **of_size(p0=100)) == {P[0]: 10}
-    assert admission.admit({P[0]: 89}, max_offsets=10**6, **of_size(p0=100)) == {}, "the bytes per second are used up"
+    assert admission.admit({P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 10}
+    assert admission.admit({P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {}, "the bytes are used up"
     clock.now += 0.5
-    assert admission.admit({P[0]: 89}, max_offsets=10**6, **of_size(p0=100)) == {P[0]: 5}
+    assert admission.admit({P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 5}
     clock.now += 3600
-    assert admission.admit({P[0]: 0}, max_offsets=10**6, **of_size(p0=100)) == {}
+    assert admission.admit({P[0]: 0}, max_offsets=10**6, sizes=of_size(p0=100)) == {}
     clock.now += 1
-    assert admission.admit({P[0]: 99}, max_offsets=10**6, **of_size(p0=100)) == {P[0]: 20}, (
+    assert admission.admit({P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 20}, (
         "the bytes of this second and of the previous one"
     )
 
 
 def test_sizes_are_sampled_only_with_byte_limit() -> None:
-    assert Admission(Limits(), Clock()).admit({P[0]: 7}, max_offsets=10**6, **of_size()) == {P[0]: 7}
+    assert Admission(Limits(), Clock()).admit({P[0]: 7}, max_offsets=10**6, sizes=of_size()) == {P[0]: 7}

@@ -7,6 +7,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -96,10 +97,10 @@ def test_threads_get_different_buffers() -> None:
             if len(held) > 5:
                 buffer, size = held.pop(rng.randrange(5))
                 view = memoryview(buffer).cast("B")
-                assert (view[0:1], view[-1:]) == (mine, mine)
+                assert (bytes(view[0:1]), bytes(view[-1:])) == (mine, mine)
                 view.release()
 
-    threads = [in_thread(lambda number=number: use(number)) for number in range(6)]  # type: ignore[misc]
+    threads = [in_thread(partial(use, number)) for number in range(6)]
     stop.wait(1.0)
     stop.set()
     for thread in threads:
@@ -110,12 +111,13 @@ def test_concurrent_return_and_request_are_safe() -> None:
     class Cycle:
         """Garbage that is freed by the cyclic collector, which may run during an allocation."""
 
+        def __init__(self, buffer: pa.Buffer) -> None:
+            self.me, self.buffer = self, buffer
+
     gc.set_threshold(1)
     try:
         for _ in range(200):
-            cycle = Cycle()
-            cycle.me, cycle.buffer = cycle, allocate(MIB)  # type: ignore[attr-defined]
-            del cycle
+            Cycle(allocate(MIB))
             allocate(MIB)
     finally:
         gc.set_threshold(700, 10, 10)

@@ -338,6 +338,7 @@ def test_close_keeps_descriptor_until_unused(channel: Callable[..., BrokerChanne
         assert sock.fileno() >= 0
         frame.read(frame.remaining)
         fetch(one)
+    assert sock is not None
     assert sock.fileno() < 0
 
 

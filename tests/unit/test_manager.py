@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -137,10 +136,10 @@ def test_failed_leader_search_is_logged_and_retried() -> None:
     failures: list[tuple[TopicPartition, str]] = []
     called_again = threading.Event()
 
-    def brokers() -> Iterator[Endpoint]:
+    def brokers() -> list[Endpoint]:
         if failures:
             called_again.set()
-            return iter(())
+            return []
         raise RuntimeError("unexpected")
 
     def on_failure(info: PartitionTopicInfo, error: ZkConsumerError) -> None:
@@ -149,7 +148,7 @@ def test_failed_leader_search_is_logged_and_retried() -> None:
     manager = ConsumerFetcherManager(
         "t",
         FetchSettings("t", backoff_s=0.01),
-        brokers,  # type: ignore[arg-type]
+        brokers,
         num_fetchers=1,
         on_failure=on_failure,
     )

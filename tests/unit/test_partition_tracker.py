@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from zkconsumer import TopicPartition
-from zkconsumer.rebalance.listener import Claim
+from zkconsumer.rebalance.handler import Claim
 from zkconsumer.spark.driver import partition_state
 from zkconsumer.spark.driver.partition_state import TRANSITIONS, PartitionEvent, PartitionRecord, PartitionState
 from zkconsumer.spark.driver.partition_tracker import PartitionTracker

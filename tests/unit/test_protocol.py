@@ -27,17 +27,14 @@ class BytesFrame:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._at = 0
-
-    @property
-    def remaining(self) -> int:
-        return len(self._data) - self._at
+        self.remaining = len(data)
 
     def read(self, size: int) -> bytes:
         if not 0 <= size <= self.remaining:
             raise BrokerUnavailableError(f"{size} of {self.remaining} bytes")
-        self._at += size
-        return self._data[self._at - size : self._at]
+        start = len(self._data) - self.remaining
+        self.remaining -= size
+        return self._data[start : start + size]
 
     def read_records(self, size: int) -> Any:
         return memoryview(self.read(size))

@@ -66,7 +66,11 @@ def test_full_queue_does_not_fill_others(stream: StreamQueue) -> None:
 def test_put_never_blocks(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 1)
 
-    in_thread(lambda: [queue.put(chunk(offset)) for offset in range(5)]).result(5)
+    def put() -> None:
+        for offset in range(5):
+            queue.put(chunk(offset))
+
+    in_thread(put).result(5)
 
     assert [taken(stream).fetch_offset for _ in range(5)] == [0, 1, 2, 3, 4]
 
@@ -423,7 +427,7 @@ def test_concurrent_close_delivers_nothing_more(stream: StreamQueue) -> None:
                 offset += 1
 
         putting = in_thread(put)
-        wait_for(lambda queue=queue: queue.nbytes)
+        wait_for(lambda: queue.nbytes)
         queue.close()
         after_close = stream.take(0)
         stop.set()

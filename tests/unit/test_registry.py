@@ -97,7 +97,7 @@ def test_consumer_id_precedes_last_hyphen_of_thread_id(consumer_id: str, number:
 def test_registration_equals_bytes_of_jvm(
     registration: Registration, written: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry.time, "time", lambda: 1416324113.2269)
+    monkeypatch.setattr(time, "time", lambda: 1416324113.2269)
 
     assert registration.to_json() == written
 

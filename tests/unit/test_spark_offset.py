@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from spark.queries import check_union
 
 from zkconsumer import TopicPartition
-from zkconsumer.broker.channel import Endpoint
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.manager import fetcher_id
+from zkconsumer.message import Endpoint
 from zkconsumer.spark.driver.splitting import group_ranges, split_ranges
 from zkconsumer.spark.offset import (
     FORMAT_VERSION,
@@ -130,7 +130,7 @@ def test_union_check_detects_gaps_and_overlaps() -> None:
     check_union([{key: (0, 5, 5)}, {key: (5, 7, 2)}], {key: (0, 7)})
     for wrong in ([{key: (0, 5, 5)}, {key: (6, 7, 1)}], [{key: (0, 5, 5)}, {key: (4, 7, 3)}], [{key: (0, 7, 6)}]):
         with pytest.raises(AssertionError):
-            check_union(wrong, {key: (0, 7)})  # type: ignore[arg-type]
+            check_union(wrong, {key: (0, 7)})
 
 
 def test_large_ranges_are_split_for_idle_cores() -> None:

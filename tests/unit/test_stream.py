@@ -18,6 +18,7 @@ from support import Reader, in_thread, take, wait_for
 from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition, decoded_items
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.message import decoded_message_type, string_decoder
 
@@ -93,7 +94,7 @@ def read_until_timeout(stream: Iterable[Any]) -> list[Any]:
     """Return all items until ConsumerTimeoutError."""
     found: list[Any] = []
     with pytest.raises(ConsumerTimeoutError):
-        found.extend(iter(stream.__iter__().__next__, None))  # type: ignore[attr-defined]
+        found.extend(iter(stream.__iter__().__next__, None))
     return found
 
 
@@ -415,10 +416,9 @@ def test_header_that_is_not_utf_8_loses_no_record() -> None:
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()], ids=["Ctrl-C", "no memory"])
 def test_any_decoding_error_loses_no_record(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop in a notebook may be interrupted and restarted; the remaining records must not count as consumed."""
-    decode = decoded_items.read_messages
 
     def interrupted(*args: Any, **options: Any) -> Any:
-        found = decode(*args, **options)
+        found = read_messages(*args, **options)
         yield next(found)
         raise error
 
@@ -428,7 +428,7 @@ def test_any_decoding_error_loses_no_record(error: BaseException, monkeypatch: p
     take(fed.stream, 2)
     with pytest.raises(type(error)):
         next(fed.stream)
-    monkeypatch.setattr(decoded_items, "read_messages", decode)
+    monkeypatch.setattr(decoded_items, "read_messages", read_messages)
 
     for queue, partition, offset in fed.refetched:  # as the connector does
         queue.close()

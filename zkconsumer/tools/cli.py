@@ -23,6 +23,7 @@ from zkconsumer.tools import (
     watch,
     zookeeper_offsets,
 )
+from zkconsumer.tools.printer import OUTPUT_CLOSED, OutputClosedError
 from zkconsumer.version import __version__
 
 
@@ -56,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except ZkConsumerError as error:
         print(f"zkconsumer {options.tool}: {error}", file=sys.stderr)
+        return 1
+    except OutputClosedError:
+        print(OUTPUT_CLOSED, file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader, such as head, has exited; the interpreter's final flush must not fail either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -18,8 +18,14 @@ from zkconsumer.errors import ConfigurationError, ConsumerTimeoutError
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.stream import KafkaStream
 from zkconsumer.tools import common
-from zkconsumer.tools.formatters import json_line, make_formatter, parse_properties
-from zkconsumer.tools.printer import OUTPUT_CLOSED, MessagePrinter, OutputClosedError
+from zkconsumer.tools.formatters import parse_properties
+from zkconsumer.tools.printer import (
+    OUTPUT_CLOSED,
+    MessagePrinter,
+    OutputClosedError,
+    add_output_options,
+    formatter_of,
+)
 from zkconsumer.zookeeper.registry import BROKER_IDS, GroupPaths
 
 
@@ -54,28 +60,9 @@ def add_to(tools: Any) -> None:
         "--delete-consumer-offsets", action="store_true", help="delete the committed offsets of the group on startup"
     )
     parser.add_argument(
-        "--max-messages",
-        type=common.positive,
-        metavar="N",
-        help="maximum number of messages to consume before exiting (default: no limit)",
-    )
-    parser.add_argument(
         "--timeout-ms", type=common.positive, metavar="MS", help="exit if no message arrives within this time"
     )
-    parser.add_argument(
-        "--formatter",
-        default="kafka.tools.DefaultMessageFormatter",
-        help="class that formats messages (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--property", action="append", default=[], metavar="KEY=VALUE", help="property of the formatter"
-    )
-    common.add_json(parser)
-    parser.add_argument(
-        "--skip-message-on-error",
-        action="store_true",
-        help="skip a message that cannot be formatted instead of exiting",
-    )
+    add_output_options(parser)
     for name in ("--csv-reporter-enabled", "--enable-systest-events"):
         parser.add_argument(name, action="store_true", help="accepted for compatibility; has no effect")
     parser.add_argument("--metrics-dir", metavar="DIR", help="accepted for compatibility; has no effect")
@@ -83,10 +70,7 @@ def add_to(tools: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print messages until the tool is stopped, and return the exit code."""
-    if sys.stdout is None:  # the shell has closed it, and a socket may reuse its file descriptor
-        print(OUTPUT_CLOSED, file=sys.stderr)
-        return 1
-    formatter = json_line if options.json else make_formatter(options.formatter, parse_properties(options.property))
+    printer = MessagePrinter(options, formatter_of(options))
     properties = _properties(options)
     is_generated_group = "group.id" not in properties
     properties.setdefault("group.id", f"console-consumer-{random.randrange(100_000)}")
@@ -95,7 +79,6 @@ def run(options: argparse.Namespace) -> int:
     _check_znodes(config, options)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    printer = MessagePrinter(formatter, options.max_messages, skip_on_error=options.skip_message_on_error)
     try:
         with create_consumer(config) as consumer:
             if isinstance(topics, str):

@@ -1,19 +1,54 @@
-"""Output of formatted messages to standard output."""
+"""Output of formatted messages to standard output, with the options of the tools that print messages."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 
 from zkconsumer.message import MessageAndMetadata
-from zkconsumer.tools.formatters import Formatter
+from zkconsumer.tools import common
+from zkconsumer.tools.formatters import Formatter, json_line, make_formatter, parse_properties
 
 #: Printed by the tools when they stop because of ``OutputClosedError``.
 OUTPUT_CLOSED = "Unable to write to standard out, closing consumer."
 
 
 class OutputClosedError(Exception):
-    """The output is closed. The message was not written, so its offset must not be committed."""
+    """Standard output is closed. The message was not written, so its offset must not be committed."""
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that select the number and the format of the printed messages."""
+    parser.add_argument(
+        "--max-messages",
+        type=common.positive,
+        metavar="N",
+        help="maximum number of messages to print before exiting (default: no limit)",
+    )
+    parser.add_argument(
+        "--formatter",
+        default="kafka.tools.DefaultMessageFormatter",
+        help="class that formats messages (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--property", action="append", default=[], metavar="KEY=VALUE", help="property of the formatter"
+    )
+    parser.add_argument(
+        "--skip-message-on-error",
+        action="store_true",
+        help="skip a message that cannot be formatted instead of exiting",
+    )
+    common.add_json(parser)
+
+
+def formatter_of(options: argparse.Namespace) -> Formatter:
+    """Return the formatter that ``--json``, ``--formatter`` and ``--property`` select.
+
+    Raises:
+        ConfigurationError: the formatter is unknown, or one of its properties has an invalid value.
+    """
+    return json_line if options.json else make_formatter(options.formatter, parse_properties(options.property))
 
 
 class MessagePrinter:
@@ -23,18 +58,22 @@ class MessagePrinter:
         count: number of messages, including those that were skipped.
     """
 
-    def __init__(self, formatter: Formatter, limit: int | None, *, skip_on_error: bool) -> None:
+    def __init__(self, options: argparse.Namespace, formatter: Formatter) -> None:
         """Create a printer.
 
         Args:
+            options: parsed options of ``add_output_options``.
             formatter: returns the bytes to print.
-            limit: maximum number of messages, None for no limit.
-            skip_on_error: report an exception of the formatter and skip the message instead of raising it.
+
+        Raises:
+            OutputClosedError: the process was started with standard output closed.
         """
+        if sys.stdout is None:  # a socket may have its file descriptor
+            raise OutputClosedError
         self.count = 0
         self._formatter = formatter
-        self._limit = limit
-        self._skip_on_error = skip_on_error
+        self._limit: int | None = options.max_messages
+        self._skip_on_error: bool = options.skip_message_on_error
         self._out = sys.stdout.fileno()
 
     @property

@@ -17,8 +17,8 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.simple_consumer import SimpleConsumer
 from zkconsumer.tools import common
-from zkconsumer.tools.formatters import Formatter, json_line, make_formatter, parse_properties
-from zkconsumer.tools.printer import OUTPUT_CLOSED, MessagePrinter, OutputClosedError
+from zkconsumer.tools.formatters import Formatter
+from zkconsumer.tools.printer import MessagePrinter, add_output_options, formatter_of
 
 
 def add_to(tools: Any) -> None:
@@ -43,14 +43,6 @@ def add_to(tools: Any) -> None:
         metavar="BYTES",
         help="fetch size of each request (default: %(default)s)",
     )
-    parser.add_argument(
-        "--formatter",
-        default="kafka.tools.DefaultMessageFormatter",
-        help="class that formats messages (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--property", action="append", default=[], metavar="KEY=VALUE", help="property of the formatter"
-    )
     parser.add_argument("--print-offsets", action="store_true", help="print the next offset before each message")
     parser.add_argument(
         "--max-wait-ms",
@@ -60,21 +52,10 @@ def add_to(tools: Any) -> None:
         help="maximum time that a fetch request waits for data (default: %(default)s)",
     )
     parser.add_argument(
-        "--max-messages",
-        type=common.positive,
-        metavar="N",
-        help="maximum number of messages to print before exiting (default: no limit)",
-    )
-    parser.add_argument(
-        "--skip-message-on-error",
-        action="store_true",
-        help="skip a message that cannot be formatted instead of exiting",
-    )
-    parser.add_argument(
         "--no-wait-at-logend", action="store_true", help="exit at the end of the log instead of waiting for messages"
     )
+    add_output_options(parser)
     common.add_access(parser, brokers=False)
-    common.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -83,14 +64,10 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError(f"--offset must be an offset, -2 (earliest) or -1 (latest), got '{options.offset}'")
     security = Security.of(common.config_of(options, common.LOCAL))
     partition = TopicPartition(options.topic, options.partition)
-    printer = MessagePrinter(_formatter(options), options.max_messages, skip_on_error=options.skip_message_on_error)
+    printer = MessagePrinter(options, _formatter(options))
     endpoint = _broker(options, partition, security)
     with SimpleConsumer(endpoint.host, endpoint.port, client_id=options.client_id, security=security) as consumer:
-        try:
-            end = _print_all(options, consumer, partition, printer)
-        except OutputClosedError:
-            print(OUTPUT_CLOSED, file=sys.stderr)
-            return 1
+        end = _print_all(options, consumer, partition, printer)
     if end is not None:
         text = f"Terminating. Reached the end of partition ({partition.topic}, {partition.partition}) at offset {end}"
         print(text, file=sys.stderr if options.json else sys.stdout)
@@ -98,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _formatter(options: argparse.Namespace) -> Formatter:
-    formatter = json_line if options.json else make_formatter(options.formatter, parse_properties(options.property))
+    formatter = formatter_of(options)
     if not options.print_offsets:
         return formatter
     return lambda message: b"next offset = %d\n" % (message.offset + 1) + formatter(message)

@@ -1,0 +1,116 @@
+"""Wrong usage of the tools that print messages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from zkconsumer.tools.cli import main
+
+Refused = Callable[..., str]
+File = Callable[[bytes], str]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "the following arguments are required: --zookeeper"),
+        (["--topic", "t"], "the following arguments are required: --zookeeper"),
+        (["--zookeeper", "127.0.0.1:1"], "one of the arguments --topic --whitelist --blacklist is required"),
+        (["--zookeeper", "z", "--topic", "t", "--whitelist", "w"], "not allowed with argument --topic"),
+        (["--zookeeper", "z", "--topic", "t", "--max-messages", "0"], "must be an integer of at least 1, got '0'"),
+        (
+            ["--zookeeper", "z", "--topic", "t", "--max-messages", "many"],
+            "must be an integer of at least 1, got 'many'",
+        ),
+        (["--zookeeper", "z", "--topic", "t", "--whitlist", "t"], "unrecognized arguments: --whitlist t"),
+    ],
+)
+def test_wrong_usage_prints_usage(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="^2$"):
+        main(["console-consumer", *arguments])
+
+    out, errors = capfd.readouterr()
+    assert out == ""
+    assert errors.startswith("usage: zkconsumer")
+    assert said in errors
+
+
+def test_missing_zookeeper_is_reported(refused: Refused, file: File) -> None:
+    settings = file(b"zookeeper.connection.timeout.ms=300\n")
+    started = time.monotonic()
+
+    errors = refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", settings)
+
+    assert errors == (
+        "zkconsumer console-consumer: could not connect to ZooKeeper at '127.0.0.1:1' within 0.3 s; check "
+        "zookeeper.connect and that the ensemble is running and has a quorum (a read-only server does not accept "
+        "consumers), or increase zookeeper.connection.timeout.ms\n"
+    )
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("address", ["no-such-host.invalid:2181", "127.0.0.1:no-port", "127.0.0.1:99999", " "])
+def test_invalid_address_is_reported(address: str, refused: Refused, file: File) -> None:
+    settings = file(b"zookeeper.connection.timeout.ms=300\n")
+
+    errors = refused("--zookeeper", address, "--topic", "t", "--consumer.config", settings)
+
+    assert address in errors
+    assert "zookeeper.connect" in errors
+
+
+def test_from_beginning_contradicts_largest_reset(refused: Refused, file: File) -> None:
+    settings = file(b"auto.offset.reset=largest\n")
+
+    errors = refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--from-beginning", "--consumer.config", settings)
+
+    assert errors == (
+        "zkconsumer console-consumer: Can't simultaneously specify --from-beginning and "
+        "'auto.offset.reset=largest', please remove one option\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"group.id=g\\u12\n", "is not a Java properties file"),
+        (b"group.id=g\nauto.commit.enable=yes\n", "property 'auto.commit.enable' must be 'true' or 'false', got 'yes'"),
+        (b"group.id=a group\n", "group.id a group is illegal"),
+        (b"group.id=g\nauto.offset.reset=middle\n", "Wrong value middle of auto.offset.reset"),
+        (b"group.id=g\noffsets.storage=disk\n", "Wrong value disk of offsets.storage"),
+        (b"group.id=g\nfetch.message.max.bytes=1MB\n", "'fetch.message.max.bytes' must be an integer between 1"),
+    ],
+)
+def test_invalid_properties_file_is_refused(content: bytes, said: str, refused: Refused, file: File) -> None:
+    assert said in refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", file(content))
+
+
+@pytest.mark.parametrize("name", ["/missing.properties", "/"])
+def test_unreadable_properties_file_is_reported(name: str, refused: Refused) -> None:
+    errors = refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", name)
+
+    assert f"cannot read the properties file '{name}'" in errors
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["console-consumer", "--zookeeper", "127.0.0.1:1", "--topic", "t"],
+        ["simple-consumer-shell", "--broker-list", "127.0.0.1:1", "--topic", "t"],
+    ],
+    ids=lambda arguments: str(arguments[0]),
+)
+def test_closed_standard_output_is_reported(arguments: list[str]) -> None:
+    """A tool that started could write messages into a socket, which gets the file descriptor of standard output."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "zkconsumer", *arguments],
+        stderr=subprocess.PIPE, text=True, timeout=20, check=False,
+    )  # fmt: skip
+
+    assert done.stderr == "Unable to write to standard out, closing consumer.\n"
+    assert done.returncode == 1

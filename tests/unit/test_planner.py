@@ -1,0 +1,209 @@
+"""The planner without a group: releases, finished batches and lag."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkconsumer import TopicPartition
+from zkconsumer.rebalance.handler import Claim
+from zkconsumer.spark.driver.planner import Planner
+from zkconsumer.spark.offset import INITIAL, to_offset
+from zkconsumer.spark.options.source_options import SourceOptions
+
+OPTIONS = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"})
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def alone() -> Planner:
+    """A planner that never joined: it has no ZooKeeper to store anything in."""
+    return lonely()
+
+
+def lonely() -> Planner:
+    return Planner(OPTIONS)
+
+
+def claimed(planner: Planner, **offsets: int) -> None:
+    planner.acquire({TopicPartition("t", int(name[1:])): Claim("x-0", offset) for name, offset in offsets.items()})
+
+
+def batch(**spans: tuple[int, int]) -> dict[str, Any]:
+    return to_offset({TopicPartition("t", int(name[1:])): span for name, span in spans.items()}, 1)
+
+
+def test_idle_partition_is_released_at_once(alone: Planner) -> None:
+    claimed(alone, p0=10, p1=10)
+    assert alone.release({A, B}, False) == {}
+
+
+def test_release_waits_for_in_flight_batch(alone: Planner) -> None:
+    claimed(alone, p0=0, p1=0)
+    alone.start_batch(batch(p0=(0, 10)))
+    assert alone.release({A}, False) is None
+    assert alone.release({A}, False) is None
+    assert alone.release({B}, False) == {}
+
+
+def test_release_waits_for_slowest_partition(alone: Planner) -> None:
+    claimed(alone, p0=0, p1=0)
+    alone.start_batch(batch(p0=(0, 10), p1=(5, 5)))
+    assert alone.release({A, B}, False) is None
+
+
+def test_final_release_counts_reread_records(alone: Planner) -> None:
+    claimed(alone, p0=0, p1=0)
+    alone.start_batch(batch(p0=(0, 10), p1=(3, 8)))
+    assert alone.release({A}, False) is None
+    assert alone.release({A}, True) == {}
+    assert alone.latest()["rereadRecords"] == 10
+    assert alone.release({B}, True) == {}
+    assert alone.latest()["rereadRecords"] == 15
+    assert alone.latest()["rereadRecords"] == 15
+
+
+def test_release_returns_uncommitted_offsets(alone: Planner) -> None:
+    claimed(alone, p0=0)
+    alone.start_batch(batch(p0=(0, 10)))
+    alone.finish_batch(batch(p0=(0, 10)))
+    assert alone.release({A}, False) is None  # there may be another chance to store it
+    assert alone.release({A}, True) == {A: 10}
+    assert alone.latest()["rereadRecords"] == 0
+
+
+def test_release_waits_for_next_in_flight_batch(alone: Planner) -> None:
+    claimed(alone, p0=0)
+    alone.start_batch(batch(p0=(0, 10)))
+    alone.start_batch(batch(p0=(10, 25)))
+    alone.finish_batch(batch(p0=(0, 10)))
+    assert alone.release({A}, False) is None
+    assert alone.release({A}, True) == {A: 10}
+    assert alone.latest()["rereadRecords"] == 15
+
+
+def test_finished_batch_of_lost_partition_commits_nothing(alone: Planner) -> None:
+    claimed(alone, p1=0)
+    alone.finish_batch(batch(p0=(0, 10)))
+    claimed(alone, p0=0)
+    assert alone.release({A}, False) == {}
+
+
+def test_finished_batch_never_lowers_group_offset(alone: Planner) -> None:
+    claimed(alone, p0=50)
+    alone.finish_batch(batch(p0=(0, 10)))
+    assert alone.release({A}, True) == {}
+
+
+def test_release_waits_for_replayed_batch(alone: Planner) -> None:
+    # A restart: Spark's log is known before the partitions are claimed, and Spark asks for its tasks again.
+    alone.observe(batch(p0=(0, 10)))
+    claimed(alone, p0=0)
+    alone.start_batch(batch(p0=(0, 10)))
+    assert alone.release({A}, False) is None
+    assert alone.release({A}, True) == {}
+    assert alone.latest()["rereadRecords"] == 10
+
+
+def test_batch_finished_before_restart_blocks_nothing(alone: Planner) -> None:
+    alone.observe(batch(p0=(0, 10)))
+    claimed(alone, p0=10)
+    alone.finish_batch(batch(p0=(0, 10)))
+    assert alone.release({A}, False) == {}
+
+
+def test_batch_outliving_session_blocks_release(alone: Planner) -> None:
+    claimed(alone, p0=0)
+    alone.start_batch(batch(p0=(0, 10)))
+    alone.lose()
+    claimed(alone, p0=0)
+    assert alone.release({A}, False) is None
+
+
+def test_lost_partitions_are_forgotten(alone: Planner) -> None:
+    claimed(alone, p0=0, p1=0)
+    alone.start_batch(batch(p0=(0, 10)))
+    alone.lose()
+    assert alone.plan(INITIAL) is INITIAL
+    alone.finish_batch(batch(p0=(0, 10)))
+    claimed(alone, p1=0)
+    assert alone.release({B}, False) == {}
+
+
+def test_release_without_commits_returns_no_offsets() -> None:
+    alone = Planner(dataclasses.replace(OPTIONS, commits=False))
+    claimed(alone, p0=0, p1=0)
+    alone.start_batch(batch(p0=(0, 10), p1=(0, 5)))
+    assert alone.release({A}, False) is None
+    alone.finish_batch(batch(p0=(0, 10), p1=(0, 5)))
+    assert alone.release({A}, False) == {}
+    assert alone.release({B}, True) == {}
+    assert alone.latest()["rereadRecords"] == 0
+
+
+def test_planner_has_no_periodic_commit(alone: Planner) -> None:
+    claimed(alone, p0=0)
+    alone.finish_batch(batch(p0=(0, 10)))
+    assert alone.consumed() == {}
+
+
+def test_member_failure_is_raised_at_next_trigger(alone: Planner) -> None:
+    alone.fail(RuntimeError("it broke"))
+    with pytest.raises(RuntimeError, match="it broke"):
+        alone.plan(INITIAL)
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("batch"), st.integers(0, 20)),
+        st.tuples(st.just("done"), st.none()),
+        st.tuples(st.just("release"), st.booleans()),
+        st.tuples(st.just("acquire"), st.none()),
+        st.tuples(st.just("lose"), st.none()),
+    ),
+    max_size=30,
+)
+
+
+@given(steps)
+def test_release_never_exceeds_finished_offsets(events: list[tuple[str, Any]]) -> None:
+    planner = lonely()
+    claimed(planner, p0=0)
+    owned, position, done, flying = True, 0, 0, False
+    for event, detail in events:
+        if event == "batch" and owned and not flying and detail:
+            planner.start_batch(batch(p0=(position, position + detail)))
+            position, flying = position + detail, True
+        elif event == "done" and flying:
+            planner.finish_batch(batch(p0=(done, position)))
+            done, flying = position, False
+        elif event == "acquire" and not owned:
+            claimed(planner, p0=done)
+            owned = True
+        elif event == "lose":
+            planner.lose()
+            owned = False
+        elif event == "release" and owned:
+            offsets = planner.release({A}, detail)
+            if offsets is None:
+                assert not detail
+                continue
+            owned = False
+            assert offsets.get(A, 0) <= done
+            if not detail:
+                assert not flying or offsets == {}
+
+
+def test_lag_covers_all_partitions(alone: Planner) -> None:
+    claimed(alone, p0=0, p1=0)
+    alone.observe(batch(p0=(0, 10), p1=(0, 20)))
+    alone._ends.latest = {A: 12, B: 24}
+    told = alone.latest()
+    behind = [told[f"{kind}OffsetsBehindLatest"] for kind in ("min", "max", "avg")]
+    assert (told["lag"], behind) == (6, [2, 4, 3.0])
+    assert told["latest"] == {"t": {"0": 12, "1": 24}}

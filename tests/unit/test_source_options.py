@@ -1,0 +1,267 @@
+"""Options of the data source: defaults, validation and contradictions."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from zkconsumer.config import property_names
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.options.limits import Limits
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.options.starting_offsets import StartingOffsets
+from zkconsumer.spark.options.table import BY_NAME
+
+REQUIRED = {"zookeeper.connect": "localhost:2181", "group.id": "g", "subscribe": "orders"}
+
+
+def parse(**settings: str) -> SourceOptions:
+    return SourceOptions.parse(REQUIRED | {name.replace("_", "."): value for name, value in settings.items()})
+
+
+def test_defaults_match_documentation() -> None:
+    options = parse()
+    assert options.subscription.topics == ("orders",)
+    assert options.is_member
+    assert options.streams == 1
+    assert options.starting_offsets == StartingOffsets("group", {})
+    assert options.commits
+    assert options.fails_on_data_loss
+    assert not options.keeps_restored
+    assert options.limits == Limits(10_000_000, 0, 900.0)
+    assert options.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+    assert options.min_partitions is None
+    assert options.max_records_per_partition is None
+    assert options.handover_timeout == 5.0
+    assert options.unavailable_timeout == 120.0
+    assert options.consumer.group_id == "g"
+    assert options.consumer.auto_offset_reset == "largest"
+
+
+def test_topics_are_separated_by_commas() -> None:
+    assert parse(subscribe=" a, b ,,c").subscription.topics == ("a", "b", "c")
+
+
+def test_option_names_are_case_insensitive() -> None:
+    options = SourceOptions.parse(
+        {"ZooKeeper.Connect": "zk", "GROUP.ID": "g", "Subscribe": "t", "INCLUDEHEADERS": "TRUE", "minpartitions": "3"}
+    )
+    assert (options.subscription.topics, options.columns[-1], options.min_partitions) == (("t",), "headers", 3)
+    assert options.consumer.zookeeper_connect == "zk"
+
+
+def test_consumer_properties_are_options() -> None:
+    options = parse(fetch_message_max_bytes="12345", num_consumer_fetchers="4", auto_offset_reset="smallest")
+    assert options.consumer.fetch_message_max_bytes == 12345
+    assert options.consumer.num_consumer_fetchers == 4
+    assert options.consumer.auto_offset_reset == "smallest"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("group", "group.id"),
+        ("zookeeper.conect", "zookeeper.connect"),
+        ("auto.offset.rest", "auto.offset.reset"),
+        ("includeheader", "includeHeaders"),
+        ("minpartition", "minPartitions"),
+        ("handover.timeout", "handover.timeout.ms"),
+        ("subscribepatern", "subscribePattern"),
+        ("startingoffset", "startingOffsets"),
+        ("maxoffsetspertriger", "maxOffsetsPerTrigger"),
+        ("unavailable.timeout", "unavailable.timeout.ms"),
+    ],
+)
+def test_unknown_option_suggests_nearest_name(name: str, near: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        SourceOptions.parse(REQUIRED | {name: "x"})
+    assert str(refusal.value) == f"unknown option {name!r}; did you mean {near!r}?"
+
+
+def test_unknown_option_without_suggestion() -> None:
+    with pytest.raises(ConfigurationError, match=r"^unknown option 'qqq'$"):
+        SourceOptions.parse(REQUIRED | {"qqq": "x"})
+
+
+@pytest.mark.parametrize(
+    "name", ["auto.commit.enable", "auto.commit.interval.ms", "consumer.timeout.ms", "consumer.id"]
+)
+def test_properties_unusable_in_queries_are_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"option '{name}' cannot be set for a Spark query: \w+"):
+        SourceOptions.parse(REQUIRED | {name: "1"})
+
+
+@pytest.mark.parametrize("name", sorted(REQUIRED))
+def test_missing_option_is_named(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        SourceOptions.parse({key: value for key, value in REQUIRED.items() if key != name})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("streams", "0"),
+        ("streams", "-1"),
+        ("streams", "1.5"),
+        ("streams", "two"),
+        ("streams", ""),
+        ("streams", "\u00b2"),
+        ("minPartitions", "0"),
+        ("handover.timeout.ms", "-1"),
+        ("handover.timeout.ms", "5s"),
+        ("unavailable.timeout.ms", "0"),
+        ("includeHeaders", "yes"),
+        ("subscribe", " , "),
+        ("subscribe", "orders/1"),
+        ("subscribe", "a b"),
+        ("subscribe", ".."),
+        ("subscribe", "t" * 250),
+        ("auto.offset.reset", "earliest"),
+        ("isolation.level", "serializable"),
+        ("fetch.message.max.bytes", "1M"),
+        ("check.crcs", "yes"),
+        ("membership", "all"),
+        ("startingOffsets", "newest"),
+        ("startingOffsets", '{"orders":5}'),
+        ("startingOffsets", '{"orders":{"0":-3}}'),
+        ("startingOffsets", '{"orders":{"x":1}}'),
+        ("startingOffsets", '["orders"]'),
+        ("startingOffsets", "{orders}"),
+        ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "99999999999999"),
+        ("startingOffsetsByTimestamp", '{"orders":{"0":"now"}}'),
+        ("startingOffsetsByTimestamp", "5"),
+        ("startingOffsetsByTimestampStrategy", "fail"),
+        ("restart.from", "newest"),
+        ("restore.filter", "no"),
+        ("commit.mode", "always"),
+        ("commit.mode", "periodic"),
+        ("failOnDataLoss", "maybe"),
+        ("maxOffsetsPerTrigger", "0"),
+        ("minOffsetsPerTrigger", "-1"),
+        ("minOffsetsPerTrigger", "10000001"),
+        ("maxTriggerDelay", "5 weeks"),
+        ("maxRecordsPerPartition", "0"),
+        ("columns", "value,values"),
+        ("columns", "value,value"),
+        ("columns", ""),
+        ("group.id", "a/b"),
+        ("zookeeper.connect", " "),
+    ],
+)
+def test_malformed_value_names_option_and_value(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        SourceOptions.parse(REQUIRED | {name: value})
+    assert name in str(refusal.value)
+    assert value.strip(" ,")[:50] in str(refusal.value)
+
+
+def test_java_long_maximum_is_largest_limit() -> None:
+    assert parse(maxOffsetsPerTrigger="9223372036854775807").limits.max_offsets == 9223372036854775807
+    with pytest.raises(ConfigurationError, match="got '9223372036854775808'"):
+        parse(maxOffsetsPerTrigger="9223372036854775808")
+
+
+@given(st.text(min_size=1))
+def test_any_text_is_known_option_or_refused(name: str) -> None:
+    known = {*property_names(), *BY_NAME, "path"}
+    if name.lower().removeprefix("kafka.") in known or name.lower().startswith("decoder."):
+        return
+    with pytest.raises(ConfigurationError) as refusal:
+        SourceOptions.parse(REQUIRED | {name: "1"})
+    assert repr(name.lower()) in str(refusal.value)
+
+
+@given(st.sampled_from(["streams", "minPartitions", "handover.timeout.ms", "unavailable.timeout.ms"]), st.text())
+@example("handover.timeout.ms", "00")
+@example("streams", "\x1f7")
+@example("streams", "9223372036854775808")
+def test_any_text_is_number_or_refused(name: str, value: str) -> None:
+    least = 0 if name == "handover.timeout.ms" else 1
+    digits = re.fullmatch(r"\s*([0-9]+)\s*", value)
+    if digits is not None and least <= int(digits[1]) < 1 << 63 and len(digits[1]) < 20:
+        SourceOptions.parse(REQUIRED | {name: value})
+    else:
+        with pytest.raises(ConfigurationError) as refusal:
+            SourceOptions.parse(REQUIRED | {name: value})
+        assert name in str(refusal.value)
+        assert repr(value) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"whitelist": "a"}, "options subscribe and whitelist are mutually exclusive; set exactly one of them"),
+        ({"subscribe": None, "assign": '{"a":[0]}'}, "option assign requires membership=none"),
+        ({"subscribe": None, "assign": '{"a":0}', "membership": "none"}, "must be JSON with partitions by topic"),
+        ({"subscribe": None, "subscribePattern": "a{1,2}"}, "must not contain a comma"),
+        ({"subscribe": None, "whitelist": "a("}, "invalid regex"),
+        (
+            {"subscribe": None, "subscribePattern": ""},
+            "option subscribePattern must be a non-empty regular expression, got ''",
+        ),
+        ({"subscribe": None, "whitelist": " "}, "option whitelist must be a non-empty regular expression, got ' '"),
+        ({"subscribe": None, "whitelist": "''"}, "option whitelist must be a non-empty regular expression, got \"''\""),
+        ({"includeHeaders": "true", "columns": "value"}, "columns does not contain headers"),
+        ({"kafka.linger.ms": "1"}, "unknown property 'linger.ms'"),
+        ({"kafka.group.id": "h"}, "options 'kafka.group.id' and 'group.id' are the same property"),
+        ({"groupIdPrefix": "x"}, "set group.id"),
+        ({"kafkaConsumer.pollTimeoutMs": "1"}, "use unavailable.timeout.ms"),
+    ],
+)
+def test_contradicting_options_are_refused(options: dict[str, str | None], said: str) -> None:
+    given = {name: value for name, value in {**REQUIRED, **options}.items() if value is not None}
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        SourceOptions.parse(given)
+
+
+def test_kafka_prefix_is_an_alias() -> None:
+    options = SourceOptions.parse(
+        {"kafka.bootstrap.servers": "a:1", "kafka.security.protocol": "SSL", "subscribe": "t", "membership": "none"}
+    )
+    assert (options.consumer.bootstrap_servers, options.consumer.security_protocol) == ("a:1", "SSL")
+    assert (options.is_member, options.commits, options.has_zookeeper) == (False, False, False)
+
+
+def test_columns_have_requested_order() -> None:
+    options = parse(columns="Value, OFFSET,headers")
+    assert options.schema == "value binary, offset bigint, headers array<struct<key: string, value: binary>>"
+
+
+def test_assign_requires_no_membership() -> None:
+    options = SourceOptions.parse(
+        {"zookeeper.connect": "z", "membership": "none", "assign": '{"b":[1,0],"a":[2]}', "commit.mode": "off"}
+    )
+    assert options.subscription.assigned == (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
+
+
+@pytest.mark.parametrize("auto_commit", [None, "true", "false"])
+@pytest.mark.parametrize("interval", [None, "1000"])
+@pytest.mark.parametrize("mode", [None, "on-batch", "off", "periodic"])
+@pytest.mark.parametrize("membership", ["group", "none"])
+def test_query_commits_per_batch_or_never(
+    auto_commit: str | None, interval: str | None, mode: str | None, membership: str
+) -> None:
+    wanted = {
+        "zookeeper.connect": "localhost:2181",
+        "group.id": "g",
+        "subscribe": "t",
+        "membership": membership,
+        "auto.commit.enable": auto_commit,
+        "auto.commit.interval.ms": interval,
+        "commit.mode": mode,
+    }
+    options = {name: value for name, value in wanted.items() if value is not None}
+    if auto_commit is not None or interval is not None:
+        refused = "auto.commit.enable" if auto_commit is not None else "auto.commit.interval.ms"
+        with pytest.raises(ConfigurationError, match=f"'{refused}' cannot be set.*use commit.mode"):
+            SourceOptions.parse(options)
+    elif mode == "periodic":
+        with pytest.raises(ConfigurationError, match="got 'periodic': periodic commits could include"):
+            SourceOptions.parse(options)
+    else:
+        assert SourceOptions.parse(options).commits is (mode == "on-batch" or (mode is None and membership == "group"))

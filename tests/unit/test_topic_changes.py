@@ -1,0 +1,94 @@
+"""Deleted and re-created topics: how often and when they are reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.spark.driver import topic_ids as topics
+
+
+class Logs:
+    """Brokers that tell the ids of the topics that they know of."""
+
+    def __init__(self, **ids: str) -> None:
+        self.ids: dict[str, str] = ids
+        self.fails = False
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        if self.fails:
+            raise BrokerUnavailableError("none of them answers")
+        return {topic: self.ids[topic] for topic in topics if topic in self.ids}
+
+
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock of one element, for the module under test."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def ids_of(logs: Logs, *, deleted: Sequence[str] = (), **known: str) -> topics.TopicIds:
+    return topics.TopicIds(cast(Any, object()), cast(Any, logs), known, deleted, lambda: 1)
+
+
+def test_briefly_missing_topic_is_unchanged(passing: list[float]) -> None:
+    logs = Logs(a="id-1")
+    known = ids_of(logs, a="id-1")
+    assert known.check("a") == (set(), {}, set())
+    logs.ids = {}
+    passing[0] += 6
+    assert known.check("a") == (set(), {}, set())
+    assert known.is_uncertain
+    logs.ids = {"a": "id-1"}
+    passing[0] += 6
+    assert known.check("a") == (set(), {}, set())
+    assert not known.is_uncertain
+
+
+def test_deleted_topic_is_reported_once(passing: list[float]) -> None:
+    logs = Logs()
+    known = ids_of(logs, a="id-1")
+    assert known.check("a") == (set(), {}, set())
+    passing[0] += 6
+    assert known.check("a") == ({"a"}, {}, set())
+    assert known.deleted == {"a"}
+    passing[0] += 6
+    assert known.check("a") == (set(), {}, set())
+    logs.ids = {"a": "id-2"}
+    passing[0] += 6
+    assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})
+    assert (known.deleted, known.ids) == (set(), {"a": "id-2"})
+
+
+def test_ids_without_common_part_are_equal(passing: list[float]) -> None:
+    logs = Logs(a="")
+    known = ids_of(logs, a="id-1", b="zk-7")
+    logs.ids |= {"b": "id-9"}
+    assert known.check("ab") == (set(), {}, set())
+    assert known.ids == {"a": "id-1", "b": "id-9"}
+
+
+def test_failed_lookup_is_repeated(passing: list[float]) -> None:
+    logs = Logs(a="id-2")
+    logs.fails = True
+    known = ids_of(logs, a="id-1")
+    with pytest.raises(BrokerUnavailableError):
+        known.check("a")
+    logs.fails = False
+    assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, set())
+
+
+def test_topic_deleted_in_checkpoint_is_not_reported(passing: list[float]) -> None:
+    logs = Logs()
+    known = ids_of(logs, a="id-1", deleted=["a"])
+    assert known.check("a") == (set(), {}, set())
+    assert (known.deleted, known.is_uncertain) == ({"a"}, False)
+    logs.ids = {"a": "id-2"}
+    passing[0] += 6
+    assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})
