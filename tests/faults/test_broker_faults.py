@@ -72,9 +72,7 @@ def test_reading_resumes_after_long_broker_freeze(
     one = member({name: 1}, socket_timeout_ms=500)
     one.wait_for_more(500)
     cluster.brokers[0].pause()
-    wait_for(
-        lambda: one.connector._active_runtime().fetchers.no_leader_partitions, what="the partitions have no leader"
-    )
+    wait_for(lambda: one.connector._active_runtime().fetchers.no_leader_partitions, what="no leader is known")
     cluster.brokers[0].resume()
     one.wait_for_more(1000)
     writer.stop()

@@ -162,7 +162,7 @@ def test_topic_created_later_is_printed(
             admin.delete_topic(name)
 
 
-# ---- end of the tool ------------------------------------------------------------------------------------------
+# ---- exit --------------------------------------------------------------------------------------------------
 
 
 def test_next_run_continues_after_max_messages(
@@ -333,7 +333,7 @@ def test_generated_group_is_deleted_at_end(
     assert not zk.exists(f"/consumers/{made[0]}")
 
 
-# ---- invalid arguments ----------------------------------------------------------------------------------------
+# ---- refused starts ------------------------------------------------------------------------------------------
 
 
 def test_chroot_without_brokers_is_reported(

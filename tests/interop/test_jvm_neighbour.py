@@ -103,9 +103,7 @@ def test_kill_of_jvm_during_join_is_waited_for(neighbours: Callable[..., Neighbo
     group.wait_until_committed()
 
     ours = group.start(our_consumer)
-    wait_for(
-        lambda: group.group.consumer_id(ours.name) in group.group.registrations(), what="zkconsumer has registered"
-    )
+    wait_for(lambda: group.group.consumer_id(ours.name) in group.group.registrations(), what="it has registered")
     group.kill(jvm)
 
     assert group.wait_until_balanced() == {ours.name: list(range(8))}

@@ -77,7 +77,7 @@ def test_durations_have_sparks_format(text: str, seconds: float) -> None:
 
 
 def of_size(**sizes: float) -> Callable[[Mapping[TopicPartition, int]], dict[TopicPartition, float]]:
-    """Return a function that returns the size of the records of each partition."""
+    """Return a function that returns the record size in bytes of each partition."""
     return lambda some: {partition: sizes[f"p{partition.partition}"] for partition in some}
 
 
@@ -118,9 +118,7 @@ def test_byte_rate_is_kept_without_bursts() -> None:
     clock = Clock()
     admission = Admission(Limits(bytes_per_second=1000), clock)
     assert admission.admit({P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 10}
-    assert admission.admit({P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {}, (
-        "the bytes per second are used up"
-    )
+    assert admission.admit({P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {}, "the bytes are used up"
     clock.now += 0.5
     assert admission.admit({P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 5}
     clock.now += 3600

@@ -1,4 +1,4 @@
-"""Event-time alignment: the horizon of partitions with and without records."""
+"""Tests of event-time alignment: the horizon of partitions with and without records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ P = [TopicPartition("t", number) for number in range(4)]
 
 
 class Clock:
-    """Seconds that pass when told so."""
+    """A clock that the test advances."""
 
     now = 100.0
 
@@ -28,7 +28,7 @@ def test_partition_without_time_holds_back_until_idle() -> None:
     times = EventTimes(100, 10, clock)
     assert times.horizon({P[0]: 3, P[1]: None}) is None
     clock.now += 10
-    assert times.horizon({P[0]: 3, P[1]: None}) is None, "no longer than, but not longer"
+    assert times.horizon({P[0]: 3, P[1]: None}) is None, "idle only after more than 10 s"
     clock.now += 0.1
     assert times.horizon({P[0]: 3, P[1]: None}) == Horizon(103, P[0])
     assert times.idle == {P[1]}
@@ -51,7 +51,7 @@ def test_idle_partition_becomes_active_with_new_record() -> None:
     assert times.horizon({P[0]: 500, P[1]: None}) == Horizon(600, P[0])
     assert times.horizon({P[0]: 700, P[1]: 400}) == Horizon(500, P[1])
     assert times.idle == set()
-    assert times.horizon({P[0]: 700, P[1]: None}) == Horizon(500, P[1]), "its clock begins anew"
+    assert times.horizon({P[0]: 700, P[1]: None}) == Horizon(500, P[1]), "the idle timeout starts again"
 
 
 def test_no_horizon_if_all_are_idle() -> None:

@@ -1,4 +1,4 @@
-"""Invalid configuration and unreachable servers: what the errors name."""
+"""Tests of the error messages for invalid configuration and unreachable servers."""
 
 from __future__ import annotations
 

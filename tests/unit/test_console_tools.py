@@ -1,4 +1,4 @@
-"""Wrong usage of the tools that print messages."""
+"""Tests of invalid arguments of the tools that print messages."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_unreadable_properties_file_is_reported(name: str, refused: Refused) -> 
     ids=lambda arguments: str(arguments[0]),
 )
 def test_closed_standard_output_is_reported(arguments: list[str]) -> None:
-    """A tool that started could write messages into a socket, which gets the file descriptor of standard output."""
+    """If the tool started, a socket could reuse the file descriptor of standard output and receive the messages."""
     done = subprocess.run(
         ["/bin/sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "zkconsumer", *arguments],
         stderr=subprocess.PIPE, text=True, timeout=20, check=False,

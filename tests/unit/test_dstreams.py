@@ -1,4 +1,4 @@
-"""Classes of KafkaUtils and the ledger of DStream batches."""
+"""Tests of the classes of KafkaUtils and of the ledger of DStream batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planner without a group: releases, finished batches and lag."""
+"""Tests of the planner without a group: releases, finished batches and lag."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.fixture
 def alone() -> Planner:
-    """A planner that never joined: it has no ZooKeeper to store anything in."""
+    """Return a planner that has not joined its group, and so cannot commit offsets."""
     return lonely()
 
 
@@ -72,7 +72,7 @@ def test_release_returns_uncommitted_offsets(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, False) is None  # there may be another chance to store it
+    assert alone.release({A}, False) is None  # the commit may succeed later
     assert alone.release({A}, True) == {A: 10}
     assert alone.latest()["rereadRecords"] == 0
 
@@ -101,7 +101,7 @@ def test_finished_batch_never_lowers_group_offset(alone: Planner) -> None:
 
 
 def test_release_waits_for_replayed_batch(alone: Planner) -> None:
-    # A restart: Spark's log is known before the partitions are claimed, and Spark asks for its tasks again.
+    # After a restart, Spark's offset log is read before partitions are claimed, and Spark replays the last batch.
     alone.observe(batch(p0=(0, 10)))
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))

@@ -1,4 +1,4 @@
-"""Progress reports of queries, as the listener reads them."""
+"""Tests of the progress reports of queries, as the listener reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of the data source: defaults, validation and contradictions."""
+"""Tests of the options of the data source: defaults, validation and contradictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleted and re-created topics: how often and when they are reported."""
+"""Tests of deleted and re-created topics: when and how often they are reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zkconsumer.spark.driver import topic_ids as topics
 
 
 class Logs:
-    """Brokers that tell the ids of the topics that they know of."""
+    """Replaces LogOffsets: returns the topic ids that the test has set."""
 
     def __init__(self, **ids: str) -> None:
         self.ids: dict[str, str] = ids
@@ -21,13 +21,13 @@ class Logs:
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         if self.fails:
-            raise BrokerUnavailableError("none of them answers")
+            raise BrokerUnavailableError("no broker responds")
         return {topic: self.ids[topic] for topic in topics if topic in self.ids}
 
 
 @pytest.fixture
 def passing(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock of one element, for the module under test."""
+    """Replace ``time.monotonic``; the test changes the only element of the list."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now

@@ -68,7 +68,7 @@ class MessagePrinter:
         Raises:
             OutputClosedError: the process was started with standard output closed.
         """
-        if sys.stdout is None:  # a socket may have its file descriptor
+        if sys.stdout is None:  # a socket may reuse its file descriptor
             raise OutputClosedError
         self.count = 0
         self._formatter = formatter
