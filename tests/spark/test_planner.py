@@ -1,6 +1,6 @@
-"""The planner alone: when it lets partitions go, what it stores, what it counts.
+"""The planner without Spark: releases of partitions, commits and counters.
 
-Where a member is needed, it is a real one on the cluster; the calls are those that Spark makes.
+Tests make the calls that Spark makes. Tests that need a group have a real member on the cluster.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Topics = Callable[..., str]
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-# ---- what the member calls; nobody is connected --------------------------------------------------------
+# ---- calls of the member, without connections --------------------------------------------------------
 
 
 @pytest.fixture
 def alone() -> Planner:
-    """A planner that never joined: it has no ZooKeeper to store anything in."""
+    """A planner that has not joined a group, and is not connected to ZooKeeper."""
     return lonely()
 
 
@@ -97,7 +97,7 @@ def test_release_returns_uncommitted_offsets(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, False) is None  # there may be another chance to store it
+    assert alone.release({A}, False) is None  # the commit may still succeed
     assert alone.release({A}, True) == {A: 10}
     assert alone.latest()["rereadRecords"] == 0
 
@@ -126,7 +126,7 @@ def test_finished_batch_never_lowers_group_offset(alone: Planner) -> None:
 
 
 def test_release_waits_for_replayed_batch(alone: Planner) -> None:
-    # A restart: Spark's log is known before the partitions are claimed, and Spark asks for its tasks again.
+    # After a restart, the offset log is known before partitions are claimed, and Spark requests the tasks again.
     alone.observe(batch(p0=(0, 10)))
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
@@ -263,7 +263,7 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
 
 
 def expire(planner: Planner, cluster: Cluster) -> int:
-    """End the session of a planner's member, as ZooKeeper does; returns its id."""
+    """Expire the ZooKeeper session of a planner's member; return the session id."""
     assert isinstance(planner._member, GroupMember)
     session = planner._member.session._client.client_id
     twin = KazooClient(cluster.zookeeper_connect, client_id=session, timeout=30)
@@ -320,7 +320,7 @@ def test_revoked_partition_continues_after_batch(
     )
     for number in range(2):
         produce(admin, name, number, numbers(10, 20))
-    # What is on its way to another member is not planned any more; the rest goes on.
+    # A revoked partition is not planned again; the other partition is.
     second = wait_for(lambda: list(from_offset(offset := one.plan(first))) == [(name, 0)] and offset)
     assert from_offset(second) == {(name, 0): (10, 20)}
     assert owned_by(zk, group, name, "a") == [0, 1]
@@ -334,14 +334,14 @@ def test_revoked_partition_continues_after_batch(
 
 @pytest.fixture
 def held(topic: Topics, group: str, zk: KazooClient) -> tuple[str, str]:
-    """A topic whose partition is another member's, and the znode that says so."""
+    """A topic whose partition is owned by another member, and the path of the owner znode."""
     name = topic()
     path = f"/consumers/{group}/owners/{name}/0"
     zk.create(path, b"someone-else-0", makepath=True)
     return name, path
 
 
-#: Settings by which a JVM member would soon give up.
+#: Settings with which a JVM member would fail after a short time.
 IMPATIENT = {
     "rebalance_max_retries": 1,
     "rebalance_backoff_ms": 100,
@@ -366,7 +366,7 @@ def test_planner_start_fails_if_never_released(planner: Callable[..., Planner], 
     begun = time.monotonic()
     with pytest.raises(ConsumerRebalanceFailedError, match=path):
         planner(name, handover=1, **IMPATIENT)
-    assert time.monotonic() - begun >= 6, "the time that brokers may be away, and a handover on top"
+    assert time.monotonic() - begun >= 6, "must wait for unavailable.timeout.ms plus handover.timeout.ms"
 
 
 def test_planner_waits_for_owner_of_other_strategy(
@@ -458,7 +458,7 @@ def test_session_expiry_during_batch_loses_nothing(
     session = expire(one, zkconsumer_cluster)
     wait_for(lambda: one._member.rebalances > rebalances and len(one._member.assignment) == 2)
     assert one._member.session.session_id != session
-    assert one.plan(first) is first  # what the batch has is not planned again
+    assert one.plan(first) is first  # the records of the batch are not planned again
     one.finish_batch(first)
     assert stored(zk, group, name) == {0: "10", 1: "10"}
     produce(admin, name, 0, numbers(10, 20))
