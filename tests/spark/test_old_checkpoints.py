@@ -251,7 +251,7 @@ def test_old_context_replays_its_interrupted_batch(
     zk: KazooClient,
     planned_after: str,
 ) -> None:
-    """The first new batch, 3, is planned after the replay of batch 2 has started or after it has completed."""
+    """Batch 3, the first new one, is planned while batch 2 is replayed or after that."""
     before = same_python("dstreams")
     if before.pyspark != pyspark.__version__:
         pytest.skip(f"the checkpoint requires Spark {before.pyspark}")

@@ -307,7 +307,7 @@ def test_suspended_query_commits_no_lost_partition(
         os.kill(runner, signal.SIGCONT)
     shared = wait_for_shares(zk, group, name, [1, 1])
     assert len(shared) == 2
-    # The other member has committed both partitions: on releasing one of them, and in that rebalance.
+    # The other member committed the offset of the released partition, and of its own one in the same rebalance.
     [kept] = other.owned
     one.wait_for_records(100)
     produce(admin, name, 1 - kept, numbers(50, 60))

@@ -205,7 +205,7 @@ def test_replay_of_batch_0_ignores_moved_group_offsets(
         0: {(name, 0): (20, 100, 80), (name, 1): (30, 100, 70), (name, 2): (0, 100, 100), (name, 3): (40, 100, 60)}
     }
     assert stored(zk, group, name) == {0: "20", 1: "30", 2: "0", 3: "40"}
-    store(name, {0: 0, 1: 60, 2: 99})  # the start, the middle and the end of the batch
+    store(name, {0: 0, 1: 60, 2: 99})  # the start, the middle and the last record of the batch
     zk.delete(f"/consumers/{group}/offsets/{name}/3")
     for number in range(4):
         produce(admin, name, number, numbers(100, 110))

@@ -69,9 +69,9 @@ def _offsets(name: str, where: str, default: str, default_note: str, counterpart
         default=default,
         default_note=default_note,
         valid=f"``group``, ``earliest``, ``latest``, or JSON such as {_OFFSETS_JSON}",
-        meaning=f"{where}: at the group's offsets, at the first or the last offsets, or at the offsets by partition in "
-        "the JSON, where -1 means latest and -2 earliest. The JSON may contain topics by Java regular expression; the "
-        "default applies to partitions that it does not contain.",
+        meaning=f"{where}: at the group's offsets, the log start offsets, the log end offsets, or offsets by "
+        f"partition in JSON. In JSON, -1 means latest and -2 earliest, and a Java regular expression may be used as "
+        f"topic. Partitions that it does not contain use the default.",
         counterpart=counterpart,
     )
 
@@ -267,7 +267,7 @@ OPTIONS = (
     SourceOption(
         name="maxAlignmentLag",
         type="duration",
-        meaning="Maximum event time by which a partition may be ahead of the slowest active partition.",
+        meaning="Maximum difference in event time by which a partition may be ahead of the slowest active partition.",
         counterpart="Flink watermark alignment",
     ),
     SourceOption(
