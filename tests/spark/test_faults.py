@@ -36,7 +36,7 @@ from zkconsumer.spark.options.source_options import SourceOptions
 
 from .neighbours import Plain, end_offsets
 from .queries import Batch, Gate, Query, check_union, repetitions
-from .test_topics import make_anew
+from .test_topics import recreate_topic
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
@@ -88,7 +88,7 @@ def zk(cluster: DevCluster) -> Iterator[KazooClient]:
     client.close()
 
 
-def check_the_end(
+def check_all_read(
     cluster: DevCluster, query: Query, topic: str, partitions: int, zk: KazooClient, group: str, again: int = 0
 ) -> None:
     """Check that all records were read once, or ``again`` times more, and that the end offsets are committed."""
@@ -98,7 +98,7 @@ def check_the_end(
     wait_until_equal(lambda: stored(zk, group, topic), {p: str(end) for p, end in ends.items()})
 
 
-def a_task_reads_from(broker: Broker) -> bool:
+def is_read_by_task(broker: Broker) -> bool:
     """Return whether one of Spark's Python workers is connected to the broker."""
     for process in psutil.Process(os.getpid()).children(recursive=True):
         try:
@@ -123,7 +123,7 @@ def test_zookeeper_restart_does_not_interrupt_query(
     start_zookeeper(cluster)
     one.wait_for_more(500)
     writer.stop()
-    check_the_end(cluster, one, name, 4, zk, group)
+    check_all_read(cluster, one, name, 4, zk, group)
     assert members(zk, group) == before
 
 
@@ -164,7 +164,7 @@ def test_query_survives_frozen_zookeeper(
     cluster.zookeeper.resume()
     one.wait_for_more(500)
     writer.stop()
-    check_the_end(cluster, one, name, 4, zk, group)
+    check_all_read(cluster, one, name, 4, zk, group)
 
 
 def test_query_survives_killed_zookeeper_during_batch(
@@ -181,7 +181,7 @@ def test_query_survives_killed_zookeeper_during_batch(
     produce(admin, name, 1, numbers(0, 10))
     start_zookeeper(cluster)
     one.wait_for_records(210)
-    check_the_end(cluster, one, name, 2, zk, group)
+    check_all_read(cluster, one, name, 2, zk, group)
 
 
 def test_broker_restart_under_load_loses_nothing(
@@ -196,7 +196,7 @@ def test_broker_restart_under_load_loses_nothing(
     cluster.brokers[0].start()
     one.wait_for_more(500)
     writer.stop()
-    check_the_end(cluster, one, name, 4, zk, group)
+    check_all_read(cluster, one, name, 4, zk, group)
     assert members(zk, group) == before
 
 
@@ -208,14 +208,14 @@ def test_planner_and_tasks_find_new_leader(
     one = query(name)
     one.wait_for_records(200)
     writer.stop()
-    check_the_end(cluster, one, name, 4, zk, group)  # all records are replicated now
+    check_all_read(cluster, one, name, 4, zk, group)  # all records are replicated now
     cluster.brokers[0].kill()
     writer = load(name, 4)
     one.wait_for_more(500)
     cluster.brokers[0].start()
     one.wait_for_more(500)
     writer.stop()
-    check_the_end(cluster, one, name, 4, zk, group)
+    check_all_read(cluster, one, name, 4, zk, group)
 
 
 def test_broker_restart_during_task_loses_nothing(
@@ -227,12 +227,12 @@ def test_broker_restart_during_task_loses_nothing(
             admin.produce(TopicPartition(name, partition), numbered_batch(number, 1, size=16))
     victim = cluster.brokers[0]
     one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1)
-    one.wait_for(lambda: a_task_reads_from(victim), 60)
+    one.wait_for(lambda: is_read_by_task(victim), 60)
     victim.kill()
     assert one.begun == []
     victim.start()
     one.finish()
-    check_the_end(cluster, one, name, 2, zk, group)
+    check_all_read(cluster, one, name, 2, zk, group)
     for partition in range(2):
         rows = zip(*(one.batches[0].column(c) for c in ("partition", "offset", "value")), strict=True)
         assert {o: int(v) for p, o, v in rows if p == partition} == {number: number for number in range(1500)}
@@ -244,7 +244,7 @@ def test_unreachable_broker_fails_task_with_position(cluster: DevCluster, query:
         admin.produce(TopicPartition(name, 0), numbered_batch(number, 1, size=16))
     [victim] = [broker for broker in cluster.brokers if broker.endpoint == admin._leaders[TopicPartition(name, 0)]]
     one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1, unavailable_timeout_ms=3000)
-    one.wait_for(lambda: a_task_reads_from(victim), 60)
+    one.wait_for(lambda: is_read_by_task(victim), 60)
     victim.kill()
     with pytest.raises(Exception, match=r"no records arrived for 3 s \(option unavailable.timeout.ms\)") as failure:
         one.finish()
@@ -448,7 +448,7 @@ def test_topic_re_created_under_available_now_is_read(cluster: DevCluster, query
 
     def replace(batch: Batch) -> None:
         if batch.number == 0:
-            make_anew(cluster, name, 5)
+            recreate_topic(cluster, name, 5)
 
     one = query(
         name,
@@ -474,7 +474,7 @@ def test_topic_deleted_before_batch_read_is_reported(
         if number > 0:
             return
         if anew:
-            make_anew(cluster, lost, 5)
+            recreate_topic(cluster, lost, 5)
         else:
             admin.delete_topic(lost)
             wait_for(lambda: zk.exists(f"/brokers/topics/{lost}") is None, what="it is gone")
@@ -511,7 +511,7 @@ def test_replay_of_deleted_topic_is_reported(
     if count is None:
         admin.delete_topic(lost)
     else:
-        make_anew(cluster, lost, count)
+        recreate_topic(cluster, lost, count)
     one = query(f"{lost},{kept}", trigger={"availableNow": True}, failOnDataLoss=fails, unavailable_timeout_ms=12_000)
     if fails:
         with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS\.PARTITIONS_DELETED. topic '{lost}' was deleted"):

@@ -375,7 +375,7 @@ def test_recovered_context_continues_at_checkpoint(
 
 
 @contextlib.contextmanager
-def through_the_shim(script: Path, folder: Path, *arguments: str) -> Iterator[Callable[[], str]]:
+def run_with_shim(script: Path, folder: Path, *arguments: str) -> Iterator[Callable[[], str]]:
     """Run an unchanged old script until the end of the block; yields a function that returns its output so far."""
     environment = {
         **os.environ,
@@ -406,7 +406,7 @@ def test_unchanged_script_counts_words(tmp_path: Path, topic: Topics, zkconsumer
     name, admin, output = topic(partitions=2), zkconsumer_cluster.admin, tmp_path / "counts"
     script = Path(__file__).with_name("old_wordcount.py")
     expected: dict[str, int] = {}
-    with through_the_shim(script, tmp_path, zkconsumer_cluster.zookeeper_connect, name, str(output)) as printed:
+    with run_with_shim(script, tmp_path, zkconsumer_cluster.zookeeper_connect, name, str(output)) as printed:
         for round_ in range(3):
             for number in range(2):
                 words = [f"w{(7 * round_ + number + n) % 10} w{n}" for n in range(20)]
@@ -432,7 +432,7 @@ def test_example_scripts_of_spark_2_run_unchanged(
     of_group = "/consumers/spark-streaming-consumer"  # hard-coded in the script
     is_direct = name.startswith("direct")
     at = zkconsumer_cluster.bootstrap_servers if is_direct else zkconsumer_cluster.zookeeper_connect
-    with through_the_shim(example(name), tmp_path, at, topic_name) as printed:
+    with run_with_shim(example(name), tmp_path, at, topic_name) as printed:
         # Both scripts start at the end of the log, so they must be running before records are written.
         wait_for(lambda: "Time: " in printed(), 90, what="the first batch has run")
         if not is_direct:

@@ -43,10 +43,10 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 @pytest.fixture
 def alone() -> Planner:
     """A planner that has not joined a group, and is not connected to ZooKeeper."""
-    return lonely()
+    return unconnected_planner()
 
 
-def lonely() -> Planner:
+def unconnected_planner() -> Planner:
     return Planner(plan_options())
 
 
@@ -197,7 +197,7 @@ steps = st.lists(
 
 @given(steps)
 def test_release_never_exceeds_finished_offsets(events: list[tuple[str, Any]]) -> None:
-    planner = lonely()
+    planner = unconnected_planner()
     claimed(planner, p0=0)
     owned, position, done, flying = True, 0, 0, False
     for event, detail in events:
@@ -342,7 +342,7 @@ def held(topic: Topics, group: str, zk: KazooClient) -> tuple[str, str]:
 
 
 #: Settings with which a JVM member would fail after a short time.
-IMPATIENT = {
+SHORT_RETRIES = {
     "rebalance_max_retries": 1,
     "rebalance_backoff_ms": 100,
     "zookeeper_session_timeout_ms": 2000,
@@ -354,7 +354,7 @@ def test_planner_start_outlasts_jvm_retries(
     planner: Callable[..., Planner], held: tuple[str, str], zk: KazooClient
 ) -> None:
     name, path = held
-    starting = in_thread(lambda: planner(name, **IMPATIENT))
+    starting = in_thread(lambda: planner(name, **SHORT_RETRIES))
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(4)
     zk.delete(path)
@@ -365,7 +365,7 @@ def test_planner_start_fails_if_never_released(planner: Callable[..., Planner], 
     name, path = held
     begun = time.monotonic()
     with pytest.raises(ConsumerRebalanceFailedError, match=path):
-        planner(name, handover=1, **IMPATIENT)
+        planner(name, handover=1, **SHORT_RETRIES)
     assert time.monotonic() - begun >= 6, "must wait for unavailable.timeout.ms plus handover.timeout.ms"
 
 
@@ -380,7 +380,7 @@ def test_planner_waits_for_owner_of_other_strategy(
     name = next(name for name in iter(topic, None) if flink_gives_it_to_the_owner(name))
     zk.create(f"/consumers/{group}/ids/{group}_b", Registration.static({name: 1}).to_json(), makepath=True)
     zk.create(f"/consumers/{group}/owners/{name}/0", owner.encode(), makepath=True)
-    starting = in_thread(lambda: planner(name, consumer_id="a", **IMPATIENT))
+    starting = in_thread(lambda: planner(name, consumer_id="a", **SHORT_RETRIES))
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(4)
     assert "assignment_strategy_mismatch" in caplog.text

@@ -97,7 +97,7 @@ class Driver:
             print(self._log_end())
             raise
 
-    def wait_until_it_holds(self) -> None:
+    def wait_until_blocked(self) -> None:
         """Wait until the driver blocks in its batch."""
         self.wait_for(self._holding.exists, "the batch")
 
@@ -137,7 +137,7 @@ def spans(batches: list[Batch]) -> dict[int, Spans]:
     return {batch.number: batch.spans for batch in batches}
 
 
-def check_that_the_log_told_the_truth(checkpoint: Path, batches: dict[int, Spans]) -> None:
+def check_offset_log(checkpoint: Path, batches: dict[int, Spans]) -> None:
     """Check that the ranges in the offset log are those that the batches read."""
     for number, ranges in planned(checkpoint).items():
         saw = {partition: (start, until) for partition, (start, until, _) in batches.get(number, {}).items()}
@@ -163,7 +163,7 @@ def test_replay_keeps_ranges(
     wait_until_equal(lambda: stored(zk, group, name), {0: "80", 1: "51", 2: "52"})
     for number in range(2):
         produce(admin, name, number, numbers(0, 100))
-    killed.wait_until_it_holds()
+    killed.wait_until_blocked()
     assert runners(killed.pid)
     killed.kill()
     before = killed.batches()
@@ -177,7 +177,7 @@ def test_replay_keeps_ranges(
     after = spans(again.batches)
     assert after[2] == before[2]
     assert min(after) == 2
-    check_that_the_log_told_the_truth(checkpoint, before | after)
+    check_offset_log(checkpoint, before | after)
     assert {number: ranges for number, ranges in planned(checkpoint).items() if number in logged} == logged
     check_union((before | after).values(), {(name, 0): (0, 180), (name, 1): (0, 151), (name, 2): (0, 85)})
     wait_until_equal(lambda: stored(zk, group, name), {0: "180", 1: "151", 2: "85"})
@@ -198,7 +198,7 @@ def test_replay_of_batch_0_ignores_moved_group_offsets(
         produce(admin, name, number, numbers(0, 100))
     store(name, {0: 20, 1: 30, 3: 40})
     killed = driver(name, hold=0)
-    killed.wait_until_it_holds()
+    killed.wait_until_blocked()
     killed.kill()
     before = killed.batches()
     assert before == {
@@ -214,7 +214,7 @@ def test_replay_of_batch_0_ignores_moved_group_offsets(
     again.wait_for_records(310 + 40)
     after = spans(again.batches)
     assert after[0] == before[0]
-    check_that_the_log_told_the_truth(checkpoint, after)
+    check_offset_log(checkpoint, after)
     starts = {0: 20, 1: 30, 2: 0, 3: 40}
     check_union(after.values(), {(name, number): (start, 110) for number, start in starts.items()})
     wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(4), "110"))
@@ -283,7 +283,7 @@ def test_added_partitions_are_read_after_replay(
     again.finish()
     after = spans(again.batches)
     assert after[0] == first.spans == {(name, 0): (0, 75, 75), (name, 1): (0, 75, 75)}
-    check_that_the_log_told_the_truth(checkpoint, after)
+    check_offset_log(checkpoint, after)
     ends = {0: 120, 1: 120, 2: 20, 3: 20}
     check_union(after.values(), {(name, number): (0, end) for number, end in ends.items()})
     assert stored(zk, group, name) == {number: str(end) for number, end in ends.items()}
@@ -312,7 +312,7 @@ def test_killed_async_progress_query_loses_nothing(
         for partition in range(2):
             produce(admin, name, partition, numbers(0, 10))
         killed.wait_for(lambda count=number + 1: len(killed.batches()) == count, f"batch {number}")
-    killed.wait_until_it_holds()
+    killed.wait_until_blocked()
     wait_until_equal(lambda: stored(zk, group, name), {0: "30", 1: "30"})
     killed.kill()
     assert planned(checkpoint).keys() == {0}

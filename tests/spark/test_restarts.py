@@ -134,7 +134,7 @@ class Restart:
     # ---- the first run ----
 
     def run_until_interrupted(self) -> None:
-        """Run the query and kill the process that plans, in a batch or between two."""
+        """Run the query, and kill the planning process during a batch or between two batches."""
         self.produce(FIRST)
         case = self.case
 

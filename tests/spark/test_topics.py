@@ -153,7 +153,7 @@ def logged(checkpoint: Path) -> dict[int, list[Any]]:
     return {int(file.name): [json.loads(line) for line in file.read_text().splitlines()[2:]] for file in files}
 
 
-def make_anew(cluster: Cluster, name: str, count: int) -> None:
+def recreate_topic(cluster: Cluster, name: str, count: int) -> None:
     """Delete a topic, re-create it, and write ``count`` records."""
     admin = cluster.admin
     admin.delete_topic(name)
@@ -192,7 +192,7 @@ def test_re_created_topic_with_old_offsets_is_detected(
     wait_until_equal(lambda: stored(zk, group, name), {0: "50"})
     if not running:
         one.stop()
-    make_anew(zkconsumer_cluster, name, 80)  # more records than were read from the deleted topic
+    recreate_topic(zkconsumer_cluster, name, 80)  # more records than were read from the deleted topic
     if not running:
         one = query(f"{name},{other}", failOnDataLoss=fails)
     if fails:
@@ -233,7 +233,7 @@ def test_replay_excludes_re_created_topic(zkconsumer_cluster: Cluster, query: Qu
 
     with pytest.raises(Exception, match="the sink is full"):
         query(f"{name},{other}", trigger=NOW, on_batch=refuse).finish()
-    make_anew(zkconsumer_cluster, name, 80)
+    recreate_topic(zkconsumer_cluster, name, 80)
     with pytest.raises(Exception, match=f"PARTITIONS_DELETED. topic '{name}' was deleted and re-created"):
         query(f"{name},{other}", trigger=NOW).finish()
     one = query(f"{name},{other}", trigger=NOW, failOnDataLoss=False)
