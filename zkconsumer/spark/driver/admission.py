@@ -55,7 +55,7 @@ class Admission:
         self._updated_at = now
         total = sum(available.values())
         if not total:
-            # Idle time saves up at most one second of the rate.
+            # Idle time adds credit for one second at most.
             self._credit = min(self._credit, float(self.limits.bytes_per_second or 0))
             return {}
         is_enough = max(total, backlog or 0) >= self.limits.min_offsets
