@@ -28,7 +28,8 @@ class Admission:
         self._sizes: dict[TopicPartition, float] = {}
         #: Bytes of a partition's share that were too few for one record; added to its share of the next batch.
         self._saved: dict[TopicPartition, float] = {}
-        #: Bytes that ``maxBytesPerSecond`` allows to read now; negative after a batch that was larger than estimated.
+        #: Bytes that may be read now under ``maxBytesPerSecond``; negative after a batch that was larger than
+        #: estimated.
         self._credit = float(limits.bytes_per_second or 0)
 
     def admit(
