@@ -91,7 +91,7 @@ def zk(cluster: DevCluster) -> Iterator[KazooClient]:
 def check_all_read(
     cluster: DevCluster, query: Query, topic: str, partitions: int, zk: KazooClient, group: str, again: int = 0
 ) -> None:
-    """Check that all records were read once, or ``again`` times more, and that the end offsets are committed."""
+    """Check that all records were read, ``again`` of them twice, and that the end offsets are committed."""
     ends = end_offsets(cluster, topic, partitions)
     query.wait_for(lambda: len(query.offsets) >= sum(ends.values()), 60, what=f"all of {ends}")
     assert repetitions([query.offsets], ends) == again

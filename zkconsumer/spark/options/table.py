@@ -228,7 +228,7 @@ OPTIONS = (
         name="minOffsetsPerTrigger",
         type="integer",
         valid="at least 1, at most ``maxOffsetsPerTrigger``",
-        meaning="Minimum number of offsets per batch. A batch with fewer waits for up to ``maxTriggerDelay``.",
+        meaning="Minimum number of offsets per batch. A smaller batch is delayed by up to ``maxTriggerDelay``.",
         counterpart="Spark ``minOffsetsPerTrigger``",
     ),
     SourceOption(
