@@ -284,7 +284,7 @@ def test_missing_records_are_skipped_if_allowed(
     one = query(name, failOnDataLoss="false", unavailable_timeout_ms=1000)
     one.wait_for_records(60)
     assert one.offsets.keys() == {(0, offset) for offset in range(10)} | {(1, offset) for offset in range(50, 100)}
-    assert one.count == len(one.offsets), "nothing comes twice"
+    assert one.count == len(one.offsets), "no record may be read twice"
 
 
 @pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -312,7 +312,7 @@ def test_records_deleted_after_planning_are_reported(
     else:
         again.finish()
         assert again.offsets.keys() == {(0, offset) for offset in range(50, 100)}
-        assert again.count == len(again.offsets), "nothing comes twice"
+        assert again.count == len(again.offsets), "no record may be read twice"
 
 
 def test_byte_limit_is_kept_within_factor_two(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:

@@ -83,7 +83,7 @@ def _times(prefix: str, verb: str, strategy: str, strategy_counterpart: str) -> 
         prefix: ``starting`` or ``ending``.
         verb: first words of the meaning.
         strategy: first words of the meaning of the last option.
-        strategy_counterpart: of the last option.
+        strategy_counterpart: counterpart of the last option.
     """
     offsets, by_time, timestamp = f"{prefix}Offsets", f"{prefix}OffsetsByTimestamp", f"{prefix}Timestamp"
     yield SourceOption(
