@@ -63,7 +63,7 @@ class Counter:
         self.lines = 0
 
     def add(self, values: Any) -> None:
-        """Count a column of values, which are numbers and log lines."""
+        """Count a column of values, each of which is a number or a log line."""
         text = pc.cast(values, pa.string())
         is_number = pc.match_substring_regex(text, f"^[0-9]{{{VALUE_SIZE}}}$")
         numbers = pc.cast(pc.filter(text, is_number), pa.int64()).to_numpy(zero_copy_only=False)
@@ -75,13 +75,13 @@ class Counter:
             self.lines += len(values) - len(numbers)
 
     def missing(self, produced: int) -> int:
-        """Return how many of the first ``produced`` numbers were not read."""
+        """Return the number of missing values among the first ``produced`` numbers."""
         with self._lock:
             return produced - int(self._is_read[:produced].sum())
 
 
 class Load(threading.Thread):
-    """Produces numbers, first in bulk and then at a steady rate, and the log lines of the servers."""
+    """Produces numbers, first in bulk and then at a steady rate. Then it also produces the log lines of the servers."""
 
     def __init__(self, cluster: DevCluster) -> None:
         super().__init__(name="demo-load")
@@ -234,7 +234,7 @@ class Query:
             .option("group.id", GROUP)
             .option("subscribe", TOPIC)
             .option("auto.offset.reset", "smallest")
-            .option("maxOffsetsPerTrigger", BULK_RECORDS)  # a batch has to fit into the memory of the driver
+            .option("maxOffsetsPerTrigger", BULK_RECORDS)  # a batch must fit into the driver's memory
             .load()
         )
         writer = stream.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", checkpoint)
@@ -297,7 +297,7 @@ def start_spark() -> Any:
 
 
 def as_object(offset: Any) -> Any:
-    """Return an offset of a progress report, which may be text, as an object of JSON."""
+    """Return an offset of a progress report as a JSON object; Spark may report it as text."""
     return json.loads(offset) if isinstance(offset, str) else offset
 
 
@@ -333,7 +333,7 @@ class Demo:
         return self._finish()
 
     def close(self) -> None:
-        """Stop what is running."""
+        """Stop the load, the consumers and Spark."""
         if self._load.is_alive():
             self._load.stop()
         if self._plain is not None and self._plain.is_alive():
@@ -356,11 +356,11 @@ class Demo:
         deadline = time.monotonic() + TIMEOUT_S
         while self._counter.total < BULK_RECORDS:
             if time.monotonic() > deadline:
-                raise ZkConsumerError(f"the query has read only {self._counter.total:,} records within {TIMEOUT_S} s")
+                raise ZkConsumerError(f"the query has read only {self._counter.total:,} records in {TIMEOUT_S} s")
             self._show_progress()
 
     def _observe(self, phase: str, seconds: float, members: int) -> None:
-        """Show the progress for some time, then print and check the owners of the partitions."""
+        """Show the progress for ``seconds``, then print and check the owners of the partitions."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self._show_progress()

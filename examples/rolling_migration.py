@@ -1,9 +1,9 @@
-"""A consumer group is migrated from the JVM and back, member by member, under load.
+"""Migrate a consumer group from the JVM to zkconsumer and back, member by member, under load.
 
-Two console consumers of Kafka 1.1.1 share a topic. Each of them is replaced by a consumer of this library. These store
-the offsets in ZooKeeper, then in ZooKeeper and Kafka, then in Kafka, and back. Finally, each of them is replaced by a
-console consumer. A steady load continues all the time. At the end, lost numbers and duplicates are counted, and the
-exit code is 1 if a number was lost.
+Two console consumers of Kafka 1.1.1 share a topic. Each of them is replaced by a consumer of this library. The new
+consumers store the offsets in ZooKeeper, then in ZooKeeper and Kafka, then in Kafka, and back. Finally, each of them is
+replaced by a console consumer. A steady load continues all the time. At the end, lost numbers and duplicates are
+counted, and the exit code is 1 if a number was lost.
 
 Run it with ``python examples/rolling_migration.py``. It takes about a minute.
 """
@@ -94,7 +94,7 @@ class PythonConsumer:
 
 
 def properties(cluster: DevCluster, name: str) -> dict[str, object]:
-    """Return the properties of a member, which are the same for both kinds except for the consumer id."""
+    """Return the properties of a member. JVM and Python members have the same ones, except for the consumer id."""
     return {
         "zookeeper.connect": cluster.zookeeper_connect,
         "group.id": GROUP,
@@ -121,7 +121,7 @@ def partitions_by_member(zk: KazooClient) -> Counter[str]:
         return Counter()
     try:
         owners = [zk.get(f"{parent}/{number}")[0].decode() for number in zk.get_children(parent)]
-    except NoNodeError:  # a partition was released meanwhile
+    except NoNodeError:  # a partition was released in between
         return Counter()
     return Counter(owner.rpartition("-")[0].removeprefix(f"{GROUP}_") for owner in owners)
 
@@ -150,7 +150,7 @@ def migrate(
         time.sleep(PHASE_S)
         return member
 
-    for number in range(PARTITIONS):  # where the JVM consumers start
+    for number in range(PARTITIONS):  # start offsets of the JVM consumers
         zk.create(f"/consumers/{GROUP}/offsets/{TOPIC}/{number}", b"0", makepath=True)
     jvm_1 = replace(None, lambda: JvmConsumer(cluster, "jvm-1"), 1)
     jvm_2 = replace(None, lambda: JvmConsumer(cluster, "jvm-2"), 2)

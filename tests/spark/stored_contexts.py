@@ -80,7 +80,7 @@ def _with_java_strings(data: bytes, change: Callable[[str], str]) -> bytes:
         text = data[found.end() : end]
         is_text = text.isascii() and text.decode().isprintable()
         changed = change(text.decode()).encode() if is_text else text
-        if changed == text:  # the byte before it may not belong to a string
+        if changed == text:  # the byte before it may be part of other data
             parts.append(data[position : found.end()])
             position = found.end()
         else:

@@ -233,7 +233,7 @@ def run(
 
 
 @pytest.fixture
-def happen(
+def run_chaos(
     zkconsumer_cluster: DevCluster,
     config: Callable[..., ConsumerConfig],
     options: Callable[..., dict[str, str]],
@@ -251,11 +251,11 @@ def happen(
 
 
 @pytest.mark.timeout(240)
-def test_two_kills_lose_and_duplicate_nothing(happen: Callable[[Extent, float], None]) -> None:
-    happen(SAMPLE, 150)
+def test_two_kills_lose_and_duplicate_nothing(run_chaos: Callable[[Extent, float], None]) -> None:
+    run_chaos(SAMPLE, 150)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_thirty_kills_lose_and_duplicate_nothing(happen: Callable[[Extent, float], None]) -> None:
-    happen(LONG, 3000)
+def test_thirty_kills_lose_and_duplicate_nothing(run_chaos: Callable[[Extent, float], None]) -> None:
+    run_chaos(LONG, 3000)

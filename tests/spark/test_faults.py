@@ -1,4 +1,4 @@
-"""Queries while servers are restarted, frozen or gone, and records that are damaged; on a cluster for that alone."""
+"""Queries while servers are restarted, paused or stopped, and with corrupt records, on a separate cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from zkconsumer.spark.options.source_options import SourceOptions
 
 from .neighbours import Plain, end_offsets
 from .queries import Batch, Gate, Query, check_union, repetitions
-from .test_topics import make_anew
+from .test_topics import recreate_topic
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
@@ -50,14 +50,14 @@ SESSION = 2000
 
 @pytest.fixture(scope="module")
 def zkconsumer_cluster() -> Iterator[DevCluster]:
-    """ZooKeeper and two brokers whose deaths are noticed soon."""
+    """ZooKeeper and two brokers with a short session timeout."""
     with DevCluster(brokers=2, broker_config={"zookeeper.session.timeout.ms": 3000}) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def cluster(zkconsumer_cluster: DevCluster) -> Iterator[DevCluster]:
-    """The cluster, with all its servers alive after the test."""
+    """The cluster; stopped or paused servers run again after the test."""
     yield zkconsumer_cluster
     for server in (zkconsumer_cluster.zookeeper, *zkconsumer_cluster.brokers):
         server.resume()
@@ -76,7 +76,7 @@ def cluster(zkconsumer_cluster: DevCluster) -> Iterator[DevCluster]:
 
 @pytest.fixture
 def zk(cluster: DevCluster) -> Iterator[KazooClient]:
-    """A connection that outlives what is done to ZooKeeper."""
+    """A client that reconnects after restarts of ZooKeeper."""
     client = KazooClient(
         cluster.zookeeper_connect, timeout=30, connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1}
     )
@@ -88,18 +88,18 @@ def zk(cluster: DevCluster) -> Iterator[KazooClient]:
     client.close()
 
 
-def check_the_end(
+def check_all_read(
     cluster: DevCluster, query: Query, topic: str, partitions: int, zk: KazooClient, group: str, again: int = 0
 ) -> None:
-    """All was seen, once, and is stored."""
+    """Check that all records were read, ``again`` of them twice, and that the end offsets are committed."""
     ends = end_offsets(cluster, topic, partitions)
     query.wait_for(lambda: len(query.offsets) >= sum(ends.values()), 60, what=f"all of {ends}")
     assert repetitions([query.offsets], ends) == again
     wait_until_equal(lambda: stored(zk, group, topic), {p: str(end) for p, end in ends.items()})
 
 
-def a_task_reads_from(broker: Broker) -> bool:
-    """Whether one of Spark's workers is connected with the broker."""
+def is_read_by_task(broker: Broker) -> bool:
+    """Return whether one of Spark's Python workers is connected to the broker."""
     for process in psutil.Process(os.getpid()).children(recursive=True):
         try:
             if process.cmdline()[-1:] == ["pyspark.worker"] and any(
@@ -123,7 +123,7 @@ def test_zookeeper_restart_does_not_interrupt_query(
     start_zookeeper(cluster)
     one.wait_for_more(500)
     writer.stop()
-    check_the_end(cluster, one, name, 4, zk, group)
+    check_all_read(cluster, one, name, 4, zk, group)
     assert members(zk, group) == before
 
 
@@ -164,7 +164,7 @@ def test_query_survives_frozen_zookeeper(
     cluster.zookeeper.resume()
     one.wait_for_more(500)
     writer.stop()
-    check_the_end(cluster, one, name, 4, zk, group)
+    check_all_read(cluster, one, name, 4, zk, group)
 
 
 def test_query_survives_killed_zookeeper_during_batch(
@@ -181,7 +181,7 @@ def test_query_survives_killed_zookeeper_during_batch(
     produce(admin, name, 1, numbers(0, 10))
     start_zookeeper(cluster)
     one.wait_for_records(210)
-    check_the_end(cluster, one, name, 2, zk, group)
+    check_all_read(cluster, one, name, 2, zk, group)
 
 
 def test_broker_restart_under_load_loses_nothing(
@@ -196,7 +196,7 @@ def test_broker_restart_under_load_loses_nothing(
     cluster.brokers[0].start()
     one.wait_for_more(500)
     writer.stop()
-    check_the_end(cluster, one, name, 4, zk, group)
+    check_all_read(cluster, one, name, 4, zk, group)
     assert members(zk, group) == before
 
 
@@ -208,31 +208,31 @@ def test_planner_and_tasks_find_new_leader(
     one = query(name)
     one.wait_for_records(200)
     writer.stop()
-    check_the_end(cluster, one, name, 4, zk, group)  # and so all of it is replicated
+    check_all_read(cluster, one, name, 4, zk, group)  # all records are replicated now
     cluster.brokers[0].kill()
     writer = load(name, 4)
     one.wait_for_more(500)
     cluster.brokers[0].start()
     one.wait_for_more(500)
     writer.stop()
-    check_the_end(cluster, one, name, 4, zk, group)
+    check_all_read(cluster, one, name, 4, zk, group)
 
 
 def test_broker_restart_during_task_loses_nothing(
     cluster: DevCluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(partitions=2), cluster.admin
-    for number in range(1500):  # batches of one record, and below a fetch for each: tasks that take a while
+    for number in range(1500):  # one fetch per record batch of one record makes the tasks slow
         for partition in range(2):
             admin.produce(TopicPartition(name, partition), numbered_batch(number, 1, size=16))
     victim = cluster.brokers[0]
     one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1)
-    one.wait_for(lambda: a_task_reads_from(victim), 60)
+    one.wait_for(lambda: is_read_by_task(victim), 60)
     victim.kill()
     assert one.begun == []
     victim.start()
     one.finish()
-    check_the_end(cluster, one, name, 2, zk, group)
+    check_all_read(cluster, one, name, 2, zk, group)
     for partition in range(2):
         rows = zip(*(one.batches[0].column(c) for c in ("partition", "offset", "value")), strict=True)
         assert {o: int(v) for p, o, v in rows if p == partition} == {number: number for number in range(1500)}
@@ -244,7 +244,7 @@ def test_unreachable_broker_fails_task_with_position(cluster: DevCluster, query:
         admin.produce(TopicPartition(name, 0), numbered_batch(number, 1, size=16))
     [victim] = [broker for broker in cluster.brokers if broker.endpoint == admin._leaders[TopicPartition(name, 0)]]
     one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1, unavailable_timeout_ms=3000)
-    one.wait_for(lambda: a_task_reads_from(victim), 60)
+    one.wait_for(lambda: is_read_by_task(victim), 60)
     victim.kill()
     with pytest.raises(Exception, match=r"no records arrived for 3 s \(option unavailable.timeout.ms\)") as failure:
         one.finish()
@@ -268,7 +268,7 @@ def test_unreachable_brokers_fail_idle_query(
 def test_available_now_waits_for_brokers(
     cluster: DevCluster, config: Callable[..., ConsumerConfig], topic: Topics
 ) -> None:
-    # Were it to say that nothing is new, the query would end, and nobody would know that it had read nothing.
+    # If the planner reported no new records, the query would end successfully without having read any.
     name, admin = topic(partitions=2), cluster.admin
     for number in range(2):
         produce(admin, name, number, numbers(0, 10))
@@ -338,7 +338,7 @@ def test_restarted_query_waits_for_zookeeper(
     produce(cluster.admin, name, 0, numbers(10, 20))
     cluster.zookeeper.kill()
     second = query(name, **settings)
-    assert not second.handle.awaitTermination(10), "it waits"
+    assert not second.handle.awaitTermination(10), "the query must wait for ZooKeeper"
     start_zookeeper(cluster)
     second.wait_for_records(10, 60)
     assert second.count == 10
@@ -391,12 +391,12 @@ def test_batch_read_waits_for_frozen_broker(
         return sorted((row.partition, row.offset) for row in frame.collect())
 
     expected = [(number, offset) for number in range(2) for offset in range(10)]
-    assert read() == expected  # and so the next one asks at once
+    assert read() == expected  # the next read sends its requests at once
     frozen = cluster.brokers[0]
     frozen.pause()
     try:
         reading = in_thread(read)
-        reading.join(5)  # many of the timeouts above, and longer than the broker's own session
+        reading.join(5)  # longer than several of the timeouts above and the broker's session timeout
         assert reading.is_alive()
     finally:
         frozen.resume()
@@ -448,7 +448,7 @@ def test_topic_re_created_under_available_now_is_read(cluster: DevCluster, query
 
     def replace(batch: Batch) -> None:
         if batch.number == 0:
-            make_anew(cluster, name, 5)
+            recreate_topic(cluster, name, 5)
 
     one = query(
         name,
@@ -474,7 +474,7 @@ def test_topic_deleted_before_batch_read_is_reported(
         if number > 0:
             return
         if anew:
-            make_anew(cluster, lost, 5)
+            recreate_topic(cluster, lost, 5)
         else:
             admin.delete_topic(lost)
             wait_for(lambda: zk.exists(f"/brokers/topics/{lost}") is None, what="it is gone")
@@ -490,7 +490,7 @@ def test_topic_deleted_before_batch_read_is_reported(
     again = query(f"{lost},{kept}", trigger={"availableNow": True}, failOnDataLoss=False)
     again.finish()
     values = sorted(value for batch in one.batches + again.batches for value in batch.column("value"))
-    # Some of the new topic may come twice, if its records were read in the place of the first one's.
+    # Records of the new topic may be read twice: first by tasks that were to read the deleted topic.
     assert sorted(set(values)) == sorted(numbers(0, 20) + (numbers(1000, 1005) if anew else []))
 
 
@@ -511,12 +511,12 @@ def test_replay_of_deleted_topic_is_reported(
     if count is None:
         admin.delete_topic(lost)
     else:
-        make_anew(cluster, lost, count)
+        recreate_topic(cluster, lost, count)
     one = query(f"{lost},{kept}", trigger={"availableNow": True}, failOnDataLoss=fails, unavailable_timeout_ms=12_000)
     if fails:
         with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS\.PARTITIONS_DELETED. topic '{lost}' was deleted"):
             one.finish()
-        assert one.begun == [], "nothing of the new topic is taken for the old one's"
+        assert one.begun == [], "no batch may start with records of the new topic"
         return
     one.finish()
     values = sorted(value for batch in one.batches for value in batch.column("value"))

@@ -1,4 +1,4 @@
-"""``KafkaUtils`` as in pyspark 2.4: its upstream tests, and what its users rely on beyond them."""
+"""``KafkaUtils`` as in pyspark 2.4: the upstream tests, and further behaviour that applications rely on."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore::Futu
 Cluster = DevCluster | ExistingCluster
 Topics = Callable[..., str]
 
-#: What the upstream tests send: a three times, b five times, c ten times.
+#: The records of the upstream tests.
 LETTERS = [b"a"] * 3 + [b"b"] * 5 + [b"c"] * 10
 
 
 @pytest.fixture
 def ssc(spark: Any) -> Iterator[StreamingContext]:
-    """A streaming context of half-second batches."""
+    """A streaming context with a batch interval of 500 ms."""
     context = StreamingContext(spark.sparkContext, 0.5)
     yield context
     context.stop(stopSparkContext=False)
@@ -54,14 +54,14 @@ def params(zkconsumer_cluster: Cluster) -> dict[str, str]:
 
 @pytest.fixture
 def letters(zkconsumer_cluster: Cluster, topic: Topics) -> str:
-    """A topic with the upstream tests' records."""
+    """A topic with the records of the upstream tests."""
     name = topic()
     produce(zkconsumer_cluster.admin, name, 0, LETTERS)
     return name
 
 
 def collected(stream: Any) -> list[Any]:
-    """Return a list that grows by the elements of each batch."""
+    """Return a list to which the elements of each batch are appended."""
     found: list[Any] = []
     stream.foreachRDD(lambda _time, rdd: found.extend(rdd.collect()))
     return found
@@ -103,7 +103,7 @@ def test_kafka_rdd(spark: Any, letters: str, params: dict[str, str]) -> None:
 
 def test_kafka_rdd_with_leaders(spark: Any, letters: str, params: dict[str, str]) -> None:
     host, _, port = params["metadata.broker.list"].split(",")[0].rpartition(":")
-    leaders = {TopicAndPartition(letters, 0): Broker(host, int(port))}  # it may be another one; that is found out
+    leaders = {TopicAndPartition(letters, 0): Broker(host, int(port))}  # may not be the leader
     rdd = KafkaUtils.createRDD(spark.sparkContext, params, [OffsetRange(letters, 0, 0, 18)], leaders)
     assert rdd.collect() == pairs()
 
@@ -170,7 +170,7 @@ def test_create_stream_joins_group_and_commits(
         produce(admin, name, number, numbers(0, 10))
     given = {"auto.offset.reset": "smallest"}
     stream = KafkaUtils.createStream(ssc, zkconsumer_cluster.zookeeper_connect, group, {name: 2}, given)
-    assert given["group.id"] == group, "as in the original, the arguments are put into what was given"
+    assert given["group.id"] == group, "as in Spark 2.4, the arguments are added to kafkaParams"
     found = collected(stream)
     ssc.start()
     wait_for(lambda: len(found) == 40, 30)
@@ -291,7 +291,7 @@ def test_back_pressure_reduces_rate(spark: Any, topic: Topics, zkconsumer_cluste
 def test_recovered_context_continues_at_checkpoint(
     tmp_path: Path, topic: Topics, group: str, params: dict[str, str], zkconsumer_cluster: Cluster
 ) -> None:
-    """A driver is killed under load; the next one misses nothing, and a batch that is run again is the same."""
+    """A driver is killed under load. The next one loses no records, and replays the same batch."""
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     settings = {
         "folder": str(tmp_path),
@@ -358,8 +358,8 @@ def test_recovered_context_continues_at_checkpoint(
 
 
 @contextlib.contextmanager
-def through_the_shim(script: Path, folder: Path, *arguments: str) -> Iterator[Callable[[], str]]:
-    """Run an old script, without an edit, until the end of the block; gives what it has printed so far."""
+def run_with_shim(script: Path, folder: Path, *arguments: str) -> Iterator[Callable[[], str]]:
+    """Run an unchanged old script until the end of the block; yields a function that returns its output so far."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),
@@ -389,7 +389,7 @@ def test_unchanged_script_counts_words(tmp_path: Path, topic: Topics, zkconsumer
     name, admin, output = topic(partitions=2), zkconsumer_cluster.admin, tmp_path / "counts"
     script = Path(__file__).with_name("old_wordcount.py")
     expected: dict[str, int] = {}
-    with through_the_shim(script, tmp_path, zkconsumer_cluster.zookeeper_connect, name, str(output)) as printed:
+    with run_with_shim(script, tmp_path, zkconsumer_cluster.zookeeper_connect, name, str(output)) as printed:
         for round_ in range(3):
             for number in range(2):
                 words = [f"w{(7 * round_ + number + n) % 10} w{n}" for n in range(20)]
@@ -412,14 +412,14 @@ def test_example_scripts_of_spark_2_run_unchanged(
     name: str, tmp_path: Path, topic: Topics, zkconsumer_cluster: Cluster, zk: KazooClient
 ) -> None:
     topic_name, admin = topic(partitions=2), zkconsumer_cluster.admin
-    of_group = "/consumers/spark-streaming-consumer"  # is written in the script
+    of_group = "/consumers/spark-streaming-consumer"  # hard-coded in the script
     is_direct = name.startswith("direct")
     at = zkconsumer_cluster.bootstrap_servers if is_direct else zkconsumer_cluster.zookeeper_connect
-    with through_the_shim(example(name), tmp_path, at, topic_name) as printed:
-        # Both begin at the end of the log, so they have to be there first.
-        wait_for(lambda: "Time: " in printed(), 90, what="its first batch")
+    with run_with_shim(example(name), tmp_path, at, topic_name) as printed:
+        # Both scripts start at the end of the log, so they must be running before records are written.
+        wait_for(lambda: "Time: " in printed(), 90, what="the first batch has run")
         if not is_direct:
-            wait_for(lambda: zk.exists(f"{of_group}/offsets/{topic_name}/1"), 60, what="it has begun")
+            wait_for(lambda: zk.exists(f"{of_group}/offsets/{topic_name}/1"), 60, what="it has joined")
         for number in range(2):
             for _ in range(5):
                 produce(admin, topic_name, number, [f"word{n % 5} word{n % 3}".encode() for n in range(300)])
@@ -474,7 +474,7 @@ def test_batches_completed_before_the_follower_are_committed(
     monkeypatch: pytest.MonkeyPatch,
     fails: bool,
 ) -> None:
-    """A recovered context runs its interrupted batches again before the follower is added."""
+    """A recovered context replays interrupted batches before the follower is added."""
     succeeded: list[int] = []
 
     def follow_later(source: Any) -> None:

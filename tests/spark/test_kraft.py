@@ -1,4 +1,4 @@
-"""A query whose broker runs without ZooKeeper, while its group stays there; and what lies damaged on its disk."""
+"""Queries of a group in ZooKeeper with a broker in KRaft mode, and corrupt record batches on its disk."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture(scope="module")
 def zkconsumer_cluster() -> Iterator[DevCluster]:
-    """A broker in KRaft mode, and a ZooKeeper beside it."""
+    """A broker in KRaft mode, and ZooKeeper for the group."""
     with DevCluster(kafka="4.3.0") as cluster:
         yield cluster
 
 
 @pytest.fixture
 def zk(zkconsumer_cluster: DevCluster) -> Iterator[KazooClient]:
-    """A client of that ZooKeeper."""
+    """A client of the cluster's ZooKeeper."""
     client = KazooClient(zkconsumer_cluster.zookeeper_connect)
     client.start(timeout=20)
     yield client
@@ -70,7 +70,7 @@ def test_corrupt_batch_fails_query_with_position(
         flip(segment, second + 500)
     assert f"topic {name!r} partition 1 offset 100" in str(failure.value)
     assert stored(zk, group, name) == {0: "0", 1: "0"}
-    # Once the disk is mended, the same batch goes through.
+    # When the file is repaired, the same batch succeeds.
     again = query(name)
     again.wait_for_records(600)
     assert [batch.spans for batch in again.batches] == [{(name, 0): (0, 300, 300), (name, 1): (0, 300, 300)}]
@@ -89,10 +89,10 @@ def test_re_created_topic_is_detected_by_id(
         try:
             zkconsumer_cluster.create_topic(name, 1)
         except ZkConsumerError:
-            return False  # the first one is still there
+            return False  # the first topic still exists
         return True
 
-    wait_for(create, what="the topic is created anew")
+    wait_for(create, what="the topic is re-created")
     produce(admin, name, 0, numbers(1000, 1080))
     with pytest.raises(Exception, match=rf"PARTITIONS_DELETED. topic '{name}' was deleted and re-created \(id-"):
         query(name, trigger={"availableNow": True}).finish()
@@ -102,7 +102,7 @@ def test_re_created_topic_is_detected_by_id(
 
 
 def flip(file: Path, position: int) -> None:
-    """Change one bit of a file in place, as a disk does that rots; the broker goes on running."""
+    """Flip one bit of a file in place, while the broker is running."""
     with file.open("r+b") as opened:
         opened.seek(position)
         [byte] = opened.read(1)
@@ -133,4 +133,4 @@ def test_corrupt_batch_is_skipped_or_quarantined(
         [corrupt] = [row for row in table["corrupt"].to_pylist() if row is not None]
         assert (corrupt["topic"], corrupt["partition"], corrupt["offset"]) == (name, 0, 100)
         assert "CRC" in corrupt["error"]
-        assert len(corrupt["value"]) == second  # the entry as it lies in the log
+        assert len(corrupt["value"]) == second  # the size of the raw record batch

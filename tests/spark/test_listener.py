@@ -1,4 +1,4 @@
-"""What the driver does for queries: it stores what their own process is too late for, and shows their numbers."""
+"""The driver listener: commits that the planning process makes too late or not at all, and metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_batch_of_once_trigger_is_committed(
     produce(admin, name, 0, numbers(0, 100))
     one = query(name, trigger={"once": True}, maxOffsetsPerTrigger=10)
     one.finish()
-    assert one.count == 100, "one batch has all, whatever the limit"
+    assert one.count == 100, "Trigger.Once must ignore the limit"
     wait_until_equal(lambda: stored(zk, group, name), {0: "100"})
 
 
@@ -138,7 +138,7 @@ def test_failed_batch_is_not_committed(
     other = topic()
     produce(admin, other, 0, numbers(0, 1))
     query(other, trigger={"once": True}, checkpoint=folder / "other").finish()
-    wait_until_equal(lambda: stored(zk, group, other), {0: "1"})  # events come in order, so the first were seen
+    wait_until_equal(lambda: stored(zk, group, other), {0: "1"})  # events are in order, so earlier ones were handled
     assert stored(zk, group, name) == {0: "0"}
 
 
@@ -164,7 +164,7 @@ def test_offset_lowered_by_operator_is_kept(
     store(name, {0: 10})
     assert commits.commit_batch(done, set(), {}) == {}
     assert stored(zk, group, name) == {0: "10"}
-    # What was stored for an earlier batch, a little late, sets nobody back.
+    # A late commit of an earlier batch of the query does not count as an offset reset.
     assert commits.commit_batch(done, set(), {TopicPartition(name, 0): 10}) == {TopicPartition(name, 0): 50}
 
 
@@ -178,7 +178,7 @@ def test_sources_of_one_group_are_matched_by_topics(options: Callable[..., dict[
 
 @pytest.mark.slow
 def test_single_batch_ignores_delays_and_limits(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
-    name, admin = topic(partitions=2), zkconsumer_cluster.admin  # the second one never had a record
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin  # partition 1 is empty
     produce(admin, name, 0, numbers(0, 100))
     limits = {"maxAlignmentLag": "1m", "minOffsetsPerTrigger": 1000, "maxBytesPerTrigger": 10}
     one = query(name, trigger={"once": True}, **limits)

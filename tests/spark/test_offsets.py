@@ -1,4 +1,4 @@
-"""Where a query starts, where it ends, and what ZooKeeper says of it meanwhile."""
+"""Start and end offsets of queries, and their znodes while they run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Topics = Callable[..., str]
 
 NOW = {"availableNow": True}
 
-#: Milliseconds that ephemeral znodes would stay if nobody deleted them; longer than tests wait for their end.
+#: Session timeout in milliseconds, so long that tests fail if ephemeral znodes are not deleted explicitly.
 LONG = 60_000
 
 
@@ -146,7 +146,7 @@ def test_query_without_commits_resumes_from_checkpoint(
     first.wait_for_records(50)
     produce(admin, name, 1, numbers(0, 10))
     first.wait_for_records(60)
-    first.handle.processAllAvailable()  # so that the batch is in the log of those that are done
+    first.handle.processAllAvailable()  # now the batch is in the commit log
     assert len(members(zk, group)) == 1
     first.stop()
     wait_until_equal(lambda: members(zk, group), [])
@@ -217,7 +217,7 @@ def test_offset_below_log_start_fails_query(
     assert text in str(failure.value)
     assert stored(zk, group, name) == {0: "0", 1: "7"}
 
-    store(name, {1: 50})  # what the text says
+    store(name, {1: 50})  # the remedy in the error message
     again = query(name, trigger=NOW)
     again.finish()
     assert planned(again.checkpoint) == {0: {(name, 1): (50, 100)}}
@@ -226,8 +226,8 @@ def test_offset_below_log_start_fails_query(
 def test_committed_offset_above_log_end_fails_query(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, store: Callable[..., None]
 ) -> None:
-    # As after a topic was deleted and created anew: waiting would skip what is written up to that offset.
-    # A new leader may tell less for a moment, so there is a moment's patience.
+    # The offset is beyond the log end, as after a topic was re-created. Waiting would skip the records below it. The
+    # error is delayed, because a new leader may report a lower end offset for a short time.
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 50))
     store(name, {0: 1000})

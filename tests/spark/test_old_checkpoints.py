@@ -40,7 +40,7 @@ Queries = Callable[..., Query]
 DATA = Path(__file__).parent / "data"
 VERSIONS = sorted(folder.name.removeprefix("checkpoints-") for folder in DATA.glob("checkpoints-*"))
 
-#: Records of each partition that are written after the application was killed.
+#: Number of records per partition that are written after the application was killed.
 LATER = 10
 
 
@@ -48,7 +48,7 @@ class Old:
     """A copy of the checkpoint of an application that was killed.
 
     Args:
-        version: of zkconsumer, which wrote it.
+        version: version of zkconsumer that wrote it.
         kind: ``structured`` or ``dstreams``.
     """
 
@@ -74,7 +74,7 @@ class Old:
         return line
 
     def spans(self, name: str, batch: int) -> Spans:
-        """Return the ranges of such a batch."""
+        """Return the ranges of a batch that the application ran before it was killed."""
         return {(self.topic, p): (start, until, until - start) for p, start, until in self.outputs(name, batch)[0]}
 
     def values(self, ranges: list[list[int]]) -> list[str]:
@@ -96,7 +96,7 @@ class Old:
                 file.write_text("\n".join([version, metadata, json.dumps(offset)]))
 
     def change_context(self, cluster: Cluster, topic_id: str | None) -> None:
-        """Replace folder, addresses and the id of the topic (see above) in the checkpoint of a context."""
+        """Replace folder, addresses and topic id in the checkpoint of a context; see ``change_topic_id``."""
         whole = {
             self.about["zookeeper"]: cluster.zookeeper_connect,
             self.about["brokers"]: cluster.bootstrap_servers,
@@ -114,7 +114,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Old]:
 
 @pytest.fixture
 def restore(zkconsumer_cluster: Cluster, zk: KazooClient) -> Iterator[Callable[[Old], str | None]]:
-    """Create the topic and the offsets of the group as the application left them, with the later records.
+    """Create the topic and the group's offsets as they were when the application was killed, and write later records.
 
     The function returns the id of the topic, None if the cluster has no topics in ZooKeeper.
     """
@@ -144,12 +144,12 @@ def restore(zkconsumer_cluster: Cluster, zk: KazooClient) -> Iterator[Callable[[
 
 @pytest.fixture
 def same_python(old: Callable[[str], Old]) -> Callable[[str], Old]:
-    """As ``old``, for tests that need the Python that wrote it."""
+    """As ``old``; skips the test if another Python version wrote the checkpoint."""
 
     def make(kind: str) -> Old:
         found = old(kind)
         if [int(part) for part in found.python.split(".")[:2]] != [*sys.version_info[:2]]:
-            pytest.skip(f"its byte code is that of Python {found.python}")
+            pytest.skip(f"the byte code in the checkpoint requires Python {found.python}")
         return found
 
     return make
@@ -197,14 +197,14 @@ def test_old_query_detects_a_recreated_topic(
 
 
 class Recorder(pickle.Unpickler):
-    """Unpickles, and records the names that it resolves."""
+    """An unpickler that records the names that it resolves."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data))
         self.names: set[tuple[str, str]] = set()
 
     def find_class(self, module: str, name: str) -> Any:
-        """Resolve a name."""
+        """Record and resolve a name."""
         self.names.add((module, name))
         return super().find_class(module, name)
 
@@ -251,10 +251,10 @@ def test_old_context_replays_its_interrupted_batch(
     zk: KazooClient,
     planned_after: str,
 ) -> None:
-    """The first new batch, 3, is planned after the replay of batch 2 has started or after it has completed."""
+    """Batch 3, the first new one, is planned while batch 2 is replayed or after that."""
     before = same_python("dstreams")
     if before.pyspark != pyspark.__version__:
-        pytest.skip(f"it is a checkpoint of Spark {before.pyspark}")
+        pytest.skip(f"the checkpoint requires Spark {before.pyspark}")
     before.change_context(zkconsumer_cluster, restore(before))
     (before.folder / "seen").unlink()
 

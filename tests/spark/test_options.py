@@ -1,4 +1,4 @@
-"""The options of a query: what is understood, and what is refused, with which words."""
+"""The options of a query: accepted and rejected values, and error messages."""
 
 from __future__ import annotations
 

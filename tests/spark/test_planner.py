@@ -64,7 +64,7 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
 
 
 def expire(planner: Planner, cluster: Cluster) -> int:
-    """End the session of a planner's member, as ZooKeeper does; returns its id."""
+    """Expire the ZooKeeper session of a planner's member; return the session id."""
     assert isinstance(planner._member, GroupMember)
     session = planner._member.session._client.client_id
     twin = KazooClient(cluster.zookeeper_connect, client_id=session, timeout=30)
@@ -121,7 +121,7 @@ def test_revoked_partition_continues_after_batch(
     )
     for number in range(2):
         produce(admin, name, number, numbers(10, 20))
-    # What is on its way to another member is not planned any more; the rest goes on.
+    # A revoked partition is not planned again; the other partition is.
     second = wait_for(lambda: list(from_offset(offset := one.plan(first))) == [(name, 0)] and offset)
     assert from_offset(second) == {(name, 0): (10, 20)}
     assert owned_by(zk, group, name, "a") == [0, 1]
@@ -135,15 +135,15 @@ def test_revoked_partition_continues_after_batch(
 
 @pytest.fixture
 def held(topic: Topics, group: str, zk: KazooClient) -> tuple[str, str]:
-    """A topic whose partition is another member's, and the znode that says so."""
+    """A topic whose partition is owned by another member, and the path of the owner znode."""
     name = topic()
     path = f"/consumers/{group}/owners/{name}/0"
     zk.create(path, b"someone-else-0", makepath=True)
     return name, path
 
 
-#: Settings by which a JVM member would soon give up.
-IMPATIENT = {
+#: Settings with which a JVM member would fail after a short time.
+SHORT_RETRIES = {
     "rebalance_max_retries": 1,
     "rebalance_backoff_ms": 100,
     "zookeeper_session_timeout_ms": 2000,
@@ -155,7 +155,7 @@ def test_planner_start_outlasts_jvm_retries(
     planner: Callable[..., Planner], held: tuple[str, str], zk: KazooClient
 ) -> None:
     name, path = held
-    starting = in_thread(lambda: planner(name, **IMPATIENT))
+    starting = in_thread(lambda: planner(name, **SHORT_RETRIES))
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(4)
     zk.delete(path)
@@ -166,8 +166,8 @@ def test_planner_start_fails_if_never_released(planner: Callable[..., Planner], 
     name, path = held
     begun = time.monotonic()
     with pytest.raises(ConsumerRebalanceFailedError, match=path):
-        planner(name, handover=1, **IMPATIENT)
-    assert time.monotonic() - begun >= 6, "the time that brokers may be away, and a handover on top"
+        planner(name, handover=1, **SHORT_RETRIES)
+    assert time.monotonic() - begun >= 6, "must wait for unavailable.timeout.ms plus handover.timeout.ms"
 
 
 def test_planner_waits_for_owner_of_other_strategy(
@@ -181,7 +181,7 @@ def test_planner_waits_for_owner_of_other_strategy(
     name = next(name for name in iter(topic, None) if flink_gives_it_to_the_owner(name))
     zk.create(f"/consumers/{group}/ids/{group}_b", Registration.static({name: 1}).to_json(), makepath=True)
     zk.create(f"/consumers/{group}/owners/{name}/0", owner.encode(), makepath=True)
-    starting = in_thread(lambda: planner(name, consumer_id="a", **IMPATIENT))
+    starting = in_thread(lambda: planner(name, consumer_id="a", **SHORT_RETRIES))
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(4)
     assert "assignment_strategy_mismatch" in caplog.text
@@ -261,7 +261,7 @@ def test_session_expiry_during_batch_loses_nothing(
     session = expire(one, zkconsumer_cluster)
     wait_for(lambda: member.rebalances > rebalances and len(member.assignment) == 2)
     assert member.session.session_id != session
-    assert one.plan(first) is first  # what the batch has is not planned again
+    assert one.plan(first) is first  # the records of the batch are not planned again
     one.finish_batch(first)
     assert stored(zk, group, name) == {0: "10", 1: "10"}
     produce(admin, name, 0, numbers(10, 20))

@@ -1,4 +1,4 @@
-"""What a checkpoint knows of a partition that its last batch did not have."""
+"""End offsets in a checkpoint of partitions that its last batch does not contain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_regained_partition_continues_after_checkpoint(
     zk: KazooClient,
     tmp_path: Path,
 ) -> None:
-    """Another member had it meanwhile, from the middle of a batch on, and died before it stored anything."""
+    """In between, another member owned the partition during a batch, and was killed before it committed an offset."""
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for number in range(2):
         produce(admin, name, number, numbers(0, 50))

@@ -1,4 +1,4 @@
-"""A query in a group with plain consumers that come and go while records are written."""
+"""A query in a group with plain consumers that join and leave while records are written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shares(zk: KazooClient, group: str, topic: str) -> dict[str, list[int]]:
 
 
 def wait_for_shares(zk: KazooClient, group: str, topic: str, sizes: list[int]) -> dict[str, list[int]]:
-    """Wait until the partitions are divided in this way; returns what each thread id has."""
+    """Wait until the thread ids own these numbers of partitions; return the partitions of each."""
     return wait_for(
         lambda: sorted(map(len, (found := shares(zk, group, topic)).values())) == sizes and found,
         what=f"shares of {sizes}",
@@ -47,7 +47,7 @@ def wait_for_shares(zk: KazooClient, group: str, topic: str, sizes: list[int]) -
 def wait_until_all_is_read(
     cluster: Cluster, query: Query, plain: list[Plain], topic: str, partitions: int
 ) -> dict[int, int]:
-    """Wait until as many different records were read as were written; returns the ends of the logs."""
+    """Wait until all records were read; return the end offset of each partition."""
     ends = end_offsets(cluster, topic, partitions)
 
     def read() -> int:
@@ -80,7 +80,7 @@ def test_partitions_move_to_consumer_and_back_exactly_once(
     last = end_offsets(zkconsumer_cluster, name, 4)
     written = {p: {(p, offset) for offset in range(first[p], last[p])} for p in range(4)}
     assert all(written.values())
-    for number in range(4):  # whoever owns a partition delivers it
+    for number in range(4):  # only the owner of a partition delivers its records
         reader = other if number in theirs else one
         one.wait_for(lambda: written[number] <= reader.offsets.keys())
         assert not written[number] & (one if reader is other else other).offsets.keys()
@@ -208,7 +208,7 @@ def test_two_queries_of_group_share_topic(
 
 
 def in_done_batches(query: Query) -> Counter[tuple[int, int]]:
-    """Count the offsets of batches that are in Spark's log of those that are done; the sink may have seen one more."""
+    """Count the offsets of batches in Spark's commit log. The sink may have seen one more batch."""
     done = {file.name for file in (query.checkpoint / "commits").iterdir()}
     return seen(batch for batch in query.batches if str(batch.number) in done)
 
@@ -263,7 +263,7 @@ def test_expired_query_registers_again_without_loss(
     path = f"/consumers/{group}/ids/{consumer_id}"
     session = zk.exists(path).ephemeralOwner
     runner = runner_pid()
-    os.kill(runner, signal.SIGSTOP)  # to ZooKeeper that looks like a machine that is gone
+    os.kill(runner, signal.SIGSTOP)  # the session expires as if the host had failed
     try:
         wait_for(lambda: members(zk, group) == [], what="the session expires")
     finally:
@@ -300,12 +300,12 @@ def test_suspended_query_commits_no_lost_partition(
         other = plain(name, auto_commit_interval_ms=600_000)
         other.wait_for_messages(100)
         assert other.owned == [0, 1]
-        gate.open()  # its batch ends while it sleeps
+        gate.open()  # the batch ends while the process is stopped
     finally:
         os.kill(runner, signal.SIGCONT)
     shared = wait_for_shares(zk, group, name, [1, 1])
     assert len(shared) == 2
-    # What the other one read was stored when it gave the partition up, and of the other with that rebalance.
+    # The other member committed the offset of the released partition, and of its own one in the same rebalance.
     [kept] = other.owned
     one.wait_for_records(100)
     produce(admin, name, 1 - kept, numbers(50, 60))
@@ -331,7 +331,7 @@ def test_query_without_partitions_is_idle(
     produce(admin, name, 0, numbers(10, 20))
     wait_for(lambda: (first.count, second.count) != counts, what="one of them has the partition")
     owner, idle = (first, second) if first.count > counts[0] else (second, first)
-    # Both are asked for an end some ninety times a second, and do next to nothing.
+    # Spark requests an offset from both about 90 times per second, which must use little CPU time.
     processes = runners(os.getpid())
     used, started = sum(process.cpu_times().user for process in processes), time.monotonic()
     wait_for(lambda: time.monotonic() - started > 3, what="three seconds")

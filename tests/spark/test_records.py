@@ -1,4 +1,4 @@
-"""What a row holds, beside what was produced and what another client reads."""
+"""Rows of a query, compared with the produced records and with another client."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.timeout(120)
 Queries = Callable[..., Query]
 Options = Callable[..., dict[str, str]]
 
-#: What spark-sql-kafka-0-10 says its columns are.
+#: Columns of spark-sql-kafka-0-10.
 KAFKA_COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 )
 KAFKA_HEADERS = ", headers array<struct<key: string, value: binary>>"
 
-#: Everything that may be missing, empty or odd, in each of the codecs.
+#: Records with missing, empty and unusual fields, by codec.
 RECORDS = (
     (
         batches.NONE,
@@ -50,7 +50,7 @@ RECORDS = (
 
 
 def rows(query: Query) -> list[dict[str, Any]]:
-    """Return all rows of a query in order, timestamps in milliseconds."""
+    """Return all rows of a query in order, with timestamps in milliseconds."""
     found = [row for batch in query.batches for row in batch.table.to_pylist()]
     for row in found:
         time = row["timestamp"].astimezone(UTC)
@@ -59,7 +59,7 @@ def rows(query: Query) -> list[dict[str, Any]]:
 
 
 def as_another_client_reads(cluster: DevCluster | ExistingCluster, topic: str, count: int) -> list[dict[str, Any]]:
-    """Return the records of partition 0 by kafka-python's consumer, in the shape of rows."""
+    """Read partition 0 with kafka-python's consumer, and return its records as rows."""
     reader = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers)
     partition = KafkaPartition(topic, 0)
     found: list[Any] = []
@@ -67,7 +67,7 @@ def as_another_client_reads(cluster: DevCluster | ExistingCluster, topic: str, c
         reader.assign([partition])
         reader.seek_to_beginning(partition)
         while len(found) < count:
-            found += reader.poll(20_000).get(partition) or pytest.fail(f"{len(found)} of {count} came")
+            found += reader.poll(20_000).get(partition) or pytest.fail(f"{len(found)} of {count} records were read")
     finally:
         reader.close()
     return [
@@ -96,11 +96,11 @@ def test_columns_equal_those_of_sparks_source(spark: Any) -> None:
 def test_rows_contain_produced_records(
     zkconsumer_cluster: DevCluster | ExistingCluster, query: Queries, topic: Callable[..., str]
 ) -> None:
-    name = topic(config={"retention.ms": -1})  # some are old
+    name = topic(config={"retention.ms": -1})  # some records have old timestamps
     others = []
     for codec, records in RECORDS:
         zkconsumer_cluster.admin.produce(TopicPartition(name, 0), batches.batch(records, codec))
-        if codec == batches.GZIP:  # the last that the other client knows
+        if codec == batches.GZIP:  # the other client does not support the later codecs
             others = as_another_client_reads(zkconsumer_cluster, name, 7)
     written = [record for _, records in RECORDS for record in records]
     one = query(name, includeHeaders="true", trigger={"availableNow": True})

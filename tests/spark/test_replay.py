@@ -1,4 +1,4 @@
-"""Drivers killed in the middle of a batch: the same batch again, and nothing missing or twice after it."""
+"""Drivers are killed during a batch: it is replayed with the same records, and none are lost or repeated after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Stores = Callable[..., None]
 
 
 class Driver:
-    """A Spark of its own that runs one query, see ``driver.py``, and holds one of its batches for ever."""
+    """A Spark driver process that runs one query and blocks in one of its batches; see ``driver.py``."""
 
     def __init__(
         self, folder: Path, options: dict[str, str], checkpoint: Path, hold: int, writer: Mapping[str, object]
@@ -56,17 +56,17 @@ class Driver:
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # all its processes can be told by it
+            start_new_session=True,  # identifies all processes of the driver
         )
 
     @property
     def pid(self) -> int:
-        """The process id of the driver's Python."""
+        """Process id of the driver's Python process."""
         return self._process.pid
 
     @property
     def processes(self) -> list[psutil.Process]:
-        """All that runs for the driver: its Python and JVM, and the processes that plan and read."""
+        """All processes of the driver: Python, the JVM, planning processes and workers."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -77,7 +77,7 @@ class Driver:
         return found
 
     def batches(self) -> dict[int, Spans]:
-        """Return what each batch saw, also the one that is held."""
+        """Return the ranges that each batch read, including the blocked batch."""
         found: dict[int, Spans] = {}
         for line in self._seen.read_text().splitlines() if self._seen.exists() else ():
             number, topic, partition, start, until, count = json.loads(line)
@@ -88,7 +88,7 @@ class Driver:
         """Wait for a condition while the driver runs."""
 
         def ask() -> object:
-            assert self._process.poll() is None, f"the driver ended:\n{self._log_end()}"
+            assert self._process.poll() is None, f"the driver terminated:\n{self._log_end()}"
             return condition()
 
         try:
@@ -97,19 +97,19 @@ class Driver:
             print(self._log_end())
             raise
 
-    def wait_until_it_holds(self) -> None:
-        """Wait for the middle of the batch that is to be held."""
+    def wait_until_blocked(self) -> None:
+        """Wait until the driver blocks in its batch."""
         self.wait_for(self._holding.exists, "the batch")
 
     def kill(self) -> None:
-        """End every one of its processes at once, by SIGKILL."""
+        """Kill all processes of the driver with SIGKILL."""
         while processes := self.processes:
             kill(processes)
             self._process.wait(TIMEOUT_S)
             psutil.wait_procs(processes, TIMEOUT_S)
 
     def close(self) -> None:
-        """Kill what is left."""
+        """Kill the remaining processes."""
         self.kill()
         self._output.close()
 
@@ -137,11 +137,11 @@ def spans(batches: list[Batch]) -> dict[int, Spans]:
     return {batch.number: batch.spans for batch in batches}
 
 
-def check_that_the_log_told_the_truth(checkpoint: Path, batches: dict[int, Spans]) -> None:
-    """The ranges in Spark's log, of each batch that is still in it, are what the batch saw."""
+def check_offset_log(checkpoint: Path, batches: dict[int, Spans]) -> None:
+    """Check that the ranges in the offset log are those that the batches read."""
     for number, ranges in planned(checkpoint).items():
         saw = {partition: (start, until) for partition, (start, until, _) in batches.get(number, {}).items()}
-        assert saw == ranges, f"batch {number}"
+        assert saw == ranges, f"batch {number} differs from the offset log"
 
 
 def test_replay_keeps_ranges(
@@ -163,21 +163,21 @@ def test_replay_keeps_ranges(
     wait_until_equal(lambda: stored(zk, group, name), {0: "80", 1: "51", 2: "52"})
     for number in range(2):
         produce(admin, name, number, numbers(0, 100))
-    killed.wait_until_it_holds()
+    killed.wait_until_blocked()
     assert runners(killed.pid)
     killed.kill()
     before = killed.batches()
     logged = planned(checkpoint)
     assert 2 in before
     assert max(logged) == 2
-    produce(admin, name, 2, numbers(0, 33))  # must not get into the batch that is replayed
+    produce(admin, name, 2, numbers(0, 33))  # must not be part of the replayed batch
 
     again = query(name)
     again.wait_for_records(sum(count for _, _, count in before[2].values()) + 33)
     after = spans(again.batches)
     assert after[2] == before[2]
     assert min(after) == 2
-    check_that_the_log_told_the_truth(checkpoint, before | after)
+    check_offset_log(checkpoint, before | after)
     assert {number: ranges for number, ranges in planned(checkpoint).items() if number in logged} == logged
     check_union((before | after).values(), {(name, 0): (0, 180), (name, 1): (0, 151), (name, 2): (0, 85)})
     wait_until_equal(lambda: stored(zk, group, name), {0: "180", 1: "151", 2: "85"})
@@ -198,14 +198,14 @@ def test_replay_of_batch_0_ignores_moved_group_offsets(
         produce(admin, name, number, numbers(0, 100))
     store(name, {0: 20, 1: 30, 3: 40})
     killed = driver(name, hold=0)
-    killed.wait_until_it_holds()
+    killed.wait_until_blocked()
     killed.kill()
     before = killed.batches()
     assert before == {
         0: {(name, 0): (20, 100, 80), (name, 1): (30, 100, 70), (name, 2): (0, 100, 100), (name, 3): (40, 100, 60)}
     }
     assert stored(zk, group, name) == {0: "20", 1: "30", 2: "0", 3: "40"}
-    store(name, {0: 0, 1: 60, 2: 99})  # to the start, into the batch, to its last record
+    store(name, {0: 0, 1: 60, 2: 99})  # the start, the middle and the last record of the batch
     zk.delete(f"/consumers/{group}/offsets/{name}/3")
     for number in range(4):
         produce(admin, name, number, numbers(100, 110))
@@ -214,7 +214,7 @@ def test_replay_of_batch_0_ignores_moved_group_offsets(
     again.wait_for_records(310 + 40)
     after = spans(again.batches)
     assert after[0] == before[0]
-    check_that_the_log_told_the_truth(checkpoint, after)
+    check_offset_log(checkpoint, after)
     starts = {0: 20, 1: 30, 2: 0, 3: 40}
     check_union(after.values(), {(name, number): (start, 110) for number, start in starts.items()})
     wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(4), "110"))
@@ -283,13 +283,13 @@ def test_added_partitions_are_read_after_replay(
     again.finish()
     after = spans(again.batches)
     assert after[0] == first.spans == {(name, 0): (0, 75, 75), (name, 1): (0, 75, 75)}
-    check_that_the_log_told_the_truth(checkpoint, after)
+    check_offset_log(checkpoint, after)
     ends = {0: 120, 1: 120, 2: 20, 3: 20}
     check_union(after.values(), {(name, number): (0, end) for number, end in ends.items()})
     assert stored(zk, group, name) == {number: str(end) for number, end in ends.items()}
 
 
-#: Spark writes its logs beside the batches, here of the first batch alone; so the group is ahead of the checkpoint.
+#: Spark writes its logs asynchronously, here for the first batch only, so the group is ahead of the checkpoint.
 ASYNC = {"asyncProgressTrackingEnabled": True, "asyncProgressTrackingCheckpointIntervalMs": 3_600_000}
 
 
@@ -312,7 +312,7 @@ def test_killed_async_progress_query_loses_nothing(
         for partition in range(2):
             produce(admin, name, partition, numbers(0, 10))
         killed.wait_for(lambda: len(killed.batches()) == number + 1, f"batch {number}")
-    killed.wait_until_it_holds()
+    killed.wait_until_blocked()
     wait_until_equal(lambda: stored(zk, group, name), {0: "30", 1: "30"})
     killed.kill()
     assert planned(checkpoint).keys() == {0}
@@ -340,7 +340,7 @@ def test_stopped_async_progress_query_loses_nothing(
     name, notes = topic(partitions=2), folder / "notes"
     notes.mkdir()
 
-    def note(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # in the workers
+    def note(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # runs in workers
         for batch in batches:
             fields = zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
             with (notes / os.urandom(8).hex()).open("w") as file:
@@ -356,7 +356,7 @@ def test_stopped_async_progress_query_loses_nothing(
         return noted.writeStream.format("noop").options(**ASYNC, checkpointLocation=str(checkpoint)).start()
 
     def ahead() -> bool:
-        """Whether the group is ahead of the checkpoint by some batches."""
+        """Return whether the group is ahead of the checkpoint by several batches."""
         assert running.exception() is None
         logged = planned(checkpoint) if (checkpoint / "offsets").exists() else {}
         untils = {p: until for (_, p), (_, until) in logged.get(0, {}).items()}
@@ -379,4 +379,4 @@ def test_stopped_async_progress_query_loses_nothing(
         running.stop()
     twice = repetitions([seen()], ends)
     if restart == "checkpoint":
-        assert twice > 200, "all behind the checkpoint is read again"
+        assert twice > 200, "all records after the checkpoint must be read again"

@@ -1,7 +1,7 @@
 """Queries that are interrupted and restarted from the same checkpoint with other options.
 
-A generator draws two sets of options, the point of the interruption, and what happens in the meantime. An oracle
-computes from the checkpoint and the group's offsets, by the rules of docs/spark.rst, what the second run has to read.
+Each random case has two sets of options, a point of interruption, and a change between the runs. The expected result of
+the second run is computed from the checkpoint and the group's offsets, by the rules of docs/spark.rst.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Topics = Callable[..., str]
 #: Records per partition before the first run, during its batch 0, and after its end; in a re-created topic.
 FIRST, SECOND, THIRD, RECREATED = 20, 10, 10, 30
 
-#: Situations between two runs. ``moved ahead``, ``moved back`` and ``moved inside`` are offsets set by a tool.
+#: Changes between two runs. ``moved ahead``, ``moved back`` and ``moved inside`` are offsets set by a tool.
 SITUATIONS = (
     "unchanged",
     "moved ahead",
@@ -134,7 +134,7 @@ class Restart:
     # ---- the first run ----
 
     def run_until_interrupted(self) -> None:
-        """Run the query and kill the process that plans, in a batch or between two."""
+        """Run the query, and kill the planning process during a batch or between two batches."""
         self.produce(FIRST)
         case = self.case
 
@@ -150,12 +150,12 @@ class Restart:
             one.wait_for_records(sum(self.ends.values()) - self._skipped())
             one.handle.processAllAvailable()
             kill(runners(os.getpid()))
-            self.produce(THIRD)  # the next look fails
+            self.produce(THIRD)  # the next plan fails
         with pytest.raises(Exception, match=r"the sink fails|Streaming|Broken pipe|runner|socket|EOF|Connection"):
             one.finish()
-        # Until its session expires, the killed member owns a part of the partitions, which AvailableNow does not read.
+        # Until its session expires, the killed member owns partitions, which AvailableNow would not read.
         wait_until_equal(lambda: members(self._zk, self._config.group_id), [])
-        if commits(case.before):  # the driver's listener stores what the killed process has not
+        if commits(case.before):  # the listener commits what the killed process did not
             done = {partition: start for partition, (start, _) in from_offset(self.planned()).items()}
             done = reached_by(self.planned()) if case.interrupted is None else done
             wait_until_equal(lambda: {p: o for p, o in self.group_offsets(case.before).items() if p in done}, done)
@@ -179,12 +179,12 @@ class Restart:
     # ---- between the runs ----
 
     def planned(self) -> dict[str, Any]:
-        """Return the last offset in Spark's log."""
+        """Return the last offset in Spark's offset log."""
         newest = max((int(file.name), file) for file in (self._checkpoint / "offsets").iterdir() if file.name.isdigit())
         return dict(json.loads(newest[1].read_text().splitlines()[2]))
 
     def change(self) -> None:
-        """Bring the situation about."""
+        """Make the change between the runs."""
         admin, reached = self._cluster.admin, reached_by(self.planned())
         targets = {
             "moved ahead": {p: until + 3 for p, until in reached.items()},
@@ -221,7 +221,7 @@ class Restart:
             self._zk.set(path, b"%d" % offset)
 
     def group_offsets(self, after: Mapping[str, object] | None = None) -> dict[TopicPartition, int]:
-        """Return the group's offsets as a run with these options sees them, by default the second; -1 for none."""
+        """Return the group's offsets that a run with options ``after`` (default: the second run) finds; -1 for none."""
         after = after or self.case.after
         found = dict.fromkeys(self.ends, -1)
         if in_kafka(after):
@@ -235,13 +235,13 @@ class Restart:
     # ---- the second run ----
 
     def replayed(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Return the ranges that the second run has to read again."""
+        """Return the ranges that the second run must replay."""
         if self.case.interrupted is None or self.case.situation == "re-created":
             return {}
         return {p: span for p, span in from_offset(self.planned()).items() if span[0] < span[1]}
 
     def expected(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Return what the second run has to read after the replayed batch, by the rules of docs/spark.rst."""
+        """Return the ranges that the second run must read after the replayed batch, by the rules of docs/spark.rst."""
         group, planned = self.group_offsets(), self.planned()
         reached, ranges = reached_by(planned), from_offset(planned)
         found: dict[tuple[str, int], tuple[int, int]] = {}
@@ -274,17 +274,17 @@ class Restart:
 
 
 def commits(options: Mapping[str, object]) -> bool:
-    """Whether a run with these options stores the group's offsets."""
+    """Return whether a run with these options commits the group's offsets."""
     return (options["commit.mode"] or ("on-batch" if options["membership"] == "group" else "off")) == "on-batch"
 
 
 def in_kafka(options: Mapping[str, object]) -> bool:
-    """Whether a run with these options keeps the group's offsets in Kafka."""
+    """Return whether a run with these options stores the group's offsets in Kafka."""
     return options.get("offsets.storage") == "kafka"
 
 
 def in_zookeeper(options: Mapping[str, object]) -> bool:
-    """Whether it keeps them in ZooKeeper; with Kafka it keeps them in both by default."""
+    """Return whether a run stores them in ZooKeeper; with Kafka storage it stores them in both by default."""
     has_zookeeper = options.get("zookeeper.connect", "") is not None
     return has_zookeeper and not (in_kafka(options) and options.get("dual.commit.enabled") == "false")
 
@@ -311,7 +311,7 @@ def restart(
 
 
 def check(case: Restart) -> None:
-    """Run a case and compare what the second run reads with what it has to read."""
+    """Run a case, and compare the records that the second run reads with the expected ranges."""
     print(case.case)
     case.run_until_interrupted()
     case.change()

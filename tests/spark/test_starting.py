@@ -1,4 +1,4 @@
-"""The options that say where a query begins, which topics it reads, and how much at once; on real brokers."""
+"""Options for the start of a query, its topics, and the limits of its batches."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_starting_options_are_committed_before_reading(
 ) -> None:
     name, admin = topic(partitions=3), zkconsumer_cluster.admin
     for number in range(3):
-        for tenth in range(10):  # the records of each fifth of a second
+        for tenth in range(10):  # five records every 100 ms
             admin.produce(TopicPartition(name, number), batch(numbers(0, 5), timestamp_ms=1000 + 100 * tenth))
     store(name, {0: 23, 2: 43})
     one = query(name, trigger=NOW, **{key: value.replace("NAME", name) for key, value in wanted.items()})
@@ -86,10 +86,10 @@ def test_new_partition_is_read_from_beginning_despite_latest(
     one.wait_for(lambda: one.state.get("owned") == 1, 60)
     produce(admin, name, 0, numbers(10, 15))
     one.wait_for_records(5)
-    one.handle.processAllAvailable()  # so that the batch is in the log of those that are done
+    one.handle.processAllAvailable()  # now the batch is in the commit log
     one.stop()
     admin.create_partitions(name, 2)
-    produce(admin, name, 1, numbers(0, 7))  # while nobody looks
+    produce(admin, name, 1, numbers(0, 7))  # while no query is running
     again = query(name, startingOffsets="latest", auto_offset_reset="largest")
     again.wait_for_records(7)
     assert again.batches[0].spans == {(name, 1): (0, 7, 7)}
@@ -268,7 +268,7 @@ def test_large_ranges_use_several_tasks(
     assert least.rdd.getNumPartitions() == 7
 
 
-# ---- what is gone --------------------------------------------------------------------------------------
+# ---- deleted records --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -284,7 +284,7 @@ def test_missing_records_are_skipped_if_allowed(
     one = query(name, failOnDataLoss="false", unavailable_timeout_ms=1000)
     one.wait_for_records(60)
     assert one.offsets.keys() == {(0, offset) for offset in range(10)} | {(1, offset) for offset in range(50, 100)}
-    assert one.count == len(one.offsets), "nothing comes twice"
+    assert one.count == len(one.offsets), "no record may be read twice"
 
 
 @pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -312,7 +312,7 @@ def test_records_deleted_after_planning_are_reported(
     else:
         again.finish()
         assert again.offsets.keys() == {(0, offset) for offset in range(50, 100)}
-        assert again.count == len(again.offsets), "nothing comes twice"
+        assert again.count == len(again.offsets), "no record may be read twice"
 
 
 def test_byte_limit_is_kept_within_factor_two(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
@@ -336,7 +336,7 @@ def test_byte_rate_is_kept(zkconsumer_cluster: Cluster, query: Queries, topic: T
     one = query(name, trigger=NOW, maxBytesPerSecond=25_000)
     one.finish()
     assert one.count == 1000
-    assert time.monotonic() - started >= 3 * 0.9, "100 kB, of which a second's worth may come at once"
+    assert time.monotonic() - started >= 3 * 0.9, "100 kB at the limit, of which the first second is read at once"
 
 
 # ---- columns, batch reads, names -----------------------------------------------------------------------
@@ -406,7 +406,7 @@ def test_continuous_load_is_read_under_small_limit(query: Queries, topic: Topics
 def test_partitions_of_leaving_member_keep_offsets(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, plain: Callable[..., Any], zk: KazooClient, group: str
 ) -> None:
-    """An explicit start is for what the query has first; what another member leaves goes on where that one was."""
+    """Starting options apply to the first assignment; later partitions continue at the group's offset."""
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for number in range(2):
         produce(admin, name, number, numbers(0, 10))
@@ -484,7 +484,7 @@ def test_batch_read_before_log_start_fails_or_is_cut(
     assert text in str(failure.value)
     rest = [(0, offset) for offset in range(5, 20)]
     assert offsets(failOnDataLoss="false") == [*rest, *((1, offset) for offset in range(10, 20))]
-    before = json.dumps({name: {"0": 20, "1": 8}})  # all that is wanted of partition 1 is gone
+    before = json.dumps({name: {"0": 20, "1": 8}})  # all records of the range of partition 1 are deleted
     assert offsets(failOnDataLoss="false", endingOffsets=before) == rest
 
 
@@ -498,7 +498,7 @@ def test_lowered_group_offset_is_read_again_if_configured(
     store(name, {0: 10})
 
     def look(_batch: Any) -> None:
-        assert stored(zk, group, name) == {0: "10"}, "what the checkpoint knew is not stored again"
+        assert stored(zk, group, name) == {0: "10"}, "an offset from the checkpoint must not be committed at the start"
 
     again = query(name, trigger=NOW, restart_from="group", on_batch=look)
     again.finish()

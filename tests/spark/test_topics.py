@@ -1,4 +1,4 @@
-"""Topics that come, grow, or hold what is not for everybody's eyes."""
+"""Topics that are created, extended, deleted or re-created, transactions, and queries with several sources."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_replay_includes_unsubscribed_topic(
     one.wait_for_records(30)
     assert [batch.spans for batch in one.batches] == [{(old, 0): (0, 10, 10)}, {(new, 0): (0, 20, 20)}]
     wait_until_equal(lambda: stored(zk, group, new), {0: "20"})
-    assert stored(zk, group, old) == {0: "0"}  # it is another member's to move
+    assert stored(zk, group, old) == {0: "0"}  # only its owner may commit it
     assert owners(zk, group, old) == {}
 
 
@@ -96,7 +96,7 @@ def test_topics_are_shared_by_subscribed_members(
 
 @pytest.fixture
 def transactional(zkconsumer_cluster: Cluster, unique: Callable[[str], str]) -> Iterator[KafkaProducer]:
-    """A producer with transactions."""
+    """A transactional producer."""
     made = KafkaProducer(
         bootstrap_servers=zkconsumer_cluster.bootstrap_servers, transactional_id=unique("tx"), linger_ms=0
     )
@@ -128,7 +128,7 @@ def test_isolation_level_applies_to_queries(
     first.finish()
     assert [batch.column("value") for batch in first.batches] == [seen]
     wait_until_equal(lambda: stored(zk, group, name), {0: "22"})
-    # A batch of nothing to see: aborted records, or where those are seen, none.
+    # The second query finds only aborted records and an open transaction.
     in_transaction(transactional, name, numbers(20, 22), commit=False)  # 22, 23, and a marker
     transactional.begin_transaction()
     transactional.send(name, b"open", partition=0).get(10)
@@ -146,13 +146,13 @@ def test_isolation_level_applies_to_queries(
 
 
 def logged(checkpoint: Path) -> dict[int, list[Any]]:
-    """Return the offset of each source in Spark's log of each batch."""
+    """Return the offsets of all sources in Spark's offset log, by batch."""
     files = [file for file in (checkpoint / "offsets").iterdir() if file.name.isdigit()]
     return {int(file.name): [json.loads(line) for line in file.read_text().splitlines()[2:]] for file in files}
 
 
-def make_anew(cluster: Cluster, name: str, count: int) -> None:
-    """Delete a topic, and create it again with some records."""
+def recreate_topic(cluster: Cluster, name: str, count: int) -> None:
+    """Delete a topic, re-create it, and write ``count`` records."""
     admin = cluster.admin
     admin.delete_topic(name)
     wait_for(lambda: cluster.create_topic(name, 1) if gone(cluster, name) else None, what=f"{name} is created anew")
@@ -160,7 +160,7 @@ def make_anew(cluster: Cluster, name: str, count: int) -> None:
 
 
 def gone(cluster: Cluster, name: str) -> bool:
-    """Whether ZooKeeper has forgotten a topic."""
+    """Return whether a topic has no znode in ZooKeeper."""
     zk = KazooClient(cluster.zookeeper_connect)
     zk.start()
     try:
@@ -190,7 +190,7 @@ def test_re_created_topic_with_old_offsets_is_detected(
     wait_until_equal(lambda: stored(zk, group, name), {0: "50"})
     if not running:
         one.stop()
-    make_anew(zkconsumer_cluster, name, 80)  # more than was read of the first
+    recreate_topic(zkconsumer_cluster, name, 80)  # more records than were read from the deleted topic
     if not running:
         one = query(f"{name},{other}", failOnDataLoss=fails)
     if fails:
@@ -216,7 +216,7 @@ def test_deleted_topic_fails_query_with_remedy(zkconsumer_cluster: Cluster, quer
         Exception, match=f"PARTITIONS_DELETED. topic '{name}' was deleted.*remove the topic from the subscription"
     ):
         one.finish()
-    again = query(other, trigger=NOW)  # as the text says
+    again = query(other, trigger=NOW)  # the remedy in the error message
     again.finish()
 
 
@@ -231,7 +231,7 @@ def test_replay_excludes_re_created_topic(zkconsumer_cluster: Cluster, query: Qu
 
     with pytest.raises(Exception, match="the sink is full"):
         query(f"{name},{other}", trigger=NOW, on_batch=refuse).finish()
-    make_anew(zkconsumer_cluster, name, 80)
+    recreate_topic(zkconsumer_cluster, name, 80)
     with pytest.raises(Exception, match=f"PARTITIONS_DELETED. topic '{name}' was deleted and re-created"):
         query(f"{name},{other}", trigger=NOW).finish()
     one = query(f"{name},{other}", trigger=NOW, failOnDataLoss=False)
@@ -251,14 +251,14 @@ def test_pattern_survives_replaced_topic_if_allowed(
     settings = {"subscribe": None, "subscribePattern": f"{stem}-.", "unavailable_timeout_ms": 60_000}
     one = query("", **settings, failOnDataLoss=False)
     one.wait_for_records(20)
-    one.handle.processAllAvailable()  # so that the batch is in the log of those that are done
+    one.handle.processAllAvailable()  # now the batch is in the commit log
     admin.delete_topic(lost)
     admin.create_topic(gained, 2)
     produce(admin, gained, 1, numbers(0, 15))
     produce(admin, kept, 1, numbers(0, 5))
 
     def forgotten() -> bool:
-        produce(admin, kept, 0, numbers(0, 1))  # so that there is another batch
+        produce(admin, kept, 0, numbers(0, 1))  # for another batch
         batches = logged(one.checkpoint)
         return lost in batches[max(batches)][0].get("gone", ())
 
@@ -283,14 +283,14 @@ def test_pattern_survives_replaced_topic_if_allowed(
 def test_random_topic_changes_lose_nothing(
     zkconsumer_cluster: Cluster, query: Queries, unique: Callable[[str], str]
 ) -> None:
-    """What stays is seen, and once; but a task may still be reading a topic while another takes its name."""
+    """Records of existing topics are read once, unless a topic is re-created while a task reads it."""
     stem, admin = unique("t"), zkconsumer_cluster.admin
     seed = int(os.environ.get("ZKCONSUMER_CHAOS_SEED", random.randrange(1 << 20)))
     print(f"ZKCONSUMER_CHAOS_SEED={seed}")
     chance, count = random.Random(seed), itertools.count()
-    there: dict[str, list[list[bytes]]] = {}  # by topic, the values in each partition
-    deleted: dict[str, set[bytes]] = {}  # by topic, what its first ones had
-    taken_over: set[bytes] = set()  # values of topics that took a name over
+    there: dict[str, list[list[bytes]]] = {}  # topic -> values of each partition
+    deleted: dict[str, set[bytes]] = {}  # topic -> values of its deleted predecessors
+    taken_over: set[bytes] = set()  # values of re-created topics
 
     def write(name: str, number: int) -> None:
         values = [b"%d" % next(count) for _ in range(chance.randint(1, 50))]
@@ -328,7 +328,7 @@ def test_random_topic_changes_lose_nothing(
             write(name, chance.randrange(len(there[name])))
         else:
             action(name)
-        if not number % 5:  # not all of it in one batch
+        if not number % 5:  # spread over several batches
             before = one.count
             write(f"{stem}-y", 0)
             one.wait_for_records(before + 1)
@@ -338,7 +338,7 @@ def test_random_topic_changes_lose_nothing(
         return Counter(value for batch in one.batches for value in batch.column("value"))
 
     one.wait_for(lambda: wanted <= seen().keys(), 120, what=f"all of {len(wanted)} numbers")
-    write(f"{stem}-y", 0)  # so that there is a batch after the one that had the last
+    write(f"{stem}-y", 0)  # for a batch after the last one
     one.wait_for(lambda: there[f"{stem}-y"][0][-1] in seen())
     assert seen().keys() <= wanted.union(*deleted.values(), *there[f"{stem}-y"])
     assert {value for value, times in seen().items() if times > 1} <= taken_over
@@ -374,7 +374,7 @@ def test_pattern_fails_on_deleted_topic(
     lenient = query("", **settings, failOnDataLoss=False, trigger=NOW)
     lenient.finish()
     assert [batch.spans for batch in lenient.batches] == [{(gained, 0): (0, 15, 15)}]
-    query("", **settings, trigger=NOW).finish()  # by now the topic is forgotten
+    query("", **settings, trigger=NOW).finish()  # the checkpoint contains the deletion
 
 
 # ---- several sources in one query ------------------------------------------------------------------------
@@ -429,7 +429,7 @@ def test_source_used_twice_is_planned_once(
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     frame = spark.readStream.format("zkconsumer").options(**options(name)).load()
     both = frame.union(frame)
-    if joined:  # of columns that have been renamed; else Spark makes two sources of it
+    if joined:  # if columns are renamed, Spark plans one source
         renamed = frame.selectExpr("partition AS p", "offset AS o")
         both = renamed.join(renamed, ["p", "o"]).selectExpr("p AS partition", "o AS offset")
     for first in (0, 20):
@@ -441,12 +441,12 @@ def test_source_used_twice_is_planned_once(
         assert one.offsets == dict.fromkeys(((p, o) for p in range(2) for o in range(first, first + 20)), times)
         assert one.state["owned"] == 2
         wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(2), str(first + 20)))
-    for number, first in ((0, 0), (1, 20)):  # Spark writes the one offset for each place where it is used
+    for number, first in ((0, 0), (1, 20)):  # Spark writes the offset once per use of the source
         offset = logged(checkpoint)[number][0]
         assert logged(checkpoint)[number] == [offset, offset]
         assert offset["ranges"] == {name: {"0": [first, first + 20], "1": [first, first + 20]}}
     versions = [zk.get(f"/consumers/{group}/offsets/{name}/{number}")[1].version for number in range(2)]
-    assert versions == [2, 2], "once as the start, and once for each batch"
+    assert versions == [2, 2], "one commit for the start offset and one per batch"
 
 
 @pytest.mark.slow
@@ -460,7 +460,7 @@ def test_self_join_without_membership_has_both_sides(
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for number in range(2):
         produce(admin, name, number, numbers(0, 20))
-    # Spark makes two sources of it, which would share the partitions as members of the group.
+    # Spark plans two sources, which would share the partitions if they were members of the group.
     wanted = options(name, membership="none", startingOffsets="earliest")
     frame = spark.readStream.format("zkconsumer").options(**wanted).load()
     pairs = frame.alias("a").join(frame.alias("b"), ["topic", "partition", "offset"]).select("partition", "offset")

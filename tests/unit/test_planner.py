@@ -23,10 +23,10 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 @pytest.fixture
 def alone() -> Planner:
     """Return a planner that has not joined its group, and so cannot commit offsets."""
-    return lonely()
+    return unconnected_planner()
 
 
-def lonely() -> Planner:
+def unconnected_planner() -> Planner:
     return Planner(OPTIONS)
 
 
@@ -172,7 +172,7 @@ steps = st.lists(
 
 @given(steps)
 def test_release_never_exceeds_finished_offsets(events: list[tuple[str, Any]]) -> None:
-    planner = lonely()
+    planner = unconnected_planner()
     claimed(planner, p0=0)
     owned, position, done, flying = True, 0, 0, False
     for event, detail in events:

@@ -44,9 +44,11 @@ class ZkConsumerBatchReader(DataSourceReader):
         """Return the tasks.
 
         Raises:
-            ConfigurationError: the ending offset of a partition is lower than its starting offset.
+            ConfigurationError: the ending offset of a partition is lower than its starting offset, or no record is at
+                or after a timestamp and the strategy is ``error``.
             DataLossError: a log does not contain the starting or the ending offset of its partition, and
                 ``failOnDataLoss`` is true.
+            RetriableError: ZooKeeper or the brokers were unreachable for ``unavailable.timeout.ms``.
         """
         options = SourceOptions.parse(self._options, batch=True)
         config, retry = options.consumer, retrying(options.unavailable_timeout)
@@ -109,7 +111,8 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
         if until < start:
             raise ConfigurationError(
                 f"[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] topic {partition.topic!r} partition "
-                f"{partition.partition}: starting offset {start} is greater than ending offset {until}"
+                f"{partition.partition}: starting offset {start} is greater than ending offset {until}; "
+                "set a lower starting offset or a higher ending offset"
             )
         first, end = firsts[partition], ends[partition]
         if start < until and (start < first or until > end):

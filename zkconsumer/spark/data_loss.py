@@ -1,4 +1,5 @@
-"""Errors for records that were deleted before the query read them; ``failOnDataLoss`` decides whether they are raised.
+"""Errors for records that were deleted before the query read them; ``failOnDataLoss`` determines whether they are
+raised.
 
 Source: Spark 4.2 KafkaExceptions. The error conditions have Spark's names; the messages contain more detail.
 """

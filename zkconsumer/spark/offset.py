@@ -201,7 +201,7 @@ def _nested(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, int | list[int]]:
-    """Return partition numbers by topic, or their count for topics where no number is missing."""
+    """Return sorted partition numbers by topic; the numbers from 0 to ``n - 1`` are abbreviated to ``n``."""
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
         topics.setdefault(topic, []).append(number)

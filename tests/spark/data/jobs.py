@@ -44,7 +44,7 @@ def write_line(folder: str, line: list[Any]) -> None:
 def structured(settings: dict[str, Any]) -> None:
     """Run a query.
 
-    Lines: ``query``, the number of the batch, the ranges, the values of the records.
+    Each line of ``seen`` contains ``query``, the number of the batch, the ranges, and the values of the records.
     """
     from pyspark.sql import SparkSession
 
@@ -75,9 +75,9 @@ def dstreams(settings: dict[str, Any]) -> None:
 
     The context has a manual clock. Each line of standard input advances it by one batch.
 
-    Lines: ``group`` or ``direct``, the number of the batch, the ranges, the values of the records; ``latest``, the
-    number of the batch, and the state of each partition: the number of records so far, the offset and the value of
-    the last one.
+    Each line of ``seen`` has one of two forms. The first contains ``group`` or ``direct``, the number of the batch, the
+    ranges, and the values of the records. The second contains ``latest``, the number of the batch, and for each
+    partition the number of records so far, and offset and value of the last one.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.streaming import StreamingContext

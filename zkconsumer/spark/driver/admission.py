@@ -28,7 +28,8 @@ class Admission:
         self._sizes: dict[TopicPartition, float] = {}
         #: Bytes of a partition's share that were too few for one record; added to its share of the next batch.
         self._saved: dict[TopicPartition, float] = {}
-        #: Bytes that ``maxBytesPerSecond`` allows to read now; negative after a batch that was larger than estimated.
+        #: Bytes that may be read now under ``maxBytesPerSecond``; negative after a batch that was larger than
+        #: estimated.
         self._credit = float(limits.bytes_per_second or 0)
 
     def admit(
@@ -55,7 +56,7 @@ class Admission:
         self._updated_at = now
         total = sum(available.values())
         if not total:
-            # Idle time saves up at most one second of the rate.
+            # Idle time adds credit for one second at most.
             self._credit = min(self._credit, float(self.limits.bytes_per_second or 0))
             return {}
         is_enough = max(total, backlog or 0) >= self.limits.min_offsets

@@ -138,7 +138,7 @@ class BatchPlanner:
         )
 
     def _offset(self, start: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
-        """Return the offset of a batch with the ranges, or ``start`` if its partitions have been revoked meanwhile."""
+        """Return the offset of a batch with the ranges, or ``start`` if all of its partitions were revoked."""
         ranges, existing, before = self._tracker.plan(ranges, self._topic_ids.deleted)
         if not ranges:
             return start

@@ -19,7 +19,7 @@ from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosi
 
 
 class PartitionTracker:
-    """One ``PartitionRecord`` per partition that the query knows, owned or not.
+    """One ``PartitionRecord`` for each known partition, whether it is owned or not.
 
     An acquired partition needs a position before a batch can contain it. The planner takes ``pending_starts``, looks
     the offsets up without holding the lock, and passes them to ``set_positions``. A partition that another member waits
@@ -121,7 +121,7 @@ class PartitionTracker:
                 self._records[partition].put_in_flight(start, until)
 
     def finish(self, offset: Mapping[str, Any]) -> int:
-        """Record a finished batch; returns the number of partitions with an offset to commit."""
+        """Record a finished batch; return the number of partitions with an offset to commit."""
         with self._lock:
             for partition, (start, until) in from_offset(offset).items():
                 record = self._records[partition]
@@ -134,7 +134,7 @@ class PartitionTracker:
             return {p: record.finished for p, record in self._records.items() if record.finished is not None}
 
     def record_commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Record the committed offsets; returns whether another member waits for a partition."""
+        """Record committed offsets; return whether another member waits for a partition."""
         with self._lock:
             for partition, offset in offsets.items():
                 self._records[partition].record_commit(offset)

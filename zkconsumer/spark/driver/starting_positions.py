@@ -31,7 +31,7 @@ from zkconsumer.zookeeper.registry import GroupPaths
 
 
 class StartingPositions:
-    """Resolves start positions, and restarts topics that were re-created. Used by Spark's thread."""
+    """Resolves start positions, and resets the positions of re-created topics. Used by Spark's thread."""
 
     def __init__(
         self,

@@ -70,7 +70,9 @@ class RecordDecoder(_Decoder, ABC):
 
 
 class BatchDecoder(_Decoder, ABC):
-    """Decodes Arrow batches with the columns of Spark's own Kafka source to batches with ``schema``.
+    """Decodes one Arrow batch at a time.
+
+    Input batches have the columns of Spark's own Kafka source. Decoded batches have the columns of ``schema``.
 
     Attributes:
         wants_headers: whether the batches contain the column ``headers``.

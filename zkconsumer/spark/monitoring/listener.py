@@ -181,7 +181,7 @@ class QueryListener(StreamingQueryListener):
         query.metrics = query_metrics(progress)
 
     def _is_at_end(self, run: str) -> bool:
-        """Return whether the committed offsets of a query are the end of its stream."""
+        """Return whether the checkpoint of a query records the end of its stream."""
         for query in self._active(run):
             offsets = str(query._jsq.streamingQuery().committedOffsets().toString())
             return '"ended": true' in offsets or '"ended":true' in offsets

@@ -11,7 +11,7 @@ from zkconsumer.spark.options.subscription import Subscription
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """How a query takes part in its group.
+    """How a query uses its group.
 
     Attributes:
         is_member: the query joins the group (``membership``).

@@ -1,4 +1,4 @@
-"""Where a query starts in each partition: at its start, after a restart, and in partitions assigned later.
+"""Where a query starts in each partition: at its first start, after a restart, and in partitions assigned later.
 
 The same class parses where a batch read ends.
 

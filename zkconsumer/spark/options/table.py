@@ -69,9 +69,9 @@ def _offsets(name: str, where: str, default: str, default_note: str, counterpart
         default=default,
         default_note=default_note,
         valid=f"``group``, ``earliest``, ``latest``, or JSON such as {_OFFSETS_JSON}",
-        meaning=f"{where}: at the group's offsets, at the first or the last offsets, or at the offsets by partition in "
-        "the JSON, where -1 means latest and -2 earliest. The JSON may contain topics by Java regular expression; the "
-        "default applies to partitions that it does not contain.",
+        meaning=f"{where}: at the group's offsets, the log start offsets, the log end offsets, or offsets by "
+        f"partition in JSON. In JSON, -1 means latest and -2 earliest, and a Java regular expression may be used as "
+        f"topic. Partitions that it does not contain use the default.",
         counterpart=counterpart,
     )
 
@@ -83,7 +83,7 @@ def _times(prefix: str, verb: str, strategy: str, strategy_counterpart: str) -> 
         prefix: ``starting`` or ``ending``.
         verb: first words of the meaning.
         strategy: first words of the meaning of the last option.
-        strategy_counterpart: of the last option.
+        strategy_counterpart: counterpart of the last option.
     """
     offsets, by_time, timestamp = f"{prefix}Offsets", f"{prefix}OffsetsByTimestamp", f"{prefix}Timestamp"
     yield SourceOption(
@@ -228,7 +228,7 @@ OPTIONS = (
         name="minOffsetsPerTrigger",
         type="integer",
         valid="at least 1, at most ``maxOffsetsPerTrigger``",
-        meaning="Minimum number of offsets per batch. A batch with fewer waits for up to ``maxTriggerDelay``.",
+        meaning="Minimum number of offsets per batch. A smaller batch is delayed by up to ``maxTriggerDelay``.",
         counterpart="Spark ``minOffsetsPerTrigger``",
     ),
     SourceOption(
@@ -267,7 +267,7 @@ OPTIONS = (
     SourceOption(
         name="maxAlignmentLag",
         type="duration",
-        meaning="Maximum event time by which a partition may be ahead of the slowest active partition.",
+        meaning="Maximum difference in event time by which a partition may be ahead of the slowest active partition.",
         counterpart="Flink watermark alignment",
     ),
     SourceOption(
