@@ -13,6 +13,7 @@ from zkconsumer.devcluster.cluster import DEFAULT_KAFKA
 from zkconsumer.devcluster.jars import resolve, spark_jars
 from zkconsumer.devcluster.servers import (
     BROKER_HEAP,
+    BROKER_PROPERTIES,
     ZOOKEEPER_HEAP,
     java_command,
     kafka_coordinate,
@@ -31,26 +32,14 @@ _ZOOKEEPER = {
     "4lw.commands.whitelist": "*",
 }
 
-# Like BROKER_PROPERTIES of zkconsumer/devcluster/servers.py, but with the default retention.
 _KAFKA = {
+    **BROKER_PROPERTIES,
     "broker.id": 0,
     "listeners": "PLAINTEXT://0.0.0.0:9092",
     "advertised.listeners": "PLAINTEXT://localhost:9092",  # the published port
     "zookeeper.connect": "zookeeper:2181",
     "zookeeper.session.timeout.ms": 6000,
     "log.dirs": _FOLDER / "kafka-data",
-    "num.network.threads": 2,
-    "num.io.threads": 4,
-    "auto.create.topics.enable": "false",
-    "offsets.topic.num.partitions": 4,
-    "offsets.topic.replication.factor": 1,
-    "transaction.state.log.num.partitions": 4,
-    "transaction.state.log.replication.factor": 1,
-    "transaction.state.log.min.isr": 1,
-    "group.initial.rebalance.delay.ms": 0,
-    "log.cleaner.dedupe.buffer.size": 4 << 20,
-    "message.max.bytes": 16 << 20,
-    "replica.fetch.max.bytes": 16 << 20,
 }
 
 
