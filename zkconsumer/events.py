@@ -97,6 +97,13 @@ EVENTS = (
         "An output operation of a batch of a DStream failed; no further offsets of its group are committed.",
     ),
     LogEvent(
+        "batch_planning_failed",
+        ("warning",),
+        "zkconsumer.spark",
+        "The next batch could not be planned, for example because ZooKeeper or the brokers are unreachable; planning "
+        "is retried for unavailable.timeout.ms.",
+    ),
+    LogEvent(
         "brokers_not_found",
         ("warning",),
         "zkconsumer.spark",
@@ -108,13 +115,6 @@ EVENTS = (
         "zkconsumer.cluster",
         "Broker registrations in ZooKeeper are invalid or have no listener for security.protocol; these "
         "brokers are not used.",
-    ),
-    LogEvent(
-        "brokers_unreachable",
-        ("warning",),
-        "zkconsumer.spark",
-        "ZooKeeper or the brokers do not answer while a batch is planned; planning is retried for "
-        "unavailable.timeout.ms.",
     ),
     LogEvent(
         "committed_offset_lowered",

@@ -77,7 +77,7 @@ class Planner:
         self._batches = BatchPlanner(
             options, member, logs, topic_ids, tracker, ends, starting_positions, progress, self._is_reassigning
         )
-        self._unreachable_since: float | None = None
+        self._failing_since: float | None = None
         self._is_closing = False
         self._revoked_at = -1  # value of ``rebalances`` when partitions were last revoked or lost
         self._failure: BaseException | None = None
@@ -161,7 +161,8 @@ class Planner:
 
         Raises:
             DataLossError: records were deleted, and ``failOnDataLoss`` is set.
-            ZkConsumerError: the brokers were unreachable for ``unavailable.timeout.ms``, or the member failed.
+            ZkConsumerError: planning failed for ``unavailable.timeout.ms``, for example because the brokers were
+                unreachable, or the member failed.
         """
         while True:
             if self._failure is not None:
@@ -172,7 +173,7 @@ class Planner:
                 self._back_off(error)
                 end = None
             else:
-                self._unreachable_since = None
+                self._failing_since = None
             if end is not None:
                 return end
             if not (self._ends.is_bounded or is_last):  # returning ``start`` would end the query
@@ -222,16 +223,16 @@ class Planner:
         """Wait before planning again.
 
         Raises:
-            ZkConsumerError: the brokers have been unreachable for ``unavailable.timeout.ms``.
+            ZkConsumerError: planning has failed for ``unavailable.timeout.ms``.
         """
         now, timeout_s = time.monotonic(), self._options.unavailable_timeout
-        if self._unreachable_since is None:
-            self._unreachable_since = now
-            self._log.warning("brokers_unreachable", error=str(error))
-        if now - self._unreachable_since > timeout_s:
+        if self._failing_since is None:
+            self._failing_since = now
+            self._log.warning("batch_planning_failed", error=str(error))
+        if now - self._failing_since > timeout_s:
             raise ZkConsumerError(
-                f"the brokers were unreachable for {timeout_s:g} s (option unavailable.timeout.ms): {error}. Check "
-                "that they are running, or increase the option"
+                f"no batch could be planned for {timeout_s:g} s (option unavailable.timeout.ms): {error}. Check that "
+                "ZooKeeper and the brokers are running, or increase the option"
             ) from error
         time.sleep(IDLE_INTERVAL)
 
