@@ -30,9 +30,8 @@ Topic = Callable[..., str]
 
 
 @pytest.mark.timeout(200)
-def test_joins_and_kills_lose_nothing(
-    neighbours: Callable[..., Neighbours],
-) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_joins_and_kills_lose_nothing(rounds: int, neighbours: Callable[..., Neighbours]) -> None:
     """A killed member repeats at most the records of one commit interval."""
     group = neighbours()
     most = group.load.per_second * COMMIT_INTERVAL_MS / 1000
@@ -45,7 +44,7 @@ def test_joins_and_kills_lose_nothing(
         group.load.wait_for_more(len(repeated) * 7 % 10 * int(group.load.per_second) // 10)
 
     ours = group.join(our_consumer)
-    for turn in range(1, 4):
+    for turn in range(1, rounds + 1):
         jvm = group.join(jvm_consumer)
         step(f"{turn}: the JVM joined")
         group.kill(ours)

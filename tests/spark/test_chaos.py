@@ -29,7 +29,7 @@ from .queries import START, planned
 
 PARTITIONS = 6
 
-#: Extent of the run in ``make test``.
+#: Extent of the short run, which takes about a minute.
 SAMPLE = Extent(driver_kills=1, worker_kills=1, bounces=2, neighbours=1, queries=0, pace=0.3, slow=0.5, per_second=600)
 #: Extent of the full run, which takes about 15 minutes.
 LONG = Extent(
@@ -250,6 +250,7 @@ def run_chaos(
     return start
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_two_kills_lose_and_duplicate_nothing(run_chaos: Callable[[Extent, float], None]) -> None:
     run_chaos(SAMPLE, 150)

@@ -183,6 +183,7 @@ def test_replay_keeps_ranges(
     wait_until_equal(lambda: stored(zk, group, name), {0: "180", 1: "151", 2: "85"})
 
 
+@pytest.mark.slow
 def test_replay_of_batch_0_ignores_moved_group_offsets(
     zkconsumer_cluster: Cluster,
     driver: Callable[..., Driver],

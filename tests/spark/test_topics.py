@@ -116,7 +116,7 @@ def in_transaction(producer: KafkaProducer, topic: str, values: list[bytes], *, 
         producer.abort_transaction()
 
 
-@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("level", ["read_committed", pytest.param("read_uncommitted", marks=pytest.mark.slow)])
 def test_isolation_level_applies_to_queries(
     query: Queries, topic: Topics, transactional: KafkaProducer, group: str, zk: KazooClient, level: str
 ) -> None:
@@ -415,7 +415,7 @@ def test_union_with_idle_source_reads_once(
     assert {len(sources) for sources in logged(checkpoint).values()} == {2}
 
 
-@pytest.mark.parametrize("joined", [False, True], ids=["union", "join"])
+@pytest.mark.parametrize("joined", [pytest.param(False, marks=pytest.mark.slow), True], ids=["union", "join"])
 def test_source_used_twice_is_planned_once(
     joined: bool,
     zkconsumer_cluster: Cluster,
