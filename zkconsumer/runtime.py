@@ -103,7 +103,7 @@ class ConsumerRuntime:
                     timeout_s=timeout_ms / 1000 if timeout_ms >= 0 else None,
                     check_crcs=config.check_crcs,
                     refetch=self.fetchers.refetch,
-                    on_reset=self.member.allow_back,
+                    on_reset=self.member.allow_lower_once,
                     on_consumed=self._counters.count_consumed,
                     on_skipped=self._counters.count_skipped if config.corrupt_record_policy == "skip" else None,
                 )
@@ -140,7 +140,7 @@ class ConsumerRuntime:
                     raise ConfigurationError(
                         f"offset of partition {partition} must be an integer between 0 and {OFFSET_MAX}, got {offset!r}"
                     )
-            return self.member.commit(offsets, may_go_back=True)
+            return self.member.commit(offsets, allow_lower=True)
         return self.member.commit(self._handed_out_offsets, on_committed=self._mark_committed)
 
     def _mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:  # in the member's thread

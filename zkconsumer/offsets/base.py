@@ -21,12 +21,12 @@ class Offsets(Protocol):
             ZkConsumerError: a committed offset could not be read. -1 is not returned in this case.
         """
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
+    def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
         """Commit offsets.
 
         Args:
             offsets: next offset to consume of each partition.
-            may_go_back: write offsets that are lower than the committed ones, too.
+            allow_lower: write offsets that are lower than the committed ones, too.
 
         Returns:
             The committed offset of each of these partitions, after the commit.
@@ -38,7 +38,7 @@ class Offsets(Protocol):
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop cached offsets of partitions that other members may commit from now on."""
 
-    def allow_back(self, partition: TopicPartition) -> None:
+    def allow_lower_once(self, partition: TopicPartition) -> None:
         """Allow the next commit of a partition to lower its offset, because its position was reset."""
 
     def close(self) -> None:
@@ -60,11 +60,11 @@ class LowerOffsetGuard:
         """Undo ``allow`` for these partitions."""
         self._allowed.difference_update(partitions)
 
-    def permits(self, partition: TopicPartition, offset: int, committed: int, may_go_back: bool) -> bool:
+    def permits(self, partition: TopicPartition, offset: int, committed: int, allow_lower: bool) -> bool:
         """Return whether ``offset`` may replace ``committed``."""
         if offset >= committed:
             return True
-        is_allowed = may_go_back or partition in self._allowed
+        is_allowed = allow_lower or partition in self._allowed
         self._log.warning(
             "committed_offset_lowered" if is_allowed else "offset_commit_skipped",
             topic=partition.topic,

@@ -29,10 +29,10 @@ class DualOffsets:
         in_zookeeper = self._zookeeper.fetch(requested)
         return {p: max(offset, in_zookeeper[p]) for p, offset in self._kafka.fetch(requested).items()}
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
+    def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
         """See ``Offsets``."""
-        in_kafka, errors = self._kafka.try_commit(offsets, may_go_back=may_go_back)
-        in_zookeeper = self._zookeeper.commit(in_kafka, may_go_back=may_go_back)
+        in_kafka, errors = self._kafka.try_commit(offsets, allow_lower=allow_lower)
+        in_zookeeper = self._zookeeper.commit(in_kafka, allow_lower=allow_lower)
         for error in errors.values():
             raise error
         return {partition: max(offset, in_zookeeper[partition]) for partition, offset in in_kafka.items()}
@@ -43,10 +43,10 @@ class DualOffsets:
         self._kafka.forget(released)
         self._zookeeper.forget(released)
 
-    def allow_back(self, partition: TopicPartition) -> None:
+    def allow_lower_once(self, partition: TopicPartition) -> None:
         """See ``Offsets``."""
-        self._kafka.allow_back(partition)
-        self._zookeeper.allow_back(partition)
+        self._kafka.allow_lower_once(partition)
+        self._zookeeper.allow_lower_once(partition)
 
     def close(self) -> None:
         """Close the connection to the coordinator."""

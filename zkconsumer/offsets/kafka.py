@@ -34,15 +34,15 @@ class KafkaOffsets:
         self._committed.update(committed)
         return committed
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
+    def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
         """See ``Offsets``."""
-        committed, errors = self.try_commit(offsets, may_go_back=may_go_back)
+        committed, errors = self.try_commit(offsets, allow_lower=allow_lower)
         for error in errors.values():
             raise error
         return committed
 
     def try_commit(
-        self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False
+        self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ZkConsumerError]]:
         """Commit offsets; returns the committed offset or the error of each partition."""
         if unknown := [partition for partition in offsets if partition not in self._committed]:
@@ -50,7 +50,7 @@ class KafkaOffsets:
         writes = {
             partition: offset
             for partition, offset in offsets.items()
-            if self._guard.permits(partition, offset, self._committed[partition], may_go_back)
+            if self._guard.permits(partition, offset, self._committed[partition], allow_lower)
         }
         self._on_commit(len(writes))
         errors = self._coordinator.commit_offsets(writes) if writes else {}
@@ -65,7 +65,7 @@ class KafkaOffsets:
         for partition in released:
             self._committed.pop(partition, None)
 
-    def allow_back(self, partition: TopicPartition) -> None:
+    def allow_lower_once(self, partition: TopicPartition) -> None:
         """See ``Offsets``."""
         self._guard.allow(partition)
 

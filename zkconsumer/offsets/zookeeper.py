@@ -68,10 +68,10 @@ class ZooKeeperOffsets:
             self._cache[partition] = (offsets[partition], node.version if node else -1)
         return offsets
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
+    def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
         """Commit offsets. Without ``rewrite_unchanged``, committed offsets are not written again (KAFKA-987).
 
-        An offset lower than the committed one is written only with ``may_go_back`` or once after ``allow_back``.
+        An offset lower than the committed one is written only with ``allow_lower`` or once after ``allow_lower_once``.
 
         Returns:
             The committed offset of each of these partitions, after the commit.
@@ -81,7 +81,7 @@ class ZooKeeperOffsets:
             self._fetch(unknown, is_before_write=True)
         pending = dict(offsets)
         while pending:
-            pending = self._write(pending, may_go_back)
+            pending = self._write(pending, allow_lower)
             self._fetch(pending, is_before_write=True)
         self._guard.reset(offsets)
         return {partition: self._cache[partition][0] for partition in offsets}
@@ -93,21 +93,21 @@ class ZooKeeperOffsets:
         for partition in released:
             self._cache.pop(partition, None)
 
-    def allow_back(self, partition: TopicPartition) -> None:
+    def allow_lower_once(self, partition: TopicPartition) -> None:
         """Allow the next commit of a partition to lower its offset, because its position was reset."""
         self._guard.allow(partition)
 
     def close(self) -> None:
         """Do nothing: the session is not closed with the offsets."""
 
-    def _write(self, offsets: Mapping[TopicPartition, int], may_go_back: bool) -> dict[TopicPartition, int]:
+    def _write(self, offsets: Mapping[TopicPartition, int], allow_lower: bool) -> dict[TopicPartition, int]:
         """Write offsets; returns those whose znode has another version than the cached one."""
         writes: list[tuple[TopicPartition, int, int]] = []
         for partition, offset in offsets.items():
             committed, version = self._cache[partition]
             if offset == committed and not self._rewrite_unchanged:
                 continue
-            if not self._guard.permits(partition, offset, committed, may_go_back):
+            if not self._guard.permits(partition, offset, committed, allow_lower):
                 continue
             writes.append((partition, offset, version))
         self._on_commit(len(writes))

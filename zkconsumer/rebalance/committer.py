@@ -80,7 +80,7 @@ class OffsetCommitter:
 
     # ---- for requests ----
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, may_go_back: bool = False) -> dict[TopicPartition, int]:
+    def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
         """Commit offsets of owned partitions, and return the committed offsets.
 
         Raises:
@@ -93,11 +93,11 @@ class OffsetCommitter:
                 f"{offsets[not_owned[0]]} was not committed, and its next owner starts at the committed offset"
             )
         self._membership.check_session()
-        return self._offsets.commit(offsets, may_go_back=may_go_back)
+        return self._offsets.commit(offsets, allow_lower=allow_lower)
 
-    def allow_back(self, partition: TopicPartition) -> None:
+    def allow_lower_once(self, partition: TopicPartition) -> None:
         """Allow the next commit to decrease the partition's offset, because its position was reset."""
-        self._offsets.allow_back(partition)
+        self._offsets.allow_lower_once(partition)
 
     def switch(self, open_offsets: Callable[[], Offsets]) -> dict[TopicPartition, int]:
         """Copy the offsets of owned partitions to another storage, and use that from now on.
@@ -117,7 +117,7 @@ class OffsetCommitter:
         try:
             known = {p: offset for p, offset in self._offsets.fetch(owned).items() if offset >= 0}
             target.fetch(owned)
-            stored = target.commit(known, may_go_back=True)
+            stored = target.commit(known, allow_lower=True)
         except BaseException:
             target.close()
             raise

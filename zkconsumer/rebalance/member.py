@@ -180,7 +180,7 @@ class GroupMember:
         self,
         offsets: Mapping[TopicPartition, int] | Callable[[], Mapping[TopicPartition, int]],
         *,
-        may_go_back: bool = False,
+        allow_lower: bool = False,
         timeout: float | None = None,
         on_committed: Callable[[dict[TopicPartition, int]], None] | None = None,
     ) -> dict[TopicPartition, int]:
@@ -189,7 +189,7 @@ class GroupMember:
         Args:
             offsets: next offset to consume of each partition; or a function that returns them, which the member's
                 thread calls between two steps of a rebalance.
-            may_go_back: allow offsets to decrease.
+            allow_lower: allow offsets to decrease.
             timeout: maximum seconds to wait, including a step of a rebalance that is in progress; None for
                 ``release_timeout`` plus ``zookeeper.connection.timeout.ms``.
             on_committed: called in the member's thread with the committed offsets, before any other commit.
@@ -203,16 +203,16 @@ class GroupMember:
 
         def commit() -> dict[TopicPartition, int]:
             wanted = offsets() if callable(offsets) else offsets
-            committed = self._committer.commit(wanted, may_go_back=may_go_back)
+            committed = self._committer.commit(wanted, allow_lower=allow_lower)
             if on_committed is not None:
                 on_committed(committed)
             return committed
 
         return self._run_in_thread(commit, timeout)
 
-    def allow_back(self, partition: TopicPartition) -> None:
+    def allow_lower_once(self, partition: TopicPartition) -> None:
         """Allow the next commit to decrease the partition's offset, because its position was reset."""
-        self._events.submit(lambda: self._committer.allow_back(partition))
+        self._events.submit(lambda: self._committer.allow_lower_once(partition))
 
     def switch_offsets_storage(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:
         """Copy the offsets of owned partitions to another storage, and use that from now on.

@@ -149,7 +149,7 @@ class _Group:
 
     def commit(self, storage: str, offsets: Offsets, allow_back: bool) -> None:
         """Commit offsets to ``zookeeper`` or ``kafka``."""
-        (self._zookeeper if storage == "zookeeper" else self._kafka).commit(offsets, may_go_back=allow_back)
+        (self._zookeeper if storage == "zookeeper" else self._kafka).commit(offsets, allow_lower=allow_back)
 
 
 def _read(options: argparse.Namespace, group: _Group) -> dict[TopicPartition, int]:

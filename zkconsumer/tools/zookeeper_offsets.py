@@ -95,7 +95,7 @@ def run_import(options: argparse.Namespace) -> int:
         session = access.session
         _check_idle(session, list(offsets_by_group), options.force)
         for group, offsets in offsets_by_group.items():
-            ZooKeeperOffsets(session, group).commit(offsets, may_go_back=True)
+            ZooKeeperOffsets(session, group).commit(offsets, allow_lower=True)
     if options.json:
         common.print_json({"offsets": {group: len(offsets) for group, offsets in offsets_by_group.items()}})
     count = sum(map(len, offsets_by_group.values()))
@@ -113,7 +113,7 @@ def run_update(options: argparse.Namespace) -> int:
             raise ConfigurationError(f"topic {options.topic!r} does not exist")
         _check_idle(access.session, [config.group_id], options.force)
         offsets = access.logs(config.socket_timeout_ms / 1000).offsets(partitions, timestamp)
-        _store_of(access, config).commit(offsets, may_go_back=True)
+        _store_of(access, config).commit(offsets, allow_lower=True)
     if options.json:
         rows = [{"topic": p.topic, "partition": p.partition, "offset": offset} for p, offset in sorted(offsets.items())]
         common.print_json({"group": config.group_id, "partitions": rows})

@@ -118,14 +118,14 @@ class StandaloneReader:
         self,
         offsets: Mapping[TopicPartition, int] | Callable[[], Mapping[TopicPartition, int]],
         *,
-        may_go_back: bool = False,
+        allow_lower: bool = False,
         timeout: float | None = None,
     ) -> dict[TopicPartition, int]:
         """Commit offsets of the group and return the committed offsets; see ``GroupMember.commit``."""
 
         def work() -> dict[TopicPartition, int]:
             wanted = dict(offsets() if callable(offsets) else offsets)
-            return self._offsets.commit(wanted, may_go_back=may_go_back) if self._offsets is not None else wanted
+            return self._offsets.commit(wanted, allow_lower=allow_lower) if self._offsets is not None else wanted
 
         timeout = self._config.connection_timeout if timeout is None else timeout
         result: Future[dict[TopicPartition, int]] = Future()

@@ -134,7 +134,7 @@ class StartingPositions:
         if partitions:
             self._member.commit(
                 lambda: {p: offsets[p] for p in partitions & self._tracker.still_pending(starts)},
-                may_go_back=True,
+                allow_lower=True,
                 timeout=self._config.connection_timeout,
             )
 
