@@ -283,6 +283,7 @@ def start_spark() -> Any:
     settings = {
         **zkconsumer.spark.recommended_conf(),
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",  # it would be mixed with the lines of the demo
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
