@@ -168,6 +168,22 @@ def test_offset_lowered_by_operator_is_kept(
     assert commits.commit_batch(done, set(), {TopicPartition(name, 0): 10}) == {TopicPartition(name, 0): 50}
 
 
+@pytest.mark.parametrize(("restart", "committed"), [("group", {}), ("furthest", {0: 50})])
+def test_offset_reset_before_restart_is_kept(
+    restart: str,
+    committed: dict[int, int],
+    topic: Topics,
+    options: Callable[..., dict[str, str]],
+    store: Callable[..., None],
+) -> None:
+    name = topic()
+    store(name, {0: 10})
+    replayed = to_offset({TopicPartition(name, 0): (40, 50)}, 1, (), "g")
+    done = commits.CompletedBatch(SourceOptions.parse(options(name, restart_from=restart)), replayed, time.time() + 5)
+    expected = {TopicPartition(name, partition): offset for partition, offset in committed.items()}
+    assert commits.commit_batch(done, set(), {}) == expected
+
+
 def test_sources_of_one_group_are_matched_by_topics(options: Callable[..., dict[str, str]]) -> None:
     a, b = (SourceOptions.parse(options(name)) for name in ("a", "b"))
     for number, name in enumerate("ab"):

@@ -178,12 +178,45 @@ def test_reset_of_a_partition_forgets_where_batches_ended() -> None:
     assert one.positions(()) == {}
 
 
-def test_set_back_group_is_not_committed_past_its_offset() -> None:
+def set_back(offset: int, start: int, until: int) -> PartitionTracker:
+    """Return a tracker that has replayed a batch after the group's offset was set back below it."""
     one = tracker(restart="group")
-    one.observe(offset_of(0, 10))
+    one.observe(offset_of(start, until))
+    acquire(one, offset)
+    one.put_in_flight({A: (start, until)})
+    assert one.finish(offset_of(start, until)) == 0
+    return one
+
+
+def test_set_back_group_resumes_at_its_offset_in_a_new_session() -> None:
+    one = set_back(4, 10, 20)
+    one.lose()
     acquire(one, 4)
-    assert one.finish(offset_of(0, 10)) == 0
-    assert one.reached() == {A: 10}
+    assert one.pending_starts(()) == {A: StartPosition("checkpoint", 4)}
+
+
+def test_set_back_group_releases_after_the_replay() -> None:
+    one = set_back(4, 10, 20)
+    assert one.release({A}, final=False) == ({}, {})
+
+
+@pytest.mark.parametrize("until", [6, 10, 15, 20, 30])
+def test_repeated_finish_commits_nothing_above_a_set_back_position(until: int) -> None:
+    one = set_back(4, 10, 20)
+    one.set_positions(one.pending_starts(()), {A: 4})
+    one.plan({A: (4, until)}, ())
+    one.finish(offset_of(10, 20))  # Spark reports the previous batch once more
+    assert (one.uncommitted(), one.reached(), one.positions(())) == ({}, {A: until}, {A: until})
+    assert one.release({A}, final=False) is None
+    one.finish(offset_of(4, until))
+    assert one.uncommitted() == {A: until}
+
+
+def test_repeated_finish_commits_nothing_if_the_next_batch_has_other_partitions() -> None:
+    one = set_back(4, 10, 20)
+    one.set_positions(one.pending_starts(()), {A: 4})
+    one.finish(offset_of(10, 20))
+    assert (one.uncommitted(), one.reached()) == ({}, {A: 4})
 
 
 def test_committed_offset_never_moves_back() -> None:

@@ -182,13 +182,17 @@ class PartitionRecord:
             self.in_flight = (start, until)
 
     def finish(self, start: int, until: int, *, commits: bool, restart: str) -> None:
-        """Record that a batch with the range has finished.
+        """Record that a batch with the range has finished. Spark may report a batch again after the next was planned.
 
         Args:
             commits: whether offsets of finished batches are committed.
             restart: value of the option ``restart.from``.
         """
         if self._was_set_back(start, until, restart):
+            if self.in_flight == (start, until):
+                self.in_flight = None
+            if self.start is not None and self.start.source == "group":
+                self.reached = self.start.offset
             return
         if self.in_flight is not None and self.in_flight[1] <= until:
             self.in_flight = None
@@ -213,7 +217,6 @@ class PartitionRecord:
         """Whether the position was reset below the end of a finished batch; the batch must not be committed then."""
         if self.start is not None:
             return self.start.source == RECORDS_LOST or (self.start.source == "group" and restart == "group")
-        if self.in_flight is not None:  # not reset if the finished batch is the one in flight, or before or after it
-            first, end = self.in_flight
-            return not ((start, until) == self.in_flight or until <= first or end <= start)
-        return self.position is not None and self.position < until
+        if self.position is not None and self.position < until:
+            return True
+        return self.in_flight is not None and (start, until) != self.in_flight and until > self.in_flight[0]

@@ -158,7 +158,8 @@ def commit_batch(
     """Commit those offsets of a batch that are higher than the group's offsets.
 
     Partitions that another member owns are skipped, and partitions whose offset was written after the batch was
-    completed, for example by an offset reset.
+    completed, for example by an offset reset. With ``restart.from=group``, an offset below the start of the batch is
+    kept, too: it may have been reset before the restart, and the query resumes at it.
 
     Args:
         consumer_ids: consumer ids of the query.
@@ -181,12 +182,16 @@ def commit_batch(
         dual_commit=bool(config.dual_commit_enabled),
     )
     try:
-        untils = {partition: until for partition, (_, until) in from_offset(batch.end).items()}
+        ranges = from_offset(batch.end)
         paths = GroupPaths(config.group_id)
-        partitions = _not_owned_by_others(session, paths, untils, consumer_ids)
+        partitions = _not_owned_by_others(session, paths, ranges, consumer_ids)
         partitions = _not_written_since(session, paths, partitions, batch.completed_at, committed)
         stored = offsets.fetch(partitions)
-        higher = {partition: untils[partition] for partition in partitions if stored[partition] < untils[partition]}
+        if batch.options.starting_offsets.restart == "group":
+            partitions = [p for p in partitions if stored[p] >= ranges[p][0] or stored[p] == committed.get(p)]
+        higher = {
+            partition: ranges[partition][1] for partition in partitions if stored[partition] < ranges[partition][1]
+        }
         offsets.commit(higher)
         return higher
     finally:
