@@ -10,7 +10,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,8 @@ SITUATIONS = (
 class Case:
     """Two runs of a query: their options, the point of interruption, and what happens between them.
 
-    ``interrupted`` is the number of the batch that fails, or None for a query that is killed while it is idle.
+    ``interrupted`` is the number of the batch that fails, or None for a query that is killed while it is idle. With
+    ``again``, the second run is killed in its first new batch, and a third run continues with the same options.
     """
 
     before: Mapping[str, object]
@@ -60,6 +61,7 @@ class Case:
     interrupted: int | None
     situation: str = "unchanged"
     topics: tuple[str, ...] = field(default=("NAME",))
+    again: bool = False
 
 
 def options_of_a_run(draw: random.Random) -> dict[str, object]:
@@ -93,11 +95,12 @@ def case_of(seed: int) -> Case:
     """Draw a case."""
     draw = random.Random(seed)
     case = Case(options_of_a_run(draw), options_of_a_run(draw), draw.choice([0, 1, None]), draw.choice(SITUATIONS))
+    case = replace(case, again=draw.random() < 0.4 and case.situation != "re-created")
     if case.situation != "narrowed":
         return case
     both = {"subscribe": "NAME,OTHER", "subscribePattern": None, "whitelist": None, "assign": None}
     one = {**both, "subscribe": "NAME", "restore.filter": draw.choice(["true", "false"])}
-    return Case({**case.before, **both}, {**case.after, **one}, case.interrupted, "narrowed", ("NAME", "OTHER"))
+    return replace(case, before={**case.before, **both}, after={**case.after, **one}, topics=("NAME", "OTHER"))
 
 
 class Restart:
@@ -151,16 +154,19 @@ class Restart:
             one.handle.processAllAvailable()
             kill(runners(os.getpid()))
             self.produce(THIRD)  # the next plan fails
-        with pytest.raises(Exception, match=r"the sink fails|Streaming|Broken pipe|runner|socket|EOF|Connection"):
-            one.finish()
-        # Until its session expires, the killed member owns partitions, which AvailableNow would not read.
-        wait_until_equal(lambda: members(self._zk, self._config.group_id), [])
+        self._wait_until_failed(one)
         if commits(case.before):  # the listener commits what the killed process did not
             done = {partition: start for partition, (start, _) in from_offset(self.planned()).items()}
             done = reached_by(self.planned()) if case.interrupted is None else done
             wait_until_equal(lambda: {p: o for p, o in self.group_offsets(case.before).items() if p in done}, done)
         if case.interrupted is not None:
             self.produce(THIRD)
+
+    def _wait_until_failed(self, one: Query) -> None:
+        with pytest.raises(Exception, match=r"the sink fails|Streaming|Broken pipe|runner|socket|EOF|Connection"):
+            one.finish()
+        # Until its session expires, the killed member owns partitions, which AvailableNow would not read.
+        wait_until_equal(lambda: members(self._zk, self._config.group_id), [])
 
     def _skipped(self) -> int:
         return 5 if "NAME" in str(self.case.before["startingOffsets"]) else 0
@@ -180,8 +186,12 @@ class Restart:
 
     def planned(self) -> dict[str, Any]:
         """Return the last offset in Spark's offset log."""
-        newest = max((int(file.name), file) for file in (self._checkpoint / "offsets").iterdir() if file.name.isdigit())
-        return dict(json.loads(newest[1].read_text().splitlines()[2]))
+        newest = self._checkpoint / "offsets" / str(self._number())
+        return dict(json.loads(newest.read_text().splitlines()[2]))
+
+    def _number(self) -> int:
+        """Return the number of the last planned batch."""
+        return max(int(file.name) for file in (self._checkpoint / "offsets").iterdir() if file.name.isdigit())
 
     def change(self) -> None:
         """Make the change between the runs."""
@@ -232,7 +242,7 @@ class Restart:
                 found[partition] = max(found[partition], int(self._zk.get(path)[0]))
         return found
 
-    # ---- the second run ----
+    # ---- the later runs ----
 
     def replayed(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Return the ranges that the second run must replay."""
@@ -266,6 +276,19 @@ class Restart:
         if self.case.interrupted is not None and span is not None and span[0] <= group <= span[1]:
             return reached
         return group
+
+    def run_until_interrupted_again(self) -> list[Batch]:
+        """Run the query, kill the planning process in the first new batch, and return the batches before it."""
+        number = self._number() + 1
+
+        def on_batch(batch: Batch) -> None:
+            if batch.number == number:
+                kill(runners(os.getpid()))
+                raise OSError("the sink fails")
+
+        one = self._start(self.case.after, trigger={"availableNow": True}, on_batch=on_batch)
+        self._wait_until_failed(one)
+        return [batch for batch in one.batches if batch.number < number]
 
     def run_to_the_end(self) -> Query:
         one = self._start(self.case.after, trigger={"availableNow": True})
@@ -311,7 +334,7 @@ def restart(
 
 
 def check(case: Restart) -> None:
-    """Run a case, and compare the records that the second run reads with the expected ranges."""
+    """Run a case, and compare the records that the later runs read with the expected ranges."""
     print(case.case)
     case.run_until_interrupted()
     case.change()
@@ -321,8 +344,8 @@ def check(case: Restart) -> None:
             case.run_to_the_end()
         assert DataLossError.__name__ in str(caught.value)
         return
-    again = case.run_to_the_end()
-    batches = [batch.spans for batch in again.batches]
+    before_interruption = case.run_until_interrupted_again() if case.case.again and expected else []
+    batches = [batch.spans for batch in [*before_interruption, *case.run_to_the_end().batches]]
     if replayed:
         first = {partition: (start, until) for partition, (start, until, _) in batches.pop(0).items()}
         assert first == replayed
@@ -371,6 +394,12 @@ def test_restart_from_group_follows_the_group(
     situation: str, interrupted: int | None, restart: Callable[[Case], Restart]
 ) -> None:
     check(restart(Case(MEMBER, FROM_GROUP, interrupted, situation)))
+
+
+def test_second_restart_continues_below_the_first_replay(restart: Callable[[Case], Restart]) -> None:
+    """The first new batch ends before the replayed one starts."""
+    large = {**MEMBER, "maxOffsetsPerTrigger": 100}
+    check(restart(Case(large, FROM_GROUP, 1, "moved back", again=True)))
 
 
 @pytest.mark.parametrize(("before", "after"), [(MEMBER, ALONE), (ALONE, MEMBER)], ids=["to brokers", "to ZooKeeper"])
