@@ -44,8 +44,8 @@ def pytest_configure() -> None:
 
 def _split_scope(nodeid: str) -> str:
     """Run the tests of a file in one process, and all fault tests in one process, because they depend on timing."""
-    folder, _, _ = nodeid.partition("/test_")
-    return folder if folder.endswith("faults") else nodeid.partition("::")[0]
+    file, _, _ = nodeid.partition("::")
+    return "faults" if "faults" in file else file
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -58,8 +58,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest tests first, so that all processes end at about the same time."""
-    order = ["faults", "spark", "interop", "integration", "unit"]
-    items.sort(key=lambda item: order.index(item.path.parent.name))
+    order = {name: number for number, name in enumerate(["faults", "spark", "interop", "integration", "unit"])}
+    items.sort(key=lambda item: order.get(item.path.parent.name, len(order)))
 
 
 @pytest.fixture(autouse=True)
