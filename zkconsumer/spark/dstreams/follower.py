@@ -61,7 +61,8 @@ class Follower(StreamingListener):
 
         The context's own progress listener has received the events that this listener missed. It receives each event
         first, so if a batch is not completed there, its completion will be reported to this listener. A batch from the
-        checkpoint that is unknown there was not re-run, because it was completed before the checkpoint was written.
+        checkpoint that is unknown there was not re-run, because it was completed before the checkpoint was written. Any
+        other unknown batch was not submitted, for example because another stream of the context failed to plan it.
         """
         completed = [time_ms for time_ms in self._unobserved if self._has_succeeded(time_ms)]
         self._unobserved = set()
@@ -71,7 +72,9 @@ class Follower(StreamingListener):
         jvm = self._ssc._jvm
         assert jvm is not None
         batch = self._ssc._jssc.ssc().progressListener().getBatchUIData(jvm.Time(time_ms))
-        return batch.isEmpty() or (batch.get().processingEndTime().isDefined() and not batch.get().isFailed())
+        if batch.isEmpty():
+            return self._source.is_restored(time_ms)
+        return bool(batch.get().processingEndTime().isDefined()) and not batch.get().isFailed()
 
     def _close_after_stop(self) -> None:
         while not self._is_stopped():

@@ -24,6 +24,7 @@ class Ledger:
         self._plans: OrderedDict[int, Any] = OrderedDict()
         self._completed: set[int] = set()
         self._committable: set[int] = set()
+        self._restored: frozenset[int] = frozenset()
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -33,6 +34,7 @@ class Ledger:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
         self._plans, self._completed, self._committable = state["entries"], state["done"], state["settled"]
+        self._restored = frozenset(self._plans)
 
     def __contains__(self, time_ms: int) -> bool:
         with self._lock:
@@ -51,6 +53,10 @@ class Ledger:
                 del self._plans[oldest]
                 self._completed.discard(oldest)
                 self._committable.discard(oldest)
+
+    def is_restored(self, time_ms: int) -> bool:
+        """Return whether a batch comes from a checkpoint."""
+        return time_ms in self._restored
 
     def uncompleted(self) -> set[int]:
         """Return the times of the batches that are not known to be completed."""

@@ -69,6 +69,10 @@ class Source:
         """Return the ranges of a batch; empty if it is not in the ledger."""
         return dict(self._ledger.get(time_ms) or {})
 
+    def is_restored(self, time_ms: int) -> bool:
+        """Return whether a batch comes from a checkpoint."""
+        return self._ledger.is_restored(time_ms)
+
     def uncompleted(self) -> set[int]:
         """Return the times of the planned batches that are not known to be completed, in milliseconds."""
         return self._ledger.uncompleted()
