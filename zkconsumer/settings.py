@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -44,3 +45,21 @@ def to_rst(rows: Iterable[Setting], *, counterpart: str = "Counterpart in Kafka"
     for row in cells:
         lines += [f"   {'*' if index == 0 else ' '} - {cell}".rstrip() for index, cell in enumerate(row)]
     return "\n".join(lines) + "\n"
+
+
+def to_text(rows: Iterable[Setting], *, width: int = 80) -> str:
+    """Render a table as text for ``--help``.
+
+    Args:
+        rows: the rows in the order of the table.
+        width: maximum number of characters per line.
+    """
+    lines = []
+    for row in rows:
+        lines.append(f"  {row.name} ({', '.join(filter(None, (row.type, _plain(row.default))))})")
+        lines += textwrap.wrap(_plain(row.meaning), width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    return text.replace("``", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from zkconsumer.config import property_table
 from zkconsumer.tools.cli import main
 
 Refused = Callable[..., str]
@@ -114,3 +116,11 @@ def test_closed_standard_output_is_reported(arguments: list[str]) -> None:
 
     assert done.stderr == "Unable to write to standard out, closing consumer.\n"
     assert done.returncode == 1
+
+
+def test_help_lists_all_consumer_properties(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["console-consumer", "--help"])
+
+    listed = re.findall(r"^  (\S+) \(", capfd.readouterr().out.partition("consumer properties")[2], re.MULTILINE)
+    assert listed == [row.name for row in property_table()]

@@ -12,10 +12,11 @@ import signal
 import sys
 from typing import Any
 
-from zkconsumer.config import ConsumerConfig, read_properties
+from zkconsumer.config import ConsumerConfig, property_table, read_properties
 from zkconsumer.consumer import create_consumer
 from zkconsumer.errors import ConfigurationError, ConsumerTimeoutError
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
+from zkconsumer.settings import to_text
 from zkconsumer.stream import KafkaStream
 from zkconsumer.tools import common
 from zkconsumer.tools.formatters import parse_properties
@@ -34,6 +35,7 @@ def add_to(tools: Any) -> None:
     parser = common.add_tool(
         tools, "console-consumer", run, "Read data from Kafka topics and write it to standard output."
     )
+    parser.epilog = f"consumer properties (type, default):\n{to_text(property_table())}"
     parser.add_argument("--zookeeper", required=True, metavar="HOSTS", help="ZooKeeper servers: host:port,.../chroot")
     topics = parser.add_mutually_exclusive_group(required=True)
     topics.add_argument("--topic", help="topic to consume")
