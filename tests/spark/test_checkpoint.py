@@ -122,15 +122,18 @@ def test_checkpoint_offsets_are_copied_to_kafka(
 
 def test_invalid_checkpoint_is_refused(migrate: Migrate, folder: Path) -> None:
     (folder / "odd").write_text('{"t": {"0": "x"}}')
-    full, broken = folder / "full", folder / "broken"
+    full, broken, newer = folder / "full", folder / "broken", folder / "newer"
     (full / "commits").mkdir(parents=True)
-    (broken / "commits").mkdir(parents=True)
-    (broken / "offsets").mkdir()
-    (broken / "commits" / "3").touch()
-    (broken / "offsets" / "3").write_text('v1\n{}\n{"logOffset": 7}')
+    newer_offset = '{"version": 99, "generation": 1, "ranges": {"t": {"0": [0, 1]}}}'
+    for checkpoint, offset in ((broken, '{"logOffset": 7}'), (newer, newer_offset)):
+        (checkpoint / "commits").mkdir(parents=True)
+        (checkpoint / "offsets").mkdir()
+        (checkpoint / "commits" / "3").touch()
+        (checkpoint / "offsets" / "3").write_text(f"v1\n{{}}\n{offset}")
     for source, to, text in (
         (f"checkpoint:{folder}", "json:-", "is not a checkpoint with a finished batch"),
         (f"checkpoint:{broken}", "json:-", "contains no offsets of a Kafka source"),
+        (f"checkpoint:{newer}", "json:-", "the checkpoint has offset format version 99"),
         (f"json:{folder / 'odd'}", "zookeeper", 'must contain offsets such as {"topic":{"0":23}}'),
         (f"json:{folder / 'none'}", "zookeeper", "No such file"),
         ("zookeeper", "zookeeper", "--from and --to must differ"),

@@ -15,7 +15,7 @@ from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.offset import BatchOffset, reached_by
+from zkconsumer.spark.offset import BatchOffset, check_format, reached_by
 
 #: Sources whose checkpoints are supported.
 KINDS = ("zkconsumer", "kafka")
@@ -27,7 +27,8 @@ def read(folder: Path) -> dict[TopicPartition, int]:
     If two sources of the query read a partition, the lower offset is returned.
 
     Raises:
-        ConfigurationError: the folder is not a checkpoint, has no finished batch, or has no Kafka source.
+        ConfigurationError: the folder is not a checkpoint, has no finished batch, has no Kafka source, or was written
+            by a later release.
     """
     batch = max(_numbers(folder / "commits"), default=None)
     if batch is None:
@@ -46,6 +47,8 @@ def read(folder: Path) -> dict[TopicPartition, int]:
     for text in sources:
         try:
             offsets = _offsets(json.loads(text))
+        except ConfigurationError:
+            raise  # written by a later release
         except (ValueError, AttributeError, TypeError, KeyError):
             continue  # another kind of source, or one without an offset
         known += 1
@@ -110,6 +113,7 @@ def from_json(content: Any) -> dict[TopicPartition, int]:
 
 def _offsets(content: Any) -> dict[TopicPartition, int]:
     if "ranges" in content and "generation" in content:
+        check_format(content)
         return reached_by(content)
     return from_json(content)
 
