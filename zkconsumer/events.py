@@ -203,6 +203,12 @@ EVENTS = (
         "batch look them up.",
     ),
     LogEvent(
+        "lease_renewal_failed",
+        ("error",),
+        "zkconsumer.zookeeper",
+        "An unexpected error in the thread that renews the session lease; it continues.",
+    ),
+    LogEvent(
         "leave_failed",
         ("warning",),
         "zkconsumer.rebalance",
@@ -311,6 +317,12 @@ EVENTS = (
         ("info",),
         "zkconsumer.rebalance",
         "Partitions were released for other consumers after their offsets were committed.",
+    ),
+    LogEvent(
+        "partitions_skipped",
+        ("warning",),
+        "zkconsumer.spark",
+        "The checkpoint contains partitions that the option assign does not list; they are not read.",
     ),
     LogEvent(
         "property_ignored",

@@ -1,4 +1,8 @@
-"""Lease: the time for which a ZooKeeper session is guaranteed not to have expired on the server."""
+"""Lease: the time for which a ZooKeeper session is assumed not to have expired on the server.
+
+The lease uses the requested session timeout. It is too long if the server has negotiated a shorter one, and while a
+server that is cut off from the leader of the ensemble still responds.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +64,7 @@ class Lease:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until the session may have expired on the server; 0 without a session.
+        """Seconds for which the session is assumed not to have expired; 0 without a session.
 
         The server measures the session timeout from the last request that it received. The lease is measured from the
         send time of the last renewal that received a response; the state of the connection does not matter.
@@ -108,12 +112,14 @@ class Lease:
         """
         silent_intervals = 0
         while not self._closing.wait(self._session_timeout / _RENEWALS):
-            has_response = self._connection.poll_response()
-            is_waiting = self._connection.is_connected and not self.renew()
-            silent_intervals = silent_intervals + 1 if is_waiting and not has_response else 0
-            if silent_intervals == _MAX_SILENT_INTERVALS:
-                silent_intervals = 0
-                self._log.warning(
-                    "zookeeper_connection_dropped", endpoint=self._connection.hosts, error="the server does not respond"
-                )
-                self._connection.drop()
+            try:
+                has_response = self._connection.poll_response()
+                is_waiting = self._connection.is_connected and not self.renew()
+                silent_intervals = silent_intervals + 1 if is_waiting and not has_response else 0
+                if silent_intervals == _MAX_SILENT_INTERVALS:
+                    silent_intervals = 0
+                    error = "the server does not respond"
+                    self._log.warning("zookeeper_connection_dropped", endpoint=self._connection.hosts, error=error)
+                    self._connection.drop()
+            except Exception:  # without this thread, the member would lose its partitions for good
+                self._log.error("lease_renewal_failed", endpoint=self._connection.hosts, exc_info=True)

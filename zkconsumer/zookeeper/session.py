@@ -54,7 +54,7 @@ class ZooKeeperSession:
         events: queue for events; any object with ``put``.
 
     Attributes:
-        lease: the time for which the session is guaranteed not to have expired.
+        lease: the time for which the session is assumed not to have expired.
         znodes: operations on znodes.
     """
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
+from zkconsumer.message import TopicPartition
 from zkconsumer.spark.offset import check_format, known_by
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.subscription import Subscription
@@ -28,10 +29,12 @@ def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> 
             f"the checkpoint belongs to group {group!r}, but group.id is {options.consumer.group_id!r}; set group.id "
             f"to {group!r}, or start with a new checkpointLocation"
         )
-    topics = {partition.topic for partition in known_by(offset)}
+    known = known_by(offset)
+    topics = {partition.topic for partition in known}
     exclude_internal = options.consumer.exclude_internal_topics
     unsubscribed = sorted(topic for topic in topics if not subscription.wants(topic, exclude_internal))
     if not unsubscribed:
+        _warn_of_unassigned(known, options)
         return subscription
     if options.keeps_restored:
         if not subscription.topics:
@@ -47,3 +50,12 @@ def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> 
         )
     get_logger("zkconsumer.spark", group=options.consumer.group_id).warning("topics_skipped", topics=unsubscribed)
     return subscription
+
+
+def _warn_of_unassigned(known: Iterable[TopicPartition], options: SourceOptions) -> None:
+    assigned = options.subscription.assigned
+    skipped = [str(partition) for partition in sorted(known) if partition not in assigned]
+    if assigned and skipped:
+        get_logger("zkconsumer.spark", group=options.consumer.group_id).warning(
+            "partitions_skipped", partitions=skipped
+        )

@@ -1,0 +1,30 @@
+"""Tests of the checks of a checkpoint when a query resumes."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from zkconsumer import TopicPartition
+from zkconsumer.spark.driver.restore import restored_subscription
+from zkconsumer.spark.offset import to_offset
+from zkconsumer.spark.options.source_options import SourceOptions
+
+OFFSET = to_offset({TopicPartition("t", number): (0, 10) for number in range(2)}, 1, (), "g")
+
+
+@pytest.mark.parametrize(("assign", "skipped"), [('{"t":[0,1]}', []), ('{"t":[1,2]}', ["t-0"])])
+def test_unassigned_partitions_of_checkpoint_are_logged(
+    assign: str, skipped: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    options = SourceOptions.parse(
+        {"zookeeper.connect": "127.0.0.1:1", "group.id": "g", "membership": "none", "assign": assign}
+    )
+
+    with caplog.at_level(logging.WARNING, "zkconsumer"):
+        assert restored_subscription(options, OFFSET) == options.subscription
+
+    found = [record.getMessage() for record in caplog.records if "partitions_skipped" in record.getMessage()]
+    assert len(found) == bool(skipped)
+    assert all(partition in found[0] for partition in skipped)
