@@ -25,7 +25,7 @@ from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: Placeholder for the thread id that owns a partition.
-_NO_THREAD = "nobody"
+_NO_THREAD = "standalone"
 
 _STOP = object()
 
@@ -56,7 +56,7 @@ class StandaloneReader:
         has_offsets: bool,
         unavailable_timeout: float,
     ) -> None:
-        self.consumer_id = f"{config.group_id}_nobody"
+        self.consumer_id = f"{config.group_id}_standalone"
         self.assignment: dict[TopicPartition, str] = {}
         self.rebalances = 0
         self.discoveries = 0

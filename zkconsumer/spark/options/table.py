@@ -212,8 +212,8 @@ OPTIONS = (
     _flag(
         "failOnDataLoss",
         "true",
-        "Fail the query if records were deleted before they were read. ``false``: skip missing records and log a "
-        "warning.",
+        "Fail the query if records were deleted before they were read. ``false``: skip missing records. Losses that "
+        "are found when a batch is planned are logged; those that tasks find are not.",
         "Spark ``failOnDataLoss``",
     ),
     SourceOption(
@@ -306,7 +306,7 @@ OPTIONS = (
         default="raise",
         choices=("raise", "skip", "quarantine"),
         meaning="What to do with corrupt record batches and with records that the decoder cannot decode: fail the "
-        "query (``raise``), skip them and log (``skip``), or return them in the additional column ``corrupt`` "
+        "query (``raise``), skip them (``skip``), or return them in the additional column ``corrupt`` "
         "(``quarantine``).",
     ),
     SourceOption(
