@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +74,25 @@ def test_stopped_idle_query_leaves_group_at_once(
     one.stop()
     wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
     assert stored(zk, group, name) == {0: "60", 1: "20"}
+
+
+@pytest.mark.slow
+def test_idle_query_runs_no_batch_for_a_minute(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, checkpoint: Path
+) -> None:
+    name = topic(partitions=2)
+    produce(zkconsumer_cluster.admin, name, 0, numbers(0, 10))
+    one = query(name)
+    one.wait_for_records(10)
+    one.handle.processAllAvailable()
+    offsets = {file.name: file.read_bytes() for file in (checkpoint / "offsets").iterdir()}
+    end = time.monotonic() + 60
+
+    one.wait_for(lambda: time.monotonic() > end, 70, what="a minute has passed")
+
+    assert {file.name: file.read_bytes() for file in (checkpoint / "offsets").iterdir()} == offsets
+    produce(zkconsumer_cluster.admin, name, 1, numbers(0, 10))
+    one.wait_for_records(20)
 
 
 @pytest.mark.parametrize("fault", ["sink", "source"])

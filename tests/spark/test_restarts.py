@@ -45,6 +45,24 @@ SITUATIONS = (
     "widened",
     "re-created",
     "narrowed",
+    "other group",
+    "other topic",
+)
+
+#: Situations in which the second run is rejected, with the error, which names the remedy.
+REJECTED = {
+    "other group": r"the checkpoint belongs to group '.*'.* set group.id to '.*', or start with a new checkpoint",
+    "other topic": r"subscribes to none of the topics in its checkpoint.*restore.filter=false, or start with",
+}
+
+
+#: Starting options. All of them start partition 1 at its first record, and partition 0 at offset 0 or 5.
+STARTS: tuple[dict[str, object], ...] = (
+    {},
+    {"startingOffsets": "earliest"},
+    {"startingOffsets": '{"NAME":{"0":5}}'},
+    {"startingTimestamp": "1"},
+    {"startingOffsetsByTimestamp": '{"NAME":{"0":1,"1":1}}'},
 )
 
 
@@ -74,7 +92,6 @@ def options_of_a_run(draw: random.Random) -> dict[str, object]:
         "minPartitions": draw.choice([None, 1, 5]),
         "partition.assignment.strategy": draw.choice(["range", "roundrobin", "flink"]),
         "streams": draw.choice([1, 2]),
-        "startingOffsets": draw.choice([None, "earliest", '{"NAME":{"0":5}}']),
         "failOnDataLoss": draw.choice(["true", "false"]),
         "commit.mode": draw.choice([None, "on-batch", "off"]),
         "bootstrap.servers": draw.choice([None, "BOOTSTRAP"]),
@@ -87,6 +104,7 @@ def options_of_a_run(draw: random.Random) -> dict[str, object]:
     subscriptions = [{"subscribe": "NAME"}, {"subscribePattern": "NAME"}, {"whitelist": "NAME"}]
     subscriptions += [] if is_member else [{"assign": '{"NAME":[0,1]}'}]
     drawn.update(draw.choice(subscriptions))
+    drawn.update(draw.choice(STARTS))
     drawn.update(draw.choice([{}, {"includeHeaders": "true"}, {"columns": "offset,partition,topic"}, {"decoder": "D"}]))
     return drawn
 
@@ -96,6 +114,11 @@ def case_of(seed: int) -> Case:
     draw = random.Random(seed)
     case = Case(options_of_a_run(draw), options_of_a_run(draw), draw.choice([0, 1, None]), draw.choice(SITUATIONS))
     case = replace(case, again=draw.random() < 0.4 and case.situation != "re-created")
+    if case.situation == "other group":
+        return replace(case, after={**case.after, "group.id": "another-group"})
+    if case.situation == "other topic":
+        other = {"subscribe": "another-topic", "subscribePattern": None, "whitelist": None, "assign": None}
+        return replace(case, after={**case.after, **other})
     if case.situation != "narrowed":
         return case
     both = {"subscribe": "NAME,OTHER", "subscribePattern": None, "whitelist": None, "assign": None}
@@ -169,7 +192,7 @@ class Restart:
         wait_until_equal(lambda: members(self._zk, self._config.group_id), [])
 
     def _skipped(self) -> int:
-        return 5 if "NAME" in str(self.case.before["startingOffsets"]) else 0
+        return 5 if "NAME" in str(self.case.before.get("startingOffsets")) else 0
 
     def _start(self, settings: Mapping[str, object], **more: Any) -> Query:
         values = {"BOOTSTRAP": self._cluster.bootstrap_servers, "ZOOKEEPER": self._cluster.zookeeper_connect}
@@ -338,6 +361,10 @@ def check(case: Restart) -> None:
     print(case.case)
     case.run_until_interrupted()
     case.change()
+    if case.case.situation in REJECTED:
+        with pytest.raises(Exception, match=REJECTED[case.case.situation]):
+            case.run_to_the_end()
+        return
     replayed, expected, group = case.replayed(), case.expected(), case.group_offsets()
     if case.case.situation == "re-created" and case.case.after["failOnDataLoss"] == "true":
         with pytest.raises(Exception, match=r"PARTITIONS_DELETED.*failOnDataLoss=false") as caught:
