@@ -135,7 +135,7 @@ def test_group_deletion_during_claim_is_survived(
     assert owners(zk, group, name) == {0: f"{group}_c-0"}
 
 
-def test_deleted_topic_is_released_and_re_created_is_read(
+def test_deleted_topic_is_released_and_read_when_recreated(
     zkconsumer_cluster: Cluster, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
 ) -> None:
     name = topic(2)

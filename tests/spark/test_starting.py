@@ -446,7 +446,7 @@ def test_batch_read_of_empty_range_is_empty(spark: Any, topic: Topics, options: 
 
 
 @pytest.mark.slow
-def test_batch_read_beyond_log_end_fails_or_is_cut(
+def test_batch_read_beyond_log_end_fails_or_truncates(
     zkconsumer_cluster: Cluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]]
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
@@ -463,7 +463,7 @@ def test_batch_read_beyond_log_end_fails_or_is_cut(
 
 
 @pytest.mark.slow
-def test_batch_read_before_log_start_fails_or_is_cut(
+def test_batch_read_before_log_start_fails_or_truncates(
     zkconsumer_cluster: Cluster, spark: Any, topic: Topics, options: Callable[..., dict[str, str]]
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin

@@ -81,7 +81,7 @@ def test_kafka_content_is_same_in_every_codec() -> None:
     assert {codec: decompressed(codec, data) for codec, data in packed.items()} == dict.fromkeys(packed, plain)
 
 
-def test_lz4_header_checksum_of_format_0_is_refused_in_later_formats() -> None:
+def test_lz4_checksum_of_format_0_is_refused_later() -> None:
     with pytest.raises(ValueError, match=r"lz4 data is damaged: .*header.*[cC]hecksum"):
         decompressed(LZ4, HELLO_LZ4_FORMAT_0, magic=1)
 

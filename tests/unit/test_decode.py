@@ -1056,7 +1056,7 @@ def test_transaction_ends_at_its_marker() -> None:
 
 
 @pytest.mark.usefixtures("twin")
-def test_marker_below_the_fetch_offset_still_ends_its_transaction() -> None:
+def test_marker_below_fetch_offset_ends_transaction() -> None:
     data = transactional(0, 1) + batches.control_batch(1, 1, commit=False) + transactional(2, 1)
     assert [row.offset for row in read(chunk_of(data, 2, aborted=[(1, 0)])).rows] == [2]
 
@@ -1419,7 +1419,7 @@ def test_messages_keep_reference_counts(twin: Any) -> None:
 
 
 @pytest.mark.usefixtures("twin")
-def test_decoders_of_a_message_type_run_at_each_access() -> None:
+def test_message_decoders_run_at_each_access() -> None:
     calls: list[bytes] = []
 
     def length(data: bytes) -> int:

@@ -93,7 +93,7 @@ def offset_of(start: int, until: int) -> dict[str, Any]:
     return to_offset({A: (start, until)}, 1)
 
 
-def test_replay_that_covers_the_committed_offset_resumes_at_its_end() -> None:
+def test_replay_around_committed_offset_resumes_at_end() -> None:
     one = tracker(restart="group")
     one.observe(offset_of(0, 10))
     acquire(one, 4)
@@ -102,7 +102,7 @@ def test_replay_that_covers_the_committed_offset_resumes_at_its_end() -> None:
     assert one.pending_starts(()) == {A: StartPosition("checkpoint", 10)}
 
 
-def test_replay_outside_the_committed_offset_leaves_the_start_alone() -> None:
+def test_replay_beside_committed_offset_keeps_start() -> None:
     one = tracker(restart="group")
     one.observe(offset_of(0, 10))
     acquire(one, 14)
@@ -120,14 +120,14 @@ def test_replay_leaves_the_start_of_another_source_alone() -> None:
     assert one.pending_starts(()) == {A: reset}
 
 
-def test_replay_of_a_partition_that_is_not_owned_is_not_waited_for() -> None:
+def test_release_ignores_replay_of_unowned_partition() -> None:
     one = tracker()
     one.put_in_flight({A: (0, 10)})
     acquire(one, 0)
     assert one.release({A}, final=False) == ({}, {})
 
 
-def test_batch_stays_in_flight_when_the_session_is_lost() -> None:
+def test_batch_stays_in_flight_after_session_loss() -> None:
     one = tracker()
     acquire(one, 0)
     one.put_in_flight({A: (0, 10)})
@@ -188,20 +188,20 @@ def set_back(offset: int, start: int, until: int) -> PartitionTracker:
     return one
 
 
-def test_set_back_group_resumes_at_its_offset_in_a_new_session() -> None:
+def test_set_back_offset_survives_session_loss() -> None:
     one = set_back(4, 10, 20)
     one.lose()
     acquire(one, 4)
     assert one.pending_starts(()) == {A: StartPosition("checkpoint", 4)}
 
 
-def test_set_back_group_releases_after_the_replay() -> None:
+def test_set_back_partition_is_released_after_replay() -> None:
     one = set_back(4, 10, 20)
     assert one.release({A}, final=False) == ({}, {})
 
 
 @pytest.mark.parametrize("until", [6, 10, 15, 20, 30])
-def test_repeated_finish_commits_nothing_above_a_set_back_position(until: int) -> None:
+def test_repeated_finish_respects_set_back_position(until: int) -> None:
     one = set_back(4, 10, 20)
     one.set_positions(one.pending_starts(()), {A: 4})
     one.plan({A: (4, until)}, ())
@@ -212,7 +212,7 @@ def test_repeated_finish_commits_nothing_above_a_set_back_position(until: int) -
     assert one.uncommitted() == {A: until}
 
 
-def test_repeated_finish_commits_nothing_if_the_next_batch_has_other_partitions() -> None:
+def test_repeated_finish_ignores_unplanned_set_back_partition() -> None:
     one = set_back(4, 10, 20)
     one.set_positions(one.pending_starts(()), {A: 4})
     one.finish(offset_of(10, 20))
@@ -226,7 +226,7 @@ def test_committed_offset_never_moves_back() -> None:
     assert one.finish(offset_of(0, 20)) == 0
 
 
-def test_partition_that_comes_back_resumes_after_the_other_member() -> None:
+def test_returned_partition_resumes_after_other_member() -> None:
     one = tracker(restart="checkpoint")
     acquire(one, 0, position=0)
     one.plan({A: (0, 10)}, ())
@@ -246,7 +246,7 @@ def test_recreated_topic_counts_as_never_assigned() -> None:
     assert one.pending_starts(()) == {A: StartPosition("checkpoint", 3)}
 
 
-def test_reassigned_start_position_is_not_resolved_by_an_old_answer() -> None:
+def test_outdated_lookup_does_not_resolve_reassigned_partition() -> None:
     one = tracker()
     acquire(one, 3)
     starts = one.pending_starts(())

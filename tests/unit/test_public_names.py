@@ -308,7 +308,7 @@ def test_imports_of_examples_are_public() -> None:
                 assert attribute in PUBLIC[module], f"{relative(path)} imports {name}"
 
 
-def test_scan_for_imports_finds_those_of_a_syntax_tree() -> None:
+def test_import_scan_equals_syntax_tree() -> None:
     """The scan uses a regular expression, because it also reads files that are not Python."""
     for path in SCRIPTS:
         if path.suffix == ".py":

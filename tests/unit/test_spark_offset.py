@@ -181,7 +181,7 @@ def test_offset_contains_ends_of_earlier_batches() -> None:
     assert from_offset(end_of_stream(offset)) == {a: (7, 7), b: (9, 9)}
 
 
-def test_offset_of_a_repeated_range_differs_from_its_predecessor() -> None:
+def test_offset_of_repeated_range_differs_from_predecessor() -> None:
     ranges = {TopicPartition("t", 0): (0, 5)}
     before = to_offset(ranges, 1, sequence=3)
     assert json.dumps(to_offset(ranges, 1, sequence=next_sequence(before))) != json.dumps(before)

@@ -51,7 +51,7 @@ def test_documented_default_of_offsets_is_the_mode(prefix: str) -> None:
     assert StartingOffsets.parse(OptionReader({}), prefix=prefix, default=default).mode == default
 
 
-def test_first_options_are_those_of_which_one_is_required() -> None:
+def test_first_options_are_the_required_alternatives() -> None:
     assert {option.name for option in OPTIONS[: len(NAMES)]} == set(NAMES)
 
 

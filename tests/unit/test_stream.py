@@ -404,7 +404,7 @@ def test_position_is_known_after_malformed_record() -> None:
     assert (fed.consumed, fed.handed_out) == ({0: 2}, {0: 2})
 
 
-def test_header_that_is_not_utf_8_loses_no_record() -> None:
+def test_header_with_invalid_utf8_loses_no_record() -> None:
     """Kafka does not check header keys; a bad one must not affect other records."""
     odd = Record(1, value=b"1", headers=(("\udcff", b"x"),))
     data = batches.batch([Record(0, value=b"0"), odd, Record(2, value=b"2")]) + entry([3])

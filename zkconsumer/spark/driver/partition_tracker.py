@@ -21,6 +21,8 @@ from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosi
 class PartitionTracker:
     """One ``PartitionRecord`` for each known partition, whether it is owned or not.
 
+    The table of states and transitions is in ``partition_state``.
+
     An acquired partition needs a position before a batch can contain it. The planner takes ``pending_starts``, looks
     the offsets up without holding the lock, and passes them to ``set_positions``. A partition that another member waits
     for gets no new batch, and is released once its last batch is finished and committed.
