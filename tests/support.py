@@ -20,6 +20,7 @@ from zkconsumer.devcluster import Admin, DevCluster, ExistingCluster
 from zkconsumer.devcluster.load import SteadyLoad, batch
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.devcluster.servers import ZooKeeperServer
+from zkconsumer.spark.offset import BatchOffset, Ranges
 
 T = TypeVar("T")
 
@@ -239,3 +240,8 @@ def zookeeper_that_only_reads(folder: Path) -> Iterator[str]:
         yield server.connect
     finally:
         server.kill()
+
+
+def offset_json(ranges: Ranges, *, generation: int = 1, **attributes: Any) -> dict[str, Any]:
+    """Return the JSON object of a batch's offset; see ``BatchOffset`` for further attributes."""
+    return BatchOffset(ranges=ranges, generation=generation, **attributes).to_json()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
-from support import TIMEOUT_S, members, numbers, produce, stored, wait_for, wait_until_equal
+from support import TIMEOUT_S, members, numbers, offset_json, produce, stored, wait_for, wait_until_equal
 
 import zkconsumer.spark
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -20,7 +20,6 @@ from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
 from zkconsumer.spark.monitoring import commits, listener
-from zkconsumer.spark.offset import to_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 
 from .queries import Query
@@ -149,7 +148,7 @@ def test_listener_respects_owners_and_higher_offsets(
     store(name, {0: 10, 1: 10, 2: 99})
     for partition, owner in ((0, "g_other-0"), (1, "g_me-0")):
         zk.create(f"/consumers/{group}/owners/{name}/{partition}", owner.encode(), ephemeral=True, makepath=True)
-    end = to_offset({TopicPartition(name, number): (0, 50) for number in range(4)}, 1, (), group)
+    end = offset_json({TopicPartition(name, number): (0, 50) for number in range(4)}, group=group)
     done = commits.CompletedBatch(SourceOptions.parse(options(name)), end, time.time() + 5)
     assert commits.commit_batch(done, {"g_me"}, {}) == {TopicPartition(name, 1): 50, TopicPartition(name, 3): 50}
     assert stored(zk, group, name) == {0: "10", 1: "50", 2: "99", 3: "50"}
@@ -159,7 +158,7 @@ def test_offset_lowered_by_operator_is_kept(
     topic: Topics, options: Callable[..., dict[str, str]], store: Callable[..., None], zk: KazooClient, group: str
 ) -> None:
     name = topic()
-    end = to_offset({TopicPartition(name, 0): (0, 50)}, 1, (), group)
+    end = offset_json({TopicPartition(name, 0): (0, 50)}, group=group)
     done = commits.CompletedBatch(SourceOptions.parse(options(name)), end, time.time() - 5)
     store(name, {0: 10})
     assert commits.commit_batch(done, set(), {}) == {}
@@ -178,7 +177,7 @@ def test_offset_reset_before_restart_is_kept(
 ) -> None:
     name = topic()
     store(name, {0: 10})
-    replayed = to_offset({TopicPartition(name, 0): (40, 50)}, 1, (), "g")
+    replayed = offset_json({TopicPartition(name, 0): (40, 50)}, group="g")
     done = commits.CompletedBatch(SourceOptions.parse(options(name, restart_from=restart)), replayed, time.time() + 5)
     expected = {TopicPartition(name, partition): offset for partition, offset in committed.items()}
     assert commits.commit_batch(done, set(), {}) == expected
@@ -187,9 +186,9 @@ def test_offset_reset_before_restart_is_kept(
 def test_sources_of_one_group_are_matched_by_topics(options: Callable[..., dict[str, str]]) -> None:
     a, b = (SourceOptions.parse(options(name)) for name in ("a", "b"))
     for number, name in enumerate("ab"):
-        end = to_offset({TopicPartition(name, 0): (0, 1)}, 1, (), a.consumer.group_id)
+        end = offset_json({TopicPartition(name, 0): (0, 1)}, group=a.consumer.group_id)
         assert listener._options_of([a, b], end) is (a, b)[number]
-    assert listener._options_of([a, b], to_offset({TopicPartition("c", 0): (0, 1)}, 1, (), "other")) is None
+    assert listener._options_of([a, b], offset_json({TopicPartition("c", 0): (0, 1)}, group="other")) is None
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, in_thread, numbers, owners, produce, stored, wait_for, wait_until_equal
+from support import TIMEOUT_S, in_thread, numbers, offset_json, owners, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -18,7 +18,7 @@ from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.driver.partition_state import PartitionState
 from zkconsumer.spark.driver.planner import Planner
-from zkconsumer.spark.offset import INITIAL, from_offset, to_offset
+from zkconsumer.spark.offset import INITIAL, from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.zookeeper.registry import Registration
 
@@ -220,7 +220,7 @@ def test_join_waits_for_replayed_batch(
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for number in range(2):
         produce(admin, name, number, numbers(0, 10))
-    replayed = to_offset({TopicPartition(name, number): (0, 10) for number in range(2)}, 1)
+    replayed = offset_json({TopicPartition(name, number): (0, 10) for number in range(2)})
     one = planner(name, consumer_id="a", handover=1, seen=replayed)
     one.start_batch(replayed)
     consumer(consumer_id="b").create_message_streams({name: 1})

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support import offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.spark.driver import partition_state
 from zkconsumer.spark.driver.partition_state import TRANSITIONS, PartitionEvent, PartitionRecord, PartitionState
 from zkconsumer.spark.driver.partition_tracker import PartitionTracker
-from zkconsumer.spark.offset import Ranges, to_offset
+from zkconsumer.spark.offset import Ranges
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
 
 pytestmark = pytest.mark.timeout(60)
@@ -90,7 +91,7 @@ def acquire(one: PartitionTracker, offset: int, *, position: int | None = None) 
 
 
 def offset_of(start: int, until: int) -> dict[str, Any]:
-    return to_offset({A: (start, until)}, 1)
+    return offset_json({A: (start, until)})
 
 
 def test_replay_around_committed_offset_resumes_at_end() -> None:
@@ -142,7 +143,7 @@ def test_release_waits_until_a_finished_batch_is_committed() -> None:
     one = tracker()
     acquire(one, 0, position=0)
     ranges, _, _ = one.plan({A: (0, 10)}, ())
-    one.finish(to_offset(ranges, 1))
+    one.finish(offset_json(ranges))
     assert one.release({A}, final=False) is None
     assert one.record_commit(one.uncommitted()), "another member waits for the partition"
     assert one.release({A}, final=False) == ({}, {})
@@ -312,7 +313,7 @@ class Calls(RuleBasedStateMachine):
     @rule()
     def finish(self) -> None:
         ranges = self.planned.pop(0)
-        self.tracker.finish(to_offset(ranges, 1))
+        self.tracker.finish(offset_json(ranges))
         for p, (_, until) in ranges.items():
             if p in self.owned:
                 model = self.owned[p]

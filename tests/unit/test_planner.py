@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.spark.driver.planner import Planner
-from zkconsumer.spark.offset import INITIAL, to_offset
+from zkconsumer.spark.offset import INITIAL
 from zkconsumer.spark.options.source_options import SourceOptions
 
 OPTIONS = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"})
@@ -35,7 +36,7 @@ def claimed(planner: Planner, **offsets: int) -> None:
 
 
 def batch(**spans: tuple[int, int]) -> dict[str, Any]:
-    return to_offset({TopicPartition("t", int(name[1:])): span for name, span in spans.items()}, 1)
+    return offset_json({TopicPartition("t", int(name[1:])): span for name, span in spans.items()})
 
 
 def test_idle_partition_is_released_at_once(alone: Planner) -> None:

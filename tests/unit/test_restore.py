@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
+from support import offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.spark.driver.restore import restored_subscription
-from zkconsumer.spark.offset import to_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 
-OFFSET = to_offset({TopicPartition("t", number): (0, 10) for number in range(2)}, 1, (), "g")
+OFFSET = offset_json({TopicPartition("t", number): (0, 10) for number in range(2)}, group="g")
 
 
 @pytest.mark.parametrize(("assign", "skipped"), [('{"t":[0,1]}', []), ('{"t":[1,2]}', ["t-0"])])

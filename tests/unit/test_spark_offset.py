@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spark.queries import check_union
+from support import offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ConfigurationError
@@ -18,14 +20,12 @@ from zkconsumer.spark.driver.splitting import group_ranges, split_ranges
 from zkconsumer.spark.offset import (
     FORMAT_VERSION,
     INITIAL,
+    BatchOffset,
     Ranges,
     check_format,
-    end_of_stream,
     from_offset,
     known_by,
-    next_sequence,
     reached_by,
-    to_offset,
     total,
 )
 
@@ -40,29 +40,30 @@ brokers = st.integers(0, 5).map(lambda node: (node, Endpoint("localhost", 9092 +
 
 def test_offset_json_is_sorted_numerically() -> None:
     ranges = {TopicPartition("b", 10): (0, 1), TopicPartition("b", 9): (5, 7), TopicPartition("a", 0): (3, 3)}
-    text = json.dumps(to_offset(ranges, 4))
+    text = json.dumps(offset_json(ranges, generation=4))
     start = f'{{"version": {FORMAT_VERSION}, "sequence": 0, "generation": 4, "ranges": '
     assert text == start + '{"a": {"0": [3, 3]}, "b": {"9": [5, 7], "10": [0, 1]}}}'
 
 
 def test_initial_offset_is_empty() -> None:
     assert from_offset(INITIAL) == {}
-    assert json.dumps(INITIAL) == json.dumps(to_offset({}, 0))
+    assert json.dumps(INITIAL) == json.dumps(offset_json({}, generation=0))
 
 
 @given(range_maps, st.integers(0, 1000), st.randoms())
 def test_offset_json_is_deterministic(ranges: Ranges, generation: int, random: Any) -> None:
     items = list(ranges.items())
     random.shuffle(items)
-    assert json.dumps(to_offset(dict(items), generation)) == json.dumps(to_offset(ranges, generation))
+    shuffled = offset_json(dict(items), generation=generation)
+    assert json.dumps(shuffled) == json.dumps(offset_json(ranges, generation=generation))
 
 
 @given(range_maps, st.integers(0, 1000))
 def test_offset_json_round_trips(ranges: Ranges, generation: int) -> None:
-    text = json.dumps(to_offset(ranges, generation))
+    text = json.dumps(offset_json(ranges, generation=generation))
     again = from_offset(json.loads(text))
     assert again == ranges
-    assert json.dumps(to_offset(again, generation)) == text
+    assert json.dumps(offset_json(again, generation=generation)) == text
     assert "\n" not in text
 
 
@@ -168,25 +169,25 @@ def test_each_offset_is_in_one_task(ranges: Ranges, cores: int, at_least: int | 
 
 @given(range_maps, st.sets(partitions))
 def test_offset_contains_known_partitions(ranges: Ranges, known: set[TopicPartition]) -> None:
-    text = json.dumps(to_offset(ranges, 1, known, "g"))
+    text = json.dumps(offset_json(ranges, known=frozenset(known), group="g"))
     assert known_by(json.loads(text)) == known.union(ranges)
     assert json.loads(text)["group"] == "g"
 
 
 def test_offset_contains_ends_of_earlier_batches() -> None:
     a, b = TopicPartition("t", 0), TopicPartition("t", 1)
-    offset = to_offset({a: (3, 7)}, 1, before={b: 9})
+    offset = offset_json({a: (3, 7)}, earlier_ends={b: 9})
     assert from_offset(offset) == {a: (3, 7)}
     assert reached_by(offset) == {a: 7, b: 9}
-    assert from_offset(end_of_stream(offset)) == {a: (7, 7), b: (9, 9)}
+    assert BatchOffset.from_json(offset).end_of_stream().ranges == {a: (7, 7), b: (9, 9)}
 
 
 def test_offset_of_repeated_range_differs_from_predecessor() -> None:
     ranges = {TopicPartition("t", 0): (0, 5)}
-    before = to_offset(ranges, 1, sequence=3)
-    assert json.dumps(to_offset(ranges, 1, sequence=next_sequence(before))) != json.dumps(before)
-    assert next_sequence({"generation": 1, "ranges": {}}) == 1
-    assert end_of_stream(before)["sequence"] == 4
+    before = BatchOffset(ranges=ranges, generation=1, sequence=3)
+    assert json.dumps(replace(before, sequence=4).to_json()) != json.dumps(before.to_json())
+    assert BatchOffset.from_json({"generation": 1, "ranges": {}}).sequence == 0
+    assert before.end_of_stream().sequence == 4
 
 
 def test_offsets_of_known_versions_are_accepted() -> None:

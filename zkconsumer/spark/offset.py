@@ -58,10 +58,18 @@ class BatchOffset:
             ranges=from_offset(content),
             generation=content["generation"],
             group=content.get("group"),
-            known=frozenset(_known(content)),
+            known=frozenset(
+                TopicPartition(topic, number)
+                for topic, numbers in content.get("known", {}).items()
+                for number in (range(numbers) if isinstance(numbers, int) else numbers)
+            ),
             topic_ids=content.get("ids", {}),
             deleted_topics=frozenset(content.get("gone", ())),
-            earlier_ends=_earlier_ends(content),
+            earlier_ends={
+                TopicPartition(topic, int(partition)): int(end)
+                for topic, partitions in content.get("before", {}).items()
+                for partition, end in partitions.items()
+            },
             sequence=int(content.get("sequence", 0)),
             is_ended=bool(content.get("ended")),
         )
@@ -79,8 +87,8 @@ class BatchOffset:
         if self.deleted_topics:
             content["gone"] = sorted(self.deleted_topics)
         if self.earlier_ends:
-            content["before"] = _nested(self.earlier_ends)
-        content["ranges"] = _nested({partition: list(span) for partition, span in self.ranges.items()})
+            content["before"] = nested(self.earlier_ends)
+        content["ranges"] = nested({partition: list(span) for partition, span in self.ranges.items()})
         return content
 
     @property
@@ -121,45 +129,10 @@ def check_format(offset: Mapping[str, Any]) -> None:
         )
 
 
-def to_offset(
-    ranges: Ranges,
-    generation: int,
-    known: Iterable[TopicPartition] = (),
-    group: str | None = None,
-    ids: Mapping[str, str] | None = None,
-    gone: Iterable[str] = (),
-    before: Mapping[TopicPartition, int] | None = None,
-    sequence: int = 0,
-) -> dict[str, Any]:
-    """Return the JSON object of a ``BatchOffset``; see its attributes for the arguments."""
-    return BatchOffset(
-        ranges=ranges,
-        generation=generation,
-        group=group,
-        known=frozenset(known),
-        topic_ids=ids or {},
-        deleted_topics=frozenset(gone),
-        earlier_ends=before or {},
-        sequence=sequence,
-    ).to_json()
-
-
-def end_of_stream(offset: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the offset of the empty batch that ends the query, after the batch of ``offset``.
-
-    It is the query's last offset: a restarted query plans no batch after it.
-    """
-    return BatchOffset.from_json(offset).end_of_stream().to_json()
-
-
-def next_sequence(offset: Mapping[str, Any]) -> int:
-    """Return the sequence number of the batch after this offset."""
-    return int(offset.get("sequence", 0)) + 1
-
-
-def known_by(offset: Mapping[str, Any]) -> set[TopicPartition]:
+def known_by(offset: Mapping[str, Any]) -> frozenset[TopicPartition]:
     """Return the partitions that existed when the batch of an offset was planned."""
-    return _known(offset).union(from_offset(offset))
+    parsed = BatchOffset.from_json(offset)
+    return parsed.known.union(parsed.ranges)
 
 
 def from_offset(offset: Mapping[str, Any]) -> Ranges:
@@ -173,26 +146,10 @@ def from_offset(offset: Mapping[str, Any]) -> Ranges:
 
 def reached_by(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """Return the end offset of each partition after the batch of an offset, including partitions of earlier batches."""
-    return {**_earlier_ends(offset), **{partition: until for partition, (_, until) in from_offset(offset).items()}}
+    return BatchOffset.from_json(offset).ends
 
 
-def _known(content: Mapping[str, Any]) -> set[TopicPartition]:
-    return {
-        TopicPartition(topic, number)
-        for topic, numbers in content.get("known", {}).items()
-        for number in (range(numbers) if isinstance(numbers, int) else numbers)
-    }
-
-
-def _earlier_ends(content: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic, int(partition)): int(end)
-        for topic, partitions in content.get("before", {}).items()
-        for partition, end in partitions.items()
-    }
-
-
-def _nested(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
+def nested(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
     """Return values by topic and partition, with topics sorted by name and partitions by number."""
     topics: dict[str, dict[str, Any]] = {}
     for (topic, partition), value in sorted(values.items()):

@@ -26,7 +26,7 @@ from zkconsumer.spark.driver.splitting import tasks
 from zkconsumer.spark.executor.end_of_stream import EndListener
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.offset import INITIAL, end_of_stream
+from zkconsumer.spark.offset import INITIAL, BatchOffset
 from zkconsumer.spark.options.source_options import SourceOptions
 
 
@@ -128,7 +128,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         planner = self._started_planner(start)
         planner.finish_batch(start)
         if self._end is not None and self._end.is_received:
-            return end_of_stream(start)
+            return BatchOffset.from_json(start).end_of_stream().to_json()
         if isinstance(limit, ReadMaxRows):
             return planner.plan(start, limit.max_rows)
         return planner.plan(start, is_last=True)  # Trigger.Once ignores the limits

@@ -19,7 +19,7 @@ from zkconsumer.spark.driver.sampling import sample
 from zkconsumer.spark.driver.standalone_reader import StandaloneReader
 from zkconsumer.spark.driver.starting_positions import StartingPositions
 from zkconsumer.spark.driver.topic_ids import TopicIds
-from zkconsumer.spark.offset import Ranges, next_sequence, to_offset
+from zkconsumer.spark.offset import BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 
 
@@ -139,19 +139,20 @@ class BatchPlanner:
 
     def _offset(self, start: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
         """Return the offset of a batch with the ranges, or ``start`` if all of its partitions were revoked."""
-        ranges, existing, before = self._tracker.plan(ranges, self._topic_ids.deleted)
+        ranges, existing, earlier_ends = self._tracker.plan(ranges, self._topic_ids.deleted)
         if not ranges:
             return start
-        return to_offset(
-            ranges,
-            self._member.rebalances,
-            existing,
-            self._group_id,
-            self._topic_ids.ids,
-            self._topic_ids.deleted,
-            before,
-            next_sequence(start),
+        offset = BatchOffset(
+            ranges=ranges,
+            generation=self._member.rebalances,
+            group=self._group_id,
+            known=frozenset(existing),
+            topic_ids=self._topic_ids.ids,
+            deleted_topics=frozenset(self._topic_ids.deleted),
+            earlier_ends=earlier_ends,
+            sequence=BatchOffset.from_json(start).sequence + 1,
         )
+        return offset.to_json()
 
 
 def _back_off() -> None:

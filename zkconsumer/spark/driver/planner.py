@@ -32,7 +32,7 @@ from zkconsumer.spark.driver.restore import restored_subscription
 from zkconsumer.spark.driver.standalone_reader import StandaloneReader
 from zkconsumer.spark.driver.starting_positions import StartingPositions
 from zkconsumer.spark.driver.topic_ids import TopicIds
-from zkconsumer.spark.offset import INITIAL, Ranges, from_offset, total
+from zkconsumer.spark.offset import INITIAL, BatchOffset, Ranges, total
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.subscription import Subscription
 
@@ -69,8 +69,10 @@ class Planner:
         self._progress = progress = Progress(logs)
         self._commits = OffsetCommits(member, tracker, progress, log, timeout_s=config.connection_timeout)
         self._ends = ends = EndOffsets(options, logs, tracker, log)
-        known, deleted = seen.get("ids", {}), seen.get("gone", ())
-        self._topic_ids = topic_ids = TopicIds(member.cluster, logs, known, deleted, lambda: member.discoveries)
+        last = BatchOffset.from_json(seen)
+        self._topic_ids = topic_ids = TopicIds(
+            member.cluster, logs, last.topic_ids, last.deleted_topics, lambda: member.discoveries
+        )
         self._starting_positions = starting_positions = StartingPositions(
             options, subscription, member, logs, topic_ids, tracker, ends, log
         )
@@ -134,8 +136,9 @@ class Planner:
             DataLossError: a topic was deleted or re-created, and ``failOnDataLoss`` is set.
         """
         self.observe(offset)
-        replaced = self._starting_positions.replaced_topics(offset.get("ids", {}))
-        ranges = {partition: span for partition, span in from_offset(offset).items() if partition.topic not in replaced}
+        batch = BatchOffset.from_json(offset)
+        replaced = self._starting_positions.replaced_topics(batch.topic_ids)
+        ranges = {partition: span for partition, span in batch.ranges.items() if partition.topic not in replaced}
         self._tracker.put_in_flight(ranges)
         return ranges
 

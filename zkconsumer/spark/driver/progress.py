@@ -11,7 +11,7 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import RetriableError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.driver.sampling import sample
-from zkconsumer.spark.offset import to_offset
+from zkconsumer.spark.offset import nested
 
 #: Seconds between two samples of record sizes.
 _SAMPLE_INTERVAL = 10.0
@@ -74,10 +74,9 @@ class Progress:
             rebalances: number of rebalances of the member.
         """
         lags = [max(0, end - reached.get(partition, end)) for partition, end in ends.items()] or [0]
-        by_topic = to_offset({partition: (end, end) for partition, end in ends.items()}, rebalances)["ranges"]
         age = None if self._committed_at is None else round(time.monotonic() - self._committed_at, 3)
         return {
-            "latest": {topic: {number: end for number, (_, end) in ps.items()} for topic, ps in by_topic.items()},
+            "latest": nested(ends),
             "lag": sum(lags),
             "maxOffsetsBehindLatest": max(lags),
             "minOffsetsBehindLatest": min(lags),

@@ -8,7 +8,7 @@ from typing import Any
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.offset import check_format, known_by
+from zkconsumer.spark.offset import BatchOffset, check_format
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.subscription import Subscription
 
@@ -23,13 +23,13 @@ def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> 
             source, or by a later release.
     """
     check_format(offset)
-    subscription, group = options.subscription, offset.get("group")
-    if group not in (None, options.consumer.group_id):
+    subscription, last = options.subscription, BatchOffset.from_json(offset)
+    if (group := last.group) not in (None, options.consumer.group_id):
         raise ConfigurationError(
             f"the checkpoint belongs to group {group!r}, but group.id is {options.consumer.group_id!r}; set group.id "
             f"to {group!r}, or start with a new checkpointLocation"
         )
-    known = known_by(offset)
+    known = last.known.union(last.ranges)
     topics = {partition.topic for partition in known}
     exclude_internal = options.consumer.exclude_internal_topics
     unsubscribed = sorted(topic for topic in topics if not subscription.wants(topic, exclude_internal))
