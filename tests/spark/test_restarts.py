@@ -25,7 +25,7 @@ from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import DataLossError
 from zkconsumer.spark.offset import from_offset, reached_by
 
-from .queries import Batch, Query, check_union, kill, runners
+from .queries import Batch, Query, Spans, check_union, is_committing, kill, runners
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -268,13 +268,13 @@ class Restart:
     # ---- the later runs ----
 
     def replayed(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Return the ranges that the second run must replay."""
+        """Return the ranges that the next run must replay."""
         if self.case.interrupted is None or self.case.situation == "re-created":
             return {}
         return {p: span for p, span in from_offset(self.planned()).items() if span[0] < span[1]}
 
     def expected(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Return the ranges that the second run must read after the replayed batch, by the rules of docs/spark.rst."""
+        """Return the ranges that the next run must read after the replayed batch, by the rules of docs/spark.rst."""
         group, planned = self.group_offsets(), self.planned()
         reached, ranges = reached_by(planned), from_offset(planned)
         found: dict[tuple[str, int], tuple[int, int]] = {}
@@ -300,9 +300,10 @@ class Restart:
             return reached
         return group
 
-    def run_until_interrupted_again(self) -> list[Batch]:
+    def run_until_interrupted_again(self, spark: Any) -> list[Batch]:
         """Run the query, kill the planning process in the first new batch, and return the batches before it."""
         number = self._number() + 1
+        self.case = replace(self.case, interrupted=number)
 
         def on_batch(batch: Batch) -> None:
             if batch.number == number:
@@ -311,6 +312,7 @@ class Restart:
 
         one = self._start(self.case.after, trigger={"availableNow": True}, on_batch=on_batch)
         self._wait_until_failed(one)
+        wait_for(lambda: not is_committing(spark), 30, what="the listener has committed")
         return [batch for batch in one.batches if batch.number < number]
 
     def run_to_the_end(self) -> Query:
@@ -356,7 +358,7 @@ def restart(
         one.close()
 
 
-def check(case: Restart) -> None:
+def check(case: Restart, spark: Any) -> None:
     """Run a case, and compare the records that the later runs read with the expected ranges."""
     print(case.case)
     case.run_until_interrupted()
@@ -371,18 +373,42 @@ def check(case: Restart) -> None:
             case.run_to_the_end()
         assert DataLossError.__name__ in str(caught.value)
         return
-    before_interruption = case.run_until_interrupted_again() if case.case.again and expected else []
-    batches = [batch.spans for batch in [*before_interruption, *case.run_to_the_end().batches]]
-    if replayed:
-        first = {partition: (start, until) for partition, (start, until, _) in batches.pop(0).items()}
-        assert first == replayed
-    print(f"replayed {replayed}, group {group}, expected {expected}, read {batches}")
-    check_union(batches, expected)
+    print(f"replayed {replayed}, group {group}, expected {expected}")
+    if case.case.again and expected:
+        assert after_replay(case.run_until_interrupted_again(spark), replayed) == []
+        again, expected_again = case.replayed(), case.expected()
+        print(f"replayed again {again}, group {case.group_offsets()}, expected {expected_again}")
+        batches = after_replay(case.run_to_the_end().batches, again)
+        check_union(batches, expected_again)
+        check_coverage([again, *ranges_of(batches)], expected)
+    else:
+        check_union(after_replay(case.run_to_the_end().batches, replayed), expected)
     if commits(case.case.after):
         wanted = {p: case.ends[p] for p in case.ends if p in expected}
         wait_until_equal(lambda: {p: o for p, o in case.group_offsets().items() if p in expected}, wanted)
     else:
         assert {p: case.group_offsets()[p] for p in group} == group
+
+
+def after_replay(batches: list[Batch], replayed: Mapping[tuple[str, int], tuple[int, int]]) -> list[Spans]:
+    """Check that the first batch is the replayed one, if there is one, and return the others."""
+    spans = [batch.spans for batch in batches]
+    if replayed:
+        assert ranges_of(spans[:1]) == [replayed]
+    return spans[1:] if replayed else spans
+
+
+def ranges_of(batches: list[Spans]) -> list[dict[tuple[str, int], tuple[int, int]]]:
+    return [{partition: (start, until) for partition, (start, until, _) in spans.items()} for spans in batches]
+
+
+def check_coverage(
+    batches: list[dict[tuple[str, int], tuple[int, int]]], expected: Mapping[tuple[str, int], tuple[int, int]]
+) -> None:
+    """Check that the batches contain all offsets of the expected ranges."""
+    for partition, (start, until) in expected.items():
+        read = {offset for spans in batches for offset in range(*spans.get(partition, (0, 0)))}
+        assert not set(range(start, until)) - read, partition
 
 
 MEMBER = {
@@ -409,33 +435,35 @@ FROM_GROUP = {**MEMBER, "restart.from": "group"}
     ],
 )
 def test_replay_after_option_change_loses_nothing(
-    before: dict[str, object], after: dict[str, object], restart: Callable[[Case], Restart]
+    before: dict[str, object], after: dict[str, object], restart: Callable[[Case], Restart], spark: Any
 ) -> None:
-    check(restart(Case(before, after, interrupted=1)))
+    check(restart(Case(before, after, interrupted=1)), spark)
 
 
 @pytest.mark.parametrize("situation", ["moved back", "moved ahead", "offsets deleted"])
 @pytest.mark.parametrize("interrupted", [1, None])
 @pytest.mark.slow
 def test_restart_from_group_follows_the_group(
-    situation: str, interrupted: int | None, restart: Callable[[Case], Restart]
+    situation: str, interrupted: int | None, restart: Callable[[Case], Restart], spark: Any
 ) -> None:
-    check(restart(Case(MEMBER, FROM_GROUP, interrupted, situation)))
+    check(restart(Case(MEMBER, FROM_GROUP, interrupted, situation)), spark)
 
 
-def test_second_restart_continues_below_the_first_replay(restart: Callable[[Case], Restart]) -> None:
+def test_second_restart_continues_below_the_first_replay(restart: Callable[[Case], Restart], spark: Any) -> None:
     """The first new batch ends before the replayed one starts."""
     large = {**MEMBER, "maxOffsetsPerTrigger": 100}
-    check(restart(Case(large, FROM_GROUP, 1, "moved back", again=True)))
+    check(restart(Case(large, FROM_GROUP, 1, "moved back", again=True)), spark)
 
 
 @pytest.mark.parametrize(("before", "after"), [(MEMBER, ALONE), (ALONE, MEMBER)], ids=["to brokers", "to ZooKeeper"])
 def test_re_created_topic_is_detected_after_option_change(
-    before: dict[str, object], after: dict[str, object], restart: Callable[[Case], Restart]
+    before: dict[str, object], after: dict[str, object], restart: Callable[[Case], Restart], spark: Any
 ) -> None:
-    check(restart(Case(before, after, 1, "re-created")))
+    check(restart(Case(before, after, 1, "re-created")), spark)
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=[pytest.mark.slow] if n > 1 else []) for n in range(60)])
-def test_restart_with_random_options_matches_documentation(seed: int, restart: Callable[[Case], Restart]) -> None:
-    check(restart(case_of(seed)))
+def test_restart_with_random_options_matches_documentation(
+    seed: int, restart: Callable[[Case], Restart], spark: Any
+) -> None:
+    check(restart(case_of(seed)), spark)
