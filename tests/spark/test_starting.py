@@ -70,7 +70,7 @@ def test_time_after_last_record_is_end_or_error(zkconsumer_cluster: Cluster, que
     admin.produce(TopicPartition(name, 0), batch(numbers(0, 5), timestamp_ms=1000))
     late = {"startingTimestamp": str(int(time.time() * 1000) - 60_000)}
     strict = query(name, trigger=NOW, startingOffsetsByTimestampStrategy="error", **late)
-    with pytest.raises(Exception, match=f"topic {name!r} partition 0 has no record at or after the time"):
+    with pytest.raises(Exception, match=f"topic {name!r} partition 0 has no record at or after timestamp"):
         strict.finish()
     lenient = query(name, trigger=NOW, **late)
     lenient.finish()
