@@ -15,7 +15,13 @@ from support import offset_json
 from zkconsumer import TopicPartition
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.spark.driver import partition_state
-from zkconsumer.spark.driver.partition_state import TRANSITIONS, PartitionEvent, PartitionRecord, PartitionState
+from zkconsumer.spark.driver.partition_state import (
+    AT_LOG_START,
+    TRANSITIONS,
+    PartitionEvent,
+    PartitionRecord,
+    PartitionState,
+)
 from zkconsumer.spark.driver.partition_tracker import PartitionTracker
 from zkconsumer.spark.offset import Ranges
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
@@ -245,6 +251,24 @@ def test_recreated_topic_counts_as_never_assigned() -> None:
     one.observe(offset_of(0, 3))
     acquire(one, 15)
     assert one.pending_starts(()) == {A: StartPosition("checkpoint", 3)}
+
+
+@pytest.mark.parametrize(("committed", "start"), [(10, AT_LOG_START), (11, StartPosition("group", 11))])
+def test_unowned_partition_of_recreated_topic_starts_at_log_start(committed: int, start: StartPosition) -> None:
+    """The committed offset can belong to the deleted topic, unless it is higher than what this query has read."""
+    one = tracker()
+    acquire(one, 0, position=0)
+    one.plan({A: (0, 10)}, ())
+    one.finish(offset_of(0, 10))
+    one.release({A}, final=True)
+    one.reset_topics([A.topic])
+    acquire(one, committed)
+    starts = one.pending_starts(())
+    assert starts == {A: start}
+    one.set_positions(starts, {A: 0})
+    one.lose()
+    acquire(one, 5)
+    assert one.pending_starts(()) == {A: StartPosition("group", 5)}
 
 
 def test_outdated_lookup_does_not_resolve_reassigned_partition() -> None:

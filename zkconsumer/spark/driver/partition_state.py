@@ -32,6 +32,9 @@ from zkconsumer.spark.options.starting_offsets import StartPosition
 #: ``StartPosition.source`` of a partition whose unread records were lost.
 RECORDS_LOST = "records lost"
 
+#: Where a partition resumes when its unread records were lost.
+AT_LOG_START = StartPosition(RECORDS_LOST, timestamp=protocol.EARLIEST)
+
 
 class PartitionState(enum.Enum):
     """Ownership of a partition by this query."""
@@ -89,6 +92,8 @@ class PartitionRecord:
         finished: end offset of finished batches that is not committed yet; None unless owned.
         in_flight: range [start, end) of a batch that is not known to have finished.
         reached: end offset of the last batch of this query that contained the partition.
+        outdated: ``reached`` of a deleted topic, until the position in the re-created topic is set. A committed offset
+            up to this one may belong to the deleted topic.
         exists: whether the partition existed when partitions were last listed.
         was_assigned: whether the partition was assigned, or in a batch, since the query started.
     """
@@ -100,6 +105,7 @@ class PartitionRecord:
     finished: int | None = None
     in_flight: tuple[int, int] | None = None
     reached: int | None = None
+    outdated: int | None = None
     exists: bool = False
     was_assigned: bool = False
 
@@ -122,12 +128,12 @@ class PartitionRecord:
         assert self.start is not None
         if self.start.source != "checkpoint":
             self.committed = offset
-        self.start, self.position = None, offset
+        self.start, self.position, self.outdated = None, offset, None
 
     def reset(self) -> None:
         """Start again at the log start offset."""
         self._apply(PartitionEvent.RESET)
-        self.start, self.position = StartPosition(RECORDS_LOST, timestamp=protocol.EARLIEST), None
+        self.start, self.position = AT_LOG_START, None
         self.finished = None
 
     def revoke(self) -> None:
@@ -211,7 +217,7 @@ class PartitionRecord:
         """Forget the end offsets of batches, because the topic was re-created."""
         self.exists = False
         if self.reached is not None:
-            self.reached, self.was_assigned = None, False
+            self.outdated, self.reached, self.was_assigned = self.reached, None, False
 
     def _was_set_back(self, start: int, until: int, restart: str) -> bool:
         """Whether the position was reset below the end of a finished batch; the batch must not be committed then."""

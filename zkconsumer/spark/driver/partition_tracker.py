@@ -13,7 +13,7 @@ from typing import Any
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.handler import Claim
-from zkconsumer.spark.driver.partition_state import PartitionRecord, PartitionState
+from zkconsumer.spark.driver.partition_state import AT_LOG_START, PartitionRecord, PartitionState
 from zkconsumer.spark.offset import Ranges, from_offset, known_by, reached_by, total
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
 
@@ -202,7 +202,9 @@ class PartitionTracker:
         with self._lock:
             for partition, claim in claims.items():
                 record = self._records[partition]
-                if record.was_assigned and record.reached is not None:  # another member may have read it since
+                if record.outdated is not None and claim.offset <= record.outdated:
+                    start = AT_LOG_START
+                elif record.was_assigned and record.reached is not None:  # another member may have read it since
                     start = StartPosition("checkpoint", max(record.reached, claim.offset))
                 else:
                     start = self._starts.start_position(
