@@ -19,13 +19,16 @@ from .faults import Cable, Member
 #: Session timeout in seconds.
 SESSION_TIMEOUT = 3.0
 
+#: A session and the queue of its events.
+Opened = tuple[ZooKeeperSession, "queue.SimpleQueue[Any]"]
+
 
 @pytest.fixture
-def session(cluster: DevCluster) -> Iterator[Callable[..., ZooKeeperSession]]:
-    """Open a session through cables, which are used in this order: ``session(first, second)``."""
+def session(cluster: DevCluster) -> Iterator[Callable[..., Opened]]:
+    """Open a session through cables, which are used in this order: ``one, events = session(first, second)``."""
     opened: list[ZooKeeperSession] = []
 
-    def start(*cables: Cable) -> ZooKeeperSession:
+    def start(*cables: Cable) -> Opened:
         hosts = ",".join(f"127.0.0.1:{cable.port}" for cable in cables)
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         one = ZooKeeperSession(hosts, session_timeout=SESSION_TIMEOUT, connection_timeout=20.0, events=events)
@@ -34,21 +37,21 @@ def session(cluster: DevCluster) -> Iterator[Callable[..., ZooKeeperSession]]:
         one.start()
         assert events.get() == Event("connected")
         wait_for(lambda: one.lease.remaining_s > 0.0, what="the first renewal has received its response")
-        return one
+        return one, events
 
     yield start
     for one in opened:
         one.close()
 
 
-def test_lease_counts_from_last_answered_renewal(cluster: DevCluster, session: Callable[..., ZooKeeperSession]) -> None:
+def test_lease_counts_from_last_answered_renewal(cluster: DevCluster, session: Callable[..., Opened]) -> None:
     with Cable(cluster.zookeeper.port) as cable:
-        one = session(cable)
+        one, events = session(cable)
         renewed = time.monotonic() + SESSION_TIMEOUT
         wait_for(lambda: time.monotonic() > renewed and one.lease.remaining_s > 0.0, what="the lease is renewed")
         cable.cut()
         cut_at = time.monotonic()
-        assert one._events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
+        assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
         earliest, latest = expiry(one.lease)
         assert earliest <= cut_at + SESSION_TIMEOUT
         wait_for(lambda: time.monotonic() > latest, what="the lease expires")
@@ -64,15 +67,13 @@ def expiry(lease: Lease) -> tuple[float, float]:
     return before + remaining, time.monotonic() + remaining
 
 
-def test_session_moves_from_silent_server_in_time(
-    cluster: DevCluster, session: Callable[..., ZooKeeperSession]
-) -> None:
+def test_session_moves_from_silent_server_in_time(cluster: DevCluster, session: Callable[..., Opened]) -> None:
     with Cable(cluster.zookeeper.port) as silent, Cable(cluster.zookeeper.port) as healthy:
-        one = session(silent, healthy)
+        one, events = session(silent, healthy)
         identity = one.session_id
         silent.cut()
-        assert one._events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
-        assert one._events.get(timeout=SESSION_TIMEOUT) == Event("connected")
+        assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
+        assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
         assert one.lease.remaining_s > 0.0
         wait_for(lambda: one.lease.remaining_s > 0.9 * SESSION_TIMEOUT, what="the lease is renewed")
         assert one.session_id == identity
