@@ -22,10 +22,11 @@ MIB = 1 << 20
 @pytest.fixture(autouse=True)
 def nothing_is_free(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(buffers, "_free", deque())
-    before = len(buffers._in_use)
+    gc.collect()
+    before = len(buffers._in_use)  # of earlier tests in this process, which may free them at any time
     yield
     gc.collect()
-    assert len(buffers._in_use) == before
+    assert len(buffers._in_use) <= before
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 16) - 1, 1 << 16, MIB - 1, MIB, 3 * MIB + 5])
