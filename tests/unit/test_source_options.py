@@ -82,6 +82,13 @@ def test_unknown_option_suggests_nearest_name(name: str, near: str) -> None:
     assert str(refusal.value) == f"unknown option {name!r}; did you mean {near!r}?"
 
 
+def test_misspelled_subscription_suggests_its_name() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"no topics to read.*did you mean 'subscribe' instead of 'subscibe'\?"
+    ):
+        SourceOptions.parse({"zookeeper.connect": "localhost:2181", "group.id": "g", "subscibe": "orders"})
+
+
 def test_unknown_option_without_suggestion() -> None:
     with pytest.raises(ConfigurationError, match=r"^unknown option 'qqq'$"):
         SourceOptions.parse(REQUIRED | {"qqq": "x"})

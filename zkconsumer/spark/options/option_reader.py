@@ -31,6 +31,13 @@ class OptionReader:
         """Whether an option is given and has not been read."""
         return name.lower() in self._unread
 
+    def similar_to(self, names: Iterable[str]) -> str:
+        """Return a hint with the unread option whose name is most similar to one of the names, or an empty string."""
+        for name in names:
+            if found := difflib.get_close_matches(name.lower(), self._unread, 1, 0.8):
+                return f"; did you mean {name!r} instead of {found[0]!r}?"
+        return ""
+
     def peek(self, name: str) -> str | None:
         """Return the text of an option without reading it."""
         return self._unread.get(name.lower())
