@@ -23,7 +23,7 @@ from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import DataLossError
-from zkconsumer.spark.offset import from_offset, reached_by
+from zkconsumer.spark.offset import BatchOffset, from_offset
 
 from .queries import Batch, Query, Spans, check_union, is_committing, kill, runners
 
@@ -180,7 +180,7 @@ class Restart:
         self._wait_until_failed(one)
         if commits(case.before):  # the listener commits what the killed process did not
             done = {partition: start for partition, (start, _) in from_offset(self.planned()).items()}
-            done = reached_by(self.planned()) if case.interrupted is None else done
+            done = BatchOffset.from_json(self.planned()).ends if case.interrupted is None else done
             wait_until_equal(lambda: {p: o for p, o in self.group_offsets(case.before).items() if p in done}, done)
         if case.interrupted is not None:
             self.produce(THIRD)
@@ -218,7 +218,7 @@ class Restart:
 
     def change(self) -> None:
         """Make the change between the runs."""
-        admin, reached = self._cluster.admin, reached_by(self.planned())
+        admin, reached = self._cluster.admin, BatchOffset.from_json(self.planned()).ends
         targets = {
             "moved ahead": {p: until + 3 for p, until in reached.items()},
             "moved back": dict.fromkeys(reached, 1),
@@ -276,7 +276,7 @@ class Restart:
     def expected(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Return the ranges that the next run must read after the replayed batch, by the rules of docs/spark.rst."""
         group, planned = self.group_offsets(), self.planned()
-        reached, ranges = reached_by(planned), from_offset(planned)
+        reached, ranges = BatchOffset.from_json(planned).ends, from_offset(planned)
         found: dict[tuple[str, int], tuple[int, int]] = {}
         for partition, end in self.ends.items():
             if partition.topic != self.name and self.case.after.get("restore.filter") == "true":

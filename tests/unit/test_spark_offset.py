@@ -24,8 +24,6 @@ from zkconsumer.spark.offset import (
     Ranges,
     check_format,
     from_offset,
-    known_by,
-    reached_by,
     total,
 )
 
@@ -170,7 +168,7 @@ def test_each_offset_is_in_one_task(ranges: Ranges, cores: int, at_least: int | 
 @given(range_maps, st.sets(partitions))
 def test_offset_contains_known_partitions(ranges: Ranges, known: set[TopicPartition]) -> None:
     text = json.dumps(offset_json(ranges, known=frozenset(known), group="g"))
-    assert known_by(json.loads(text)) == known.union(ranges)
+    assert BatchOffset.from_json(json.loads(text)).partitions == known.union(ranges)
     assert json.loads(text)["group"] == "g"
 
 
@@ -178,7 +176,7 @@ def test_offset_contains_ends_of_earlier_batches() -> None:
     a, b = TopicPartition("t", 0), TopicPartition("t", 1)
     offset = offset_json({a: (3, 7)}, earlier_ends={b: 9})
     assert from_offset(offset) == {a: (3, 7)}
-    assert reached_by(offset) == {a: 7, b: 9}
+    assert BatchOffset.from_json(offset).ends == {a: 7, b: 9}
     assert BatchOffset.from_json(offset).end_of_stream().ranges == {a: (7, 7), b: (9, 9)}
 
 

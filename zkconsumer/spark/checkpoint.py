@@ -15,7 +15,7 @@ from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.offset import BatchOffset, check_format, reached_by
+from zkconsumer.spark.offset import BatchOffset, check_format
 
 #: Sources whose checkpoints are supported.
 KINDS = ("zkconsumer", "kafka")
@@ -114,7 +114,7 @@ def from_json(content: Any) -> dict[TopicPartition, int]:
 def _offsets(content: Any) -> dict[TopicPartition, int]:
     if "ranges" in content and "generation" in content:
         check_format(content)
-        return reached_by(content)
+        return BatchOffset.from_json(content).ends
     return from_json(content)
 
 

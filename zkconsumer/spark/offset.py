@@ -92,6 +92,11 @@ class BatchOffset:
         return content
 
     @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The partitions that existed when the batch was planned, including those of the batch."""
+        return self.known.union(self.ranges)
+
+    @property
     def ends(self) -> dict[TopicPartition, int]:
         """The end offset of each partition after this batch, including partitions that only earlier batches contain."""
         return {**self.earlier_ends, **{partition: until for partition, (_, until) in self.ranges.items()}}
@@ -102,7 +107,7 @@ class BatchOffset:
             ranges={partition: (until, until) for partition, until in self.ends.items()},
             generation=self.generation,
             group=self.group,
-            known=self.known.union(self.ranges),
+            known=self.partitions,
             topic_ids=self.topic_ids,
             sequence=self.sequence + 1,
             is_ended=True,
@@ -129,12 +134,6 @@ def check_format(offset: Mapping[str, Any]) -> None:
         )
 
 
-def known_by(offset: Mapping[str, Any]) -> frozenset[TopicPartition]:
-    """Return the partitions that existed when the batch of an offset was planned."""
-    parsed = BatchOffset.from_json(offset)
-    return parsed.known.union(parsed.ranges)
-
-
 def from_offset(offset: Mapping[str, Any]) -> Ranges:
     """Return the ranges of an offset."""
     return {
@@ -142,11 +141,6 @@ def from_offset(offset: Mapping[str, Any]) -> Ranges:
         for topic, partitions in offset["ranges"].items()
         for partition, (start, until) in partitions.items()
     }
-
-
-def reached_by(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Return the end offset of each partition after the batch of an offset, including partitions of earlier batches."""
-    return BatchOffset.from_json(offset).ends
 
 
 def nested(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.spark.driver.partition_state import AT_LOG_START, PartitionRecord, PartitionState
-from zkconsumer.spark.offset import Ranges, from_offset, known_by, reached_by, total
+from zkconsumer.spark.offset import BatchOffset, Ranges, from_offset, total
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
 
 
@@ -79,11 +79,12 @@ class PartitionTracker:
 
     def observe(self, offset: Mapping[str, Any]) -> None:
         """Record an offset from Spark's offset log; its batch may or may not have finished."""
+        batch = BatchOffset.from_json(offset)
         with self._lock:
-            for partition in known_by(offset):
+            for partition in batch.partitions:
                 self._records[partition].exists = True
                 self._is_new = False
-            for partition, until in reached_by(offset).items():
+            for partition, until in batch.ends.items():
                 self._records[partition].advance(until)
 
     def plan(
