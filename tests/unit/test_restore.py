@@ -28,3 +28,19 @@ def test_unassigned_partitions_of_checkpoint_are_logged(
     found = [record.getMessage() for record in caplog.records if "partitions_skipped" in record.getMessage()]
     assert len(found) == bool(skipped)
     assert all(partition in found[0] for partition in skipped)
+
+
+def test_skipped_topic_and_partition_are_both_logged(caplog: pytest.LogCaptureFixture) -> None:
+    both = offset_json({TopicPartition(topic, number): (0, 10) for topic in "tu" for number in range(2)}, group="g")
+    options = SourceOptions.parse(
+        {"zookeeper.connect": "127.0.0.1:1", "group.id": "g", "membership": "none", "assign": '{"t":[1]}'}
+    )
+
+    with caplog.at_level(logging.WARNING, "zkconsumer"):
+        restored_subscription(options, both)
+
+    topics, partitions = [record.getMessage() for record in caplog.records]
+    assert "topics_skipped" in topics
+    assert "['u']" in topics
+    assert "partitions_skipped" in partitions
+    assert "['t-0']" in partitions

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
-from zkconsumer.message import TopicPartition
 from zkconsumer.spark.offset import BatchOffset, check_format
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.subscription import Subscription
@@ -29,33 +28,25 @@ def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> 
             f"the checkpoint belongs to group {group!r}, but group.id is {options.consumer.group_id!r}; set group.id "
             f"to {group!r}, or start with a new checkpointLocation"
         )
-    known = last.known.union(last.ranges)
-    topics = {partition.topic for partition in known}
+    topics = {partition.topic for partition in last.partitions}
     exclude_internal = options.consumer.exclude_internal_topics
     unsubscribed = sorted(topic for topic in topics if not subscription.wants(topic, exclude_internal))
-    if not unsubscribed:
-        _warn_of_unassigned(known, options)
-        return subscription
-    if options.keeps_restored:
+    if unsubscribed and options.keeps_restored:
         if not subscription.topics:
             raise ConfigurationError(
                 "option restore.filter=false requires the option subscribe; the checkpoint also contains the topics "
                 f"{', '.join(unsubscribed)}"
             )
         return Subscription(topics=(*subscription.topics, *unsubscribed))
-    if len(unsubscribed) == len(topics):
+    if unsubscribed and len(unsubscribed) == len(topics):
         raise ConfigurationError(
             f"the query subscribes to none of the topics in its checkpoint ({', '.join(unsubscribed)}); subscribe to "
             "one of them, set restore.filter=false, or start with a new checkpointLocation"
         )
-    get_logger("zkconsumer.spark", group=options.consumer.group_id).warning("topics_skipped", topics=unsubscribed)
+    log = get_logger("zkconsumer.spark", group=options.consumer.group_id)
+    if unsubscribed:
+        log.warning("topics_skipped", topics=unsubscribed)
+    unassigned = [p for p in sorted(last.partitions) if p.topic not in unsubscribed and p not in subscription.assigned]
+    if subscription.assigned and unassigned:
+        log.warning("partitions_skipped", partitions=[str(partition) for partition in unassigned])
     return subscription
-
-
-def _warn_of_unassigned(known: Iterable[TopicPartition], options: SourceOptions) -> None:
-    assigned = options.subscription.assigned
-    skipped = [str(partition) for partition in sorted(known) if partition not in assigned]
-    if assigned and skipped:
-        get_logger("zkconsumer.spark", group=options.consumer.group_id).warning(
-            "partitions_skipped", partitions=skipped
-        )
