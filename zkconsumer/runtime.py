@@ -102,6 +102,7 @@ class ConsumerRuntime:
                     message_type=message_type,
                     timeout_s=timeout_ms / 1000 if timeout_ms >= 0 else None,
                     check_crcs=config.check_crcs,
+                    holds_lease=lambda: self.member.holds_lease,
                     refetch=self.fetchers.refetch,
                     on_reset=self.member.allow_lower_once,
                     on_consumed=self._counters.count_consumed,
@@ -187,6 +188,11 @@ class ConsumerRuntime:
     def lose(self) -> None:
         """Stop the delivery of all partitions."""
         self._stop_delivery(set(self._thread_of))
+
+    def lease_ended(self) -> None:  # in the thread of the lease
+        """Stop handing out the records that the streams have decoded."""
+        for stream in self._streams.values():
+            stream.lease_ended()
 
     def consumed(self) -> Mapping[TopicPartition, int]:
         """Return the offsets of consumed records."""

@@ -61,6 +61,7 @@ class KafkaStream:
         message_type: type[MessageAndMetadata],
         timeout_s: float | None,
         check_crcs: bool,
+        holds_lease: Callable[[], bool],
         refetch: Callable[[PartitionQueue, TopicPartition, int], None],
         on_reset: Callable[[TopicPartition], object],
         on_consumed: Callable[[TopicPartition, int], object],
@@ -72,6 +73,7 @@ class KafkaStream:
         self._message_type = message_type
         self._timeout_s = timeout_s
         self._check_crcs = check_crcs
+        self._holds_lease = holds_lease
         self._refetch = refetch
         self._on_reset = on_reset
         self._on_consumed = on_consumed
@@ -175,21 +177,31 @@ class KafkaStream:
         Their queues must have been closed.
         """
         with self._lock:
-            current = self._current
-            if current is not None and current.partition in partitions:
-                discarded = 0
-                try:
-                    while True:
-                        current.remaining.popleft()
-                        discarded += 1
-                except IndexError:
-                    pass
-                handed_out = current.size - discarded
-                if handed_out:
-                    self._positions[current.partition] = current.offset_of(handed_out - 1)
-                self._current = None
+            if self._current is not None and self._current.partition in partitions:
+                self._discard_current(self._current)
             released = {p: self._positions.pop(p) for p in partitions if p in self._positions}
             return {p: max(offset, self._committed.pop(p, -1)) for p, offset in released.items()}
+
+    def lease_ended(self) -> None:  # in the thread of the lease
+        """Stop handing out the current items, unless the member has registered again meanwhile."""
+        with self._lock:
+            current = self._current
+            if current is not None and not self._holds_lease():
+                self._discard_current(current)
+                current.queue.close()
+
+    def _discard_current(self, current: DecodedItems) -> None:  # with the lock held
+        discarded = 0
+        try:
+            while True:
+                current.remaining.popleft()
+                discarded += 1
+        except IndexError:
+            pass
+        handed_out = current.size - discarded
+        if handed_out:
+            self._positions[current.partition] = current.offset_of(handed_out - 1)
+        self._current = None
 
     def positions(self, *, handed_out: bool) -> dict[TopicPartition, int]:
         """Return the next offset to consume of each partition, -1 if it is not known yet.
@@ -243,6 +255,8 @@ class KafkaStream:
                 self._take_chunk(decode)
                 continue
             with self._lock:
+                if not self._holds_lease():
+                    items.queue.close()  # the member claims the partition again, with a new queue
                 if items.queue.is_closed or self._queue.is_closed:
                     self._decoded = iter(())
                     continue

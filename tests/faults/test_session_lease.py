@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support import wait_for
+from support import TIMEOUT_S, wait_for
 
 from zkconsumer.devcluster import DevCluster
+from zkconsumer.zookeeper import lease
 from zkconsumer.zookeeper.lease import Lease
 from zkconsumer.zookeeper.session import Event, ZooKeeperSession
 
@@ -18,6 +19,9 @@ from .faults import Cable, Member
 
 #: Session timeout in seconds.
 SESSION_TIMEOUT = 3.0
+
+#: Length of its lease in seconds.
+LEASE = 0.75 * SESSION_TIMEOUT
 
 #: A session and the queue of its events.
 Opened = tuple[ZooKeeperSession, "queue.SimpleQueue[Any]"]
@@ -28,15 +32,15 @@ def session(cluster: DevCluster) -> Iterator[Callable[..., Opened]]:
     """Open a session through cables, which are used in this order: ``one, events = session(first, second)``."""
     opened: list[ZooKeeperSession] = []
 
-    def start(*cables: Cable) -> Opened:
+    def start(*cables: Cable, timeout: float = SESSION_TIMEOUT) -> Opened:
         hosts = ",".join(f"127.0.0.1:{cable.port}" for cable in cables)
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        one = ZooKeeperSession(hosts, session_timeout=SESSION_TIMEOUT, connection_timeout=20.0, events=events)
+        one = ZooKeeperSession(hosts, session_timeout=timeout, connection_timeout=20.0, events=events)
         one._client.randomize_hosts = False
         opened.append(one)
         one.start()
         assert events.get() == Event("connected")
-        wait_for(lambda: one.lease.remaining_s > 0.0, what="the first renewal has received its response")
+        one.lease.begin()
         return one, events
 
     yield start
@@ -48,22 +52,33 @@ def test_lease_counts_from_last_answered_renewal(cluster: DevCluster, session: C
     with Cable(cluster.zookeeper.port) as cable:
         one, events = session(cable)
         renewed = time.monotonic() + SESSION_TIMEOUT
-        wait_for(lambda: time.monotonic() > renewed and one.lease.remaining_s > 0.0, what="the lease is renewed")
+        wait_for(lambda: time.monotonic() > renewed and one.lease.is_held, what="the lease is renewed")
         cable.cut()
         cut_at = time.monotonic()
         assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
         earliest, latest = expiry(one.lease)
-        assert earliest <= cut_at + SESSION_TIMEOUT
-        wait_for(lambda: time.monotonic() > latest, what="the lease expires")
-        assert one.lease.remaining_s == 0.0
+        assert earliest <= cut_at + LEASE
+        wait_for(lambda: time.monotonic() > latest, what="the lease ends")
+        assert not one.lease.is_held
         cable.mend()
-        wait_for(lambda: one.lease.remaining_s > 0.0, what="the lease of a new session")
+        assert events.get(timeout=TIMEOUT_S) in (Event("connected"), Event("lost"))
+        wait_for(lambda: one.is_connected, what="the session has connected again")
+        assert not one.lease.is_held  # a connection alone does not renew it
+        one.lease.begin()
+        assert one.lease.is_held
 
 
-def expiry(lease: Lease) -> tuple[float, float]:
-    """Return the earliest and the latest time of the clock at which the lease can expire."""
+def test_lease_counts_from_granted_session_timeout(cluster: DevCluster, session: Callable[..., Opened]) -> None:
+    granted = 60.0  # maxSessionTimeout of the development cluster
+    with Cable(cluster.zookeeper.port) as cable:
+        one, _events = session(cable, timeout=10 * granted)
+        assert 0.7 * granted < one.lease.remaining_s <= 0.75 * granted
+
+
+def expiry(held: Lease) -> tuple[float, float]:
+    """Return the earliest and the latest time of the clock at which the lease can end."""
     before = time.monotonic()
-    remaining = lease.remaining_s
+    remaining = held.remaining_s
     return before + remaining, time.monotonic() + remaining
 
 
@@ -74,8 +89,8 @@ def test_session_moves_from_silent_server_in_time(cluster: DevCluster, session: 
         silent.cut()
         assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
         assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
-        assert one.lease.remaining_s > 0.0
-        wait_for(lambda: one.lease.remaining_s > 0.9 * SESSION_TIMEOUT, what="the lease is renewed")
+        assert one.lease.is_held
+        wait_for(lambda: one.lease.remaining_s > 0.9 * LEASE, what="the lease is renewed")
         assert one.session_id == identity
 
 
@@ -89,18 +104,19 @@ def test_busy_member_thread_keeps_its_partitions(member: Callable[..., Member], 
 
 
 def test_lapsed_lease_on_living_connection_is_regained(
-    member: Callable[..., Member], topic: Callable[..., str], load: Callable[..., Any]
+    member: Callable[..., Member], topic: Callable[..., str], load: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Simulates a process that was suspended for a session timeout before ZooKeeper has expired its session."""
+    suspended_s = 0.0
+    clock = lease._now
+    monkeypatch.setattr(lease, "_now", lambda: clock() + suspended_s)
     name = topic(partitions=2)
     load(name, 2)
     one = member({name: 1}, zookeeper_session_timeout_ms=60_000)
     one.wait_for_more(100)
     rebalances, session = one.core.rebalances, one.core.session
     identity = session.session_id
-    with session.lease._lock:
-        session.lease._renewed_at, session.lease._renewal = time.monotonic() - 60, None
-    one.core.wake()
+    suspended_s = 60.0
     wait_for(lambda: one.core.rebalances > rebalances, what="the member has registered again")
     one.wait_for_more(100)
     assert (one.owned, one.core.rebalances, session.session_id) == ([0, 1], rebalances + 1, identity)

@@ -179,6 +179,9 @@ class BusyHandler:
     def lose(self) -> None:
         pass
 
+    def lease_ended(self) -> None:
+        pass
+
     def consumed(self) -> Mapping[TopicPartition, int]:
         return {}
 

@@ -39,6 +39,7 @@ class Fed:
     check_crcs: bool = True
     refetched: list[tuple[PartitionQueue, TopicPartition, int]] = field(default_factory=list)
     resets: list[TopicPartition] = field(default_factory=list)
+    holds_lease: bool = True
 
     def __post_init__(self) -> None:
         self.queue = StreamQueue()
@@ -50,6 +51,7 @@ class Fed:
             message_type=self.message_type,
             timeout_s=self.timeout,
             check_crcs=self.check_crcs,
+            holds_lease=lambda: self.holds_lease,
             refetch=lambda *what: self.refetched.append(what),
             on_reset=self.resets.append,
             on_consumed=lambda _partition, _messages: None,
@@ -510,6 +512,42 @@ def test_reset_before_release_is_ignored() -> None:
     read_until_timeout(fed.stream)
 
     assert (fed.consumed, fed.resets) == ({0: 60}, [])
+
+
+@pytest.mark.parametrize("arrow", [False, True], ids=["messages", "batches"])
+def test_no_item_is_returned_after_end_of_lease(arrow: bool) -> None:
+    fed = Fed().acquire()
+    fed.put(entry(range(3)) + entry(range(3, 6)), 6)
+    items = fed.stream.batches(3) if arrow else fed.stream
+    next(items)
+    fed.holds_lease = False
+    fed.stream.lease_ended()
+
+    with pytest.raises(ConsumerTimeoutError):
+        next(items)
+    assert fed.queues[P0].is_closed  # the member claims the partition again, with a new queue
+    assert fed.consumed == {0: 0}
+
+
+@pytest.mark.parametrize("arrow", [False, True], ids=["messages", "batches"])
+def test_each_piece_is_checked_against_lease(arrow: bool) -> None:
+    """A process that was suspended may continue to read before the thread of the lease runs."""
+    fed = Fed().acquire()
+    fed.put(entry(range(3)), 3)
+    items = fed.stream.batches() if arrow else fed.stream
+    fed.holds_lease = False
+
+    with pytest.raises(ConsumerTimeoutError):
+        next(items)
+    assert fed.consumed == {0: 0}
+
+
+def test_late_end_of_lease_keeps_items_of_new_lease() -> None:
+    fed = Fed().acquire()
+    fed.put(entry(range(3)), 3)
+    assert next(fed.stream).offset == 0
+    fed.stream.lease_ended()  # the member has registered again meanwhile
+    assert [message.offset for message in islice(fed.stream, 2)] == [1, 2]
 
 
 def check_release_while_reading(arrow: bool) -> None:

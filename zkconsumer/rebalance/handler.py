@@ -18,7 +18,7 @@ class Claim:
 
 
 class PartitionHandler(Protocol):
-    """Delivers the records of a member's partitions. The member's thread calls all methods."""
+    """Delivers the records of a member's partitions. The member's thread calls the methods."""
 
     #: Maximum seconds for which ``release`` may return None.
     release_timeout: float
@@ -35,6 +35,12 @@ class PartitionHandler(Protocol):
 
     def lose(self) -> None:
         """Stop delivering records immediately: the session that owns the partitions has expired, or may have."""
+
+    def lease_ended(self) -> None:
+        """Hand out no more records until ``acquire``; the member's thread, which may be blocked, calls ``lose`` later.
+
+        Called in another thread, and must not block.
+        """
 
     def consumed(self) -> Mapping[TopicPartition, int]:
         """Return the offsets for the periodic commit."""

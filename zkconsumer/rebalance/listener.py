@@ -90,7 +90,7 @@ class ZKRebalancerListener:
 
         After the process was suspended, the connection may still be open, so there may be no event for the expiration.
         """
-        if self._membership.is_registered and self._session.lease.remaining_s == 0.0:
+        if self._membership.is_registered and not self._membership.holds_lease:
             self.lose("session_lease_expired")
             return True
         return False
@@ -133,7 +133,6 @@ class ZKRebalancerListener:
         """
         if not self._session.is_connected:
             raise self._session.not_connected_error()
-        self._session.lease.renew()  # before anything is claimed, so that the lease covers the claims
         if (conflict := self._register()) is not None:
             return conflict
         self._drop_deleted()
@@ -183,6 +182,7 @@ class ZKRebalancerListener:
         if self._config.offsets_commit_unchanged:
             for path in self._paths.subtrees:
                 self._session.znodes.ensure(path)
+        self._session.lease.begin()  # before anything is claimed, so that the lease covers the claims
         self._membership.session_id = session
         self._log.info("consumer_registered", session_id=f"{session:#x}")
         return None

@@ -62,7 +62,7 @@ class GroupMember:
         self.metrics = metrics or Metrics()
         self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
         self._events = EventQueue()
-        self.session = ZooKeeperSession.of(config, self._events.queue)
+        self.session = ZooKeeperSession.of(config, self._events.queue, handler.lease_ended)
         self.cluster = cluster_of(config, self.session, self._broker_timeout(config.socket_timeout_ms))
         self._handler = handler
         self._membership = Membership(config.group_id, self.consumer_id, self.session)
@@ -151,6 +151,11 @@ class GroupMember:
     def assignment(self) -> dict[TopicPartition, str]:
         """The partitions that the member owns, with their thread ids."""
         return dict(self._membership.assignment)
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether no other member can own the partitions of ``assignment`` yet."""
+        return self._membership.holds_lease
 
     @property
     def group_assignment(self) -> Mapping[TopicPartition, str]:

@@ -38,6 +38,11 @@ class Membership:
         return self.session_id != 0
 
     @property
+    def holds_lease(self) -> bool:
+        """Whether the session cannot have expired since the member registered; any thread may read it."""
+        return self._session.lease.is_held
+
+    @property
     def is_session_current(self) -> bool:
         """Whether the current session is the one in which the member is registered."""
         return self._session.session_id == self.session_id
@@ -54,10 +59,10 @@ class Membership:
         current = self._session.session_id
         if not current:
             raise self._session.not_connected_error()
-        if self.assignment and current != self.session_id:
+        if self.assignment and not (current == self.session_id and self.holds_lease):
             raise OwnershipLostError(
-                "the ZooKeeper session has expired; offsets cannot be committed until the consumer has rejoined the "
-                "group"
+                "the ZooKeeper session has expired, or may have; offsets cannot be committed until the consumer has "
+                "rejoined the group"
             )
 
     def add(self, partitions: Assignment) -> None:

@@ -1,55 +1,87 @@
-"""Lease: the time for which a ZooKeeper session is assumed not to have expired on the server.
+"""Lease: the time for which a member may assume that ZooKeeper has not expired its session.
 
-The lease uses the requested session timeout. It is too long if the server has negotiated a shorter one, and while a
-server that is cut off from the leader of the ensemble still responds.
+Only the leader of the ensemble expires sessions. A follower answers pings and reads by itself, even for some time after
+it was cut off from the leader, but it passes a ``sync`` on to the leader. So only the response to a ``sync`` proves that
+the session had not expired when the request was sent.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from zkconsumer.errors import OwnershipLostError
 from zkconsumer.log import get_logger
 from zkconsumer.zookeeper.connection import Connection
 
-#: Renewals per session timeout.
-_RENEWALS = 6
+#: Length of the lease as a fraction of the negotiated session timeout. A follower reports its sessions to the leader
+#: with each ping of the leader, every half ``tickTime``. That is at most a quarter of the shortest session timeout that
+#: a server grants by default, two ``tickTime``.
+_LENGTH = 0.75
 
-#: Consecutive renewal intervals without any response after which the connection is dropped. They take between half and
-#: two thirds of the session timeout, which leaves a third to connect to another server. ZooKeeper's Java client waits
-#: two thirds.
+#: Renewals per session timeout.
+_RENEWALS = 8
+
+#: Consecutive renewal intervals without any response after which the connection is dropped. They take between three
+#: eighths and half of the session timeout, which leaves at least a quarter to connect to another server before the
+#: lease ends.
 _MAX_SILENT_INTERVALS = 3
+
+
+def _clock_id() -> int | None:
+    """Return the monotonic clock that also counts the time for which the system is suspended; None without one."""
+    if sys.platform == "darwin":
+        return getattr(time, "CLOCK_MONOTONIC", None)
+    return getattr(time, "CLOCK_BOOTTIME", None)
+
+
+_CLOCK_ID = _clock_id()
+
+
+def _now() -> float:
+    """Return the seconds of the clock that leases are measured with."""
+    return time.monotonic() if _CLOCK_ID is None else time.clock_gettime(_CLOCK_ID)
 
 
 @dataclass(frozen=True, slots=True)
 class _Renewal:
-    """A request whose response renews the lease."""
+    """A ``sync`` whose response renews the lease."""
 
-    sent_at: float  #: ``time.monotonic()`` just before the request was sent
+    ends_at: float  #: time of the clock at which the lease ends if the server responds
     result: Any  #: kazoo's asynchronous result
 
 
 class Lease:
-    """The lease of a session. A separate thread renews it, even while the member thread is busy.
+    """The lease of a session.
 
-    The same thread drops the connection when the server does not respond. kazoo does not detect that: it sends pings
-    only while it has no requests to send, and does not require responses to them.
+    ``begin`` starts it. It ends three quarters of the negotiated session timeout after the last ``sync`` that received
+    a response was sent, or when the session expires. Once it has ended, only another ``begin`` starts it again: a
+    member that has held no lease for a moment must register again, because others may have taken its partitions over.
+
+    A separate thread renews the lease, even while the member thread is busy. The same thread drops the connection when
+    the server does not respond. kazoo does not detect that: it sends pings only while it has no requests to send, and
+    does not require responses to them.
 
     Args:
-        session_timeout: session timeout in seconds.
-        closing: stops the thread when it is set.
+        on_end: called each time the lease ends, in the thread of the lease or in kazoo's; it must not block.
     """
 
-    def __init__(self, connection: Connection, session_timeout: float, closing: threading.Event) -> None:
+    def __init__(self, connection: Connection, on_end: Callable[[], object]) -> None:
         self._connection = connection
-        self._session_timeout = session_timeout
-        self._closing = closing
-        self._lock = threading.Lock()  # guards the two fields below; never held while blocking
-        self._renewed_at = -math.inf  # send time of the last renewal that received a response
+        self._on_end = on_end
+        self._lock = threading.Lock()  # guards the fields below; never held while blocking
+        self._is_begun = False
+        self._is_end_reported = True
+        self._ends_at = -math.inf
+        self._sessions_ended = 0
         self._renewal: _Renewal | None = None  # the renewal in flight
+        self._wakeup = threading.Event()
+        self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="zkconsumer-zookeeper-lease", daemon=True)
         self._log = get_logger("zkconsumer.zookeeper")
 
@@ -57,52 +89,84 @@ class Lease:
         """Start the renewal thread."""
         self._thread.start()
 
-    def join(self) -> None:
-        """Wait until the thread has terminated, if it was started."""
+    def close(self) -> None:
+        """Stop the thread, if it was started."""
+        self._is_closing = True
+        self._wakeup.set()
         if self._thread.is_alive():
             self._thread.join()
 
     @property
-    def remaining_s(self) -> float:
-        """Seconds for which the session is assumed not to have expired; 0 without a session.
-
-        The server measures the session timeout from the last request that it received. The lease is measured from the
-        send time of the last renewal that received a response; the state of the connection does not matter.
-        """
-        with self._lock:
-            self._update()
-            return max(0.0, self._renewed_at + self._session_timeout - time.monotonic())
-
-    def renew(self) -> bool:
-        """Send a request whose response renews the lease.
-
-        Responses arrive in the order of requests: when a later request has received its response, the lease is renewed.
-
-        Returns:
-            False if the previous renewal is still in flight; no request is sent then.
-        """
-        with self._lock:
-            self._update()
-            if self._renewal is not None:
-                return False
-            if self._connection.is_connected:
-                self._renewal = _Renewal(time.monotonic(), self._connection.client.exists_async("/"))
+    def is_held(self) -> bool:
+        """Whether the lease has begun and has not ended; cheap enough for each piece of records."""
+        if self._is_begun and _now() < self._ends_at:
             return True
+        return self.remaining_s > 0.0
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds until the lease ends, unless it is renewed; 0 if it is not held."""
+        with self._lock:
+            now = _now()
+            self._update(now)
+            return self._ends_at - now if self._is_begun else 0.0
+
+    def begin(self) -> None:
+        """Begin the lease, after a ``sync`` has shown that the session has not expired; blocks until the response.
+
+        Raises:
+            ZooKeeperUnavailableError: the server did not respond.
+            OwnershipLostError: the session has expired meanwhile.
+        """
+        with self._lock:
+            sessions_ended = self._sessions_ended
+        client = self._connection.connected_client()
+        ends_at = self._end_if_sent_now()
+        self._connection.wait(client.sync_async("/"))
+        with self._lock:
+            if self._sessions_ended != sessions_ended:
+                raise OwnershipLostError("the ZooKeeper session has expired; the consumer rejoins the group")
+            self._ends_at = max(self._ends_at, ends_at)
+            self._is_begun, self._is_end_reported = True, False
+
+    def renew_soon(self) -> None:
+        """Make the thread send a renewal now, because the session has connected to a server."""
+        self._wakeup.set()
 
     def end(self) -> None:
         """End the lease, because the session has expired."""
         with self._lock:
-            self._renewed_at, self._renewal = -math.inf, None
+            self._is_begun, self._ends_at, self._renewal = False, -math.inf, None
+            self._sessions_ended += 1
+        self._report_end()
 
-    def _update(self) -> None:  # with the lock held
-        """Extend the lease if the renewal in flight has received its response.
+    def _end_if_sent_now(self) -> float:
+        """Return the time of the clock at which a lease ends whose renewal is sent now."""
+        return _now() + _LENGTH * self._connection.session_timeout
 
-        A kazoo callback could not do this: it may run after the result of a later request is available.
+    def _update(self, now: float) -> None:  # with the lock held
+        """Extend the lease if the renewal in flight has received its response, and end it if its time has passed.
+
+        A kazoo callback could not do this: it may run after the result of a later request is available. A response
+        extends the lease even if its time has just passed: the session existed all the time.
         """
         if self._renewal is not None and self._renewal.result.ready():
             if self._renewal.result.successful():
-                self._renewed_at = self._renewal.sent_at
+                self._ends_at = max(self._ends_at, self._renewal.ends_at)
             self._renewal = None
+        if now >= self._ends_at:
+            self._is_begun = False
+
+    def _report_end(self) -> None:
+        """Call ``on_end`` if the lease has ended, once per lease."""
+        with self._lock:
+            self._update(_now())
+            if self._is_begun or self._is_end_reported:
+                return
+            self._is_end_reported = True
+        self._on_end()
+
+    # ---- the thread ----
 
     def _run(self) -> None:
         """Renew the lease until the session is closed, and drop the connection when the server does not respond.
@@ -111,10 +175,18 @@ class Lease:
         when the process resumes after a suspension, the response may be waiting in the socket.
         """
         silent_intervals = 0
-        while not self._closing.wait(self._session_timeout / _RENEWALS):
+        next_at = time.monotonic()
+        while not self._is_closing:
+            self._wakeup.wait(self._time_to_next_step(next_at))
+            is_woken = self._wakeup.is_set()
+            self._wakeup.clear()
             try:
+                self._report_end()
+                if time.monotonic() < next_at and not is_woken:
+                    continue
+                next_at = time.monotonic() + self._connection.session_timeout / _RENEWALS
                 has_response = self._connection.poll_response()
-                is_waiting = self._connection.is_connected and not self.renew()
+                is_waiting = not self._renew()
                 silent_intervals = silent_intervals + 1 if is_waiting and not has_response else 0
                 if silent_intervals == _MAX_SILENT_INTERVALS:
                     silent_intervals = 0
@@ -123,3 +195,23 @@ class Lease:
                     self._connection.drop()
             except Exception:  # without this thread, the member would lose its partitions for good
                 self._log.error("lease_renewal_failed", endpoint=self._connection.hosts, exc_info=True)
+
+    def _time_to_next_step(self, next_at: float) -> float:
+        """Return the seconds until the next renewal is due or the lease ends."""
+        until_renewal = max(0.0, next_at - time.monotonic())
+        remaining = self.remaining_s
+        return min(until_renewal, remaining) if remaining > 0.0 else until_renewal
+
+    def _renew(self) -> bool:
+        """Send a renewal; returns False if a connected server has not responded to the previous one.
+
+        Responses arrive in the order of requests: when a later request has received its response, the lease is renewed.
+        """
+        with self._lock:
+            self._update(_now())
+            if not self._connection.is_connected:
+                return True
+            if self._renewal is not None:
+                return False
+            self._renewal = _Renewal(self._end_if_sent_now(), self._connection.client.sync_async("/"))
+            return True

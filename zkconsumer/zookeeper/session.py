@@ -8,6 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,9 +53,10 @@ class ZooKeeperSession:
         session_timeout: requested session timeout in seconds.
         connection_timeout: maximum seconds to wait for the connection, and for the result of each operation.
         events: queue for events; any object with ``put``.
+        on_lease_end: called each time the lease ends, see ``Lease``.
 
     Attributes:
-        lease: the time for which the session is assumed not to have expired.
+        lease: the time for which the session is assumed not to have expired; ``lease.begin`` starts it.
         znodes: operations on znodes.
     """
 
@@ -66,6 +68,7 @@ class ZooKeeperSession:
         connection_timeout: float,
         events: queue.SimpleQueue[Any],
         security: ZooKeeperSecurity | None = None,
+        on_lease_end: Callable[[], object] = lambda: None,
     ) -> None:
         self.hosts = hosts
         security = security or ZooKeeperSecurity()
@@ -79,7 +82,7 @@ class ZooKeeperSession:
             hosts, session_timeout=session_timeout, call_timeout=connection_timeout, security=security
         )
         self._client = self._connection.client
-        self.lease = Lease(self._connection, session_timeout, self._closing)
+        self.lease = Lease(self._connection, on_lease_end)
         self.znodes = Znodes(
             self._connection,
             authenticates=security.authenticates,
@@ -88,7 +91,12 @@ class ZooKeeperSession:
         self._client.add_listener(self._on_state)
 
     @classmethod
-    def of(cls, config: ConsumerConfig, events: queue.SimpleQueue[Any]) -> ZooKeeperSession:
+    def of(
+        cls,
+        config: ConsumerConfig,
+        events: queue.SimpleQueue[Any],
+        on_lease_end: Callable[[], object] = lambda: None,
+    ) -> ZooKeeperSession:
         """Create a session from a consumer's properties; it is not started."""
         return cls(
             config.zookeeper_connect,
@@ -96,6 +104,7 @@ class ZooKeeperSession:
             connection_timeout=config.connection_timeout,
             events=events,
             security=ZooKeeperSecurity.of(config),
+            on_lease_end=on_lease_end,
         )
 
     def start(self, connect_timeout: float = 0.0) -> None:
@@ -161,7 +170,7 @@ class ZooKeeperSession:
             with self._start_stop_lock:
                 self._client.stop()
                 self._client.close()
-                self.lease.join()
+                self.lease.close()
         finally:
             timer.cancel()
             timer.join()
@@ -195,7 +204,9 @@ class ZooKeeperSession:
     # ---- callbacks of kazoo ----
 
     def _on_state(self, state: str) -> None:  # in kazoo's connection thread
-        if state == KazooState.LOST:
+        if state == KazooState.CONNECTED:
+            self.lease.renew_soon()
+        elif state == KazooState.LOST:
             self.lease.end()
             # AUTH_FAILED is visible only here: kazoo changes the state to CLOSED right afterwards.
             self._authentication_failed |= self._client.client_state == KeeperState.AUTH_FAILED

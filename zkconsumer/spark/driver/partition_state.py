@@ -91,6 +91,8 @@ class PartitionRecord:
         position: start offset of the next batch; set in READY, and possibly in REVOKING.
         finished: end offset of finished batches that is not committed yet; None unless owned.
         in_flight: range [start, end) of a batch that is not known to have finished.
+        lost: range [start, end) of records that a batch contains and that were not committed when the session ended;
+            None once the partition is assigned again.
         reached: end offset of the last batch of this query that contained the partition.
         outdated: ``reached`` of a deleted topic, until the position in the re-created topic is set. A committed offset
             up to this one may belong to the deleted topic.
@@ -104,6 +106,7 @@ class PartitionRecord:
     position: int | None = None
     finished: int | None = None
     in_flight: tuple[int, int] | None = None
+    lost: tuple[int, int] | None = None
     reached: int | None = None
     outdated: int | None = None
     exists: bool = False
@@ -116,11 +119,17 @@ class PartitionRecord:
 
     # ---- ownership ----
 
-    def assign(self, start: StartPosition, committed: int) -> None:
-        """Mark the partition as owned; ``resolve`` sets its position."""
+    def assign(self, start: StartPosition, committed: int) -> int:
+        """Mark the partition as owned; ``resolve`` sets its position.
+
+        Returns:
+            number of records in ``lost`` that another member has read and committed.
+        """
         self._apply(PartitionEvent.ASSIGN)
+        lost, self.lost = self.lost, None
         self.start, self.position, self.committed = start, None, committed
         self.exists = self.was_assigned = True
+        return 0 if lost is None else max(0, min(committed, lost[1]) - lost[0])
 
     def resolve(self, offset: int) -> None:
         """Set the position. Unless it comes from the checkpoint, it counts as the committed offset."""
@@ -151,6 +160,10 @@ class PartitionRecord:
     def lose(self) -> None:
         """Mark the partition as not owned. Its batch stays in flight: a release after the next claim waits for it."""
         self._apply(PartitionEvent.LOSE)
+        if self.in_flight is not None:
+            self.lost = self.in_flight
+        elif self.finished is not None and self.committed >= 0:
+            self.lost = (self.committed, self.finished)
         self._forget_position()
 
     def _apply(self, event: PartitionEvent) -> None:

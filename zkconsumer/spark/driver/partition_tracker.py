@@ -75,6 +75,11 @@ class PartitionTracker:
                 and partition.topic not in deleted
             }
 
+    def lost_records(self) -> int:
+        """Return the number of records in batches that the next owners read again, because the session ended."""
+        with self._lock:
+            return sum(record.lost[1] - record.lost[0] for record in self._records.values() if record.lost is not None)
+
     # ---- batches ----
 
     def observe(self, offset: Mapping[str, Any]) -> None:
@@ -194,12 +199,16 @@ class PartitionTracker:
 
     # ---- assignment ----
 
-    def acquire(self, claims: Mapping[TopicPartition, Claim], existing: Set[TopicPartition]) -> None:
+    def acquire(self, claims: Mapping[TopicPartition, Claim], existing: Set[TopicPartition]) -> int:
         """Mark partitions as owned, and set their start positions.
 
         Args:
             existing: all subscribed partitions that exist.
+
+        Returns:
+            number of records in batches of this query that other members have read, too, since the session ended.
         """
+        reread = 0
         with self._lock:
             for partition, claim in claims.items():
                 record = self._records[partition]
@@ -215,10 +224,11 @@ class PartitionTracker:
                         is_first_assignment=self._is_new,
                         is_new=not record.exists,
                     )
-                record.assign(start, claim.offset)
+                reread += record.assign(start, claim.offset)
             for partition in existing:
                 self._records[partition].exists = True
             self._is_new = False
+        return reread
 
     def release(
         self, partitions: Set[TopicPartition], *, final: bool

@@ -207,6 +207,7 @@ class Planner:
             consumer_id=self._member.consumer_id,
             owned=len(self._tracker.states()),
             rebalances=self._member.rebalances,
+            lost_records=0 if self._revoked_at == self._member.rebalances else self._tracker.lost_records(),
         )
         alignment = self._batches.alignment
         return report if alignment is None else {**report, **alignment.state()}
@@ -247,7 +248,7 @@ class Planner:
         exclude_internal = self._config.exclude_internal_topics
         assigned = self._member.group_assignment
         existing = {p for p in assigned if self._subscription.wants(p.topic, exclude_internal)}
-        self._tracker.acquire(claims, existing)
+        self._progress.reread_records += self._tracker.acquire(claims, existing)
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
         """Release partitions when their batch has finished and is committed, or at once with ``final``."""
@@ -270,6 +271,9 @@ class Planner:
         """Mark all partitions as not owned. No batch is planned until partitions are acquired again."""
         self._revoked_at = self._member.rebalances
         self._tracker.lose()
+
+    def lease_ended(self) -> None:
+        """Do nothing: a batch is planned only while the lease is held, and a running batch is completed."""
 
     def consumed(self) -> Mapping[TopicPartition, int]:
         """Return nothing: offsets are committed when a batch has finished, not periodically."""

@@ -24,8 +24,9 @@ class Progress:
     """Counts commits and samples record sizes. Spark's thread writes all fields except ``reread_records``.
 
     Attributes:
-        reread_records: number of in-flight offsets of partitions that were released early; the next owner reads them
-            again. Written by the member's thread.
+        reread_records: number of records in batches of this query that other members read again: those in flight when a
+            partition was released early, and those not committed when the session ended. Written by the member's
+            thread.
     """
 
     def __init__(self, logs: LogOffsets) -> None:
@@ -64,6 +65,7 @@ class Progress:
         consumer_id: str,
         owned: int,
         rebalances: int,
+        lost_records: int,
     ) -> dict[str, Any]:
         """Return the report for Spark's progress events.
 
@@ -72,6 +74,8 @@ class Progress:
             reached: end offset of the last batch of each partition.
             owned: number of owned partitions.
             rebalances: number of rebalances of the member.
+            lost_records: number of records in batches that were not committed when the session ended, in partitions
+                that other members own now.
         """
         lags = [max(0, end - reached.get(partition, end)) for partition, end in ends.items()] or [0]
         age = None if self._committed_at is None else round(time.monotonic() - self._committed_at, 3)
@@ -85,7 +89,7 @@ class Progress:
             "owned": owned,
             "bytesPerRecord": round(self._bytes_per_record, 1),
             "rebalances": rebalances,
-            "rereadRecords": self.reread_records,
+            "rereadRecords": self.reread_records + lost_records,
             "commits": self._commits,
             "commitsFailed": self._commits_failed,
             "commitAgeSeconds": age,

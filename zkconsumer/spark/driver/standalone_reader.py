@@ -79,6 +79,11 @@ class StandaloneReader:
         self._thread = threading.Thread(target=self._run, name=f"zkconsumer-{config.group_id}-discovery", daemon=True)
 
     @property
+    def holds_lease(self) -> bool:
+        """Always true: no other member takes the partitions over."""
+        return True
+
+    @property
     def group_assignment(self) -> Mapping[TopicPartition, str]:
         """All partitions, as for a group with one member."""
         return self.assignment
