@@ -198,12 +198,10 @@ class ConsumerRuntime:
         """Return the offsets of consumed records."""
         return _known_offsets(self._positions(handed_out=False), self.fetchers.infos)
 
-    def fail(self, error: BaseException) -> None:
-        """Raise the error from all streams."""
+    def fail(self, error: ZkConsumerError) -> None:
+        """Make all streams raise the error from now on."""
         for queue in self._queues.values():
-            queue.fail(
-                error if isinstance(error, ZkConsumerError) else ZkConsumerError(f"the group member failed: {error!r}")
-            )
+            queue.fail(error, is_final=True)
 
     def _stop_delivery(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
         """Stop fetching and delivering; returns the offsets of consumed records."""

@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 from support import TIMEOUT_S, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
+from zkconsumer.errors import ZkConsumerError
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
@@ -44,7 +45,7 @@ class NoFetchers:
     def consumed(self) -> Mapping[TopicPartition, int]:
         return {}
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: ZkConsumerError) -> None:
         raise error
 
 
@@ -115,8 +116,10 @@ class CutOff:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for one in (*self._rivals, *self.victims):
-            one.close()
+        for rival in self._rivals:
+            rival.close()
+        for victim in self.victims:
+            victim.close()
         self._zk.stop()
         self._zk.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.metrics import Metrics
+from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.zookeeper.znodes import Znodes
 
 Cluster = DevCluster | ExistingCluster
@@ -108,6 +110,39 @@ def test_failed_fetcher_is_reported_and_replaced(
     with pytest.raises(ZkConsumerError, match="unexpected error"):
         next(stream)
     assert [message.offset for message in take(stream, 3)] == [1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("cause", ["member's thread", "kazoo's thread"])
+def test_failed_member_fails_every_later_call(
+    cause: str, admin: Any, topic: Topic, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(2)
+    produce(admin, name, 0, numbers(0, 100))
+    connector = consumer(consumer_timeout_ms=-1, auto_commit_interval_ms=100)
+    streams = connector.create_message_streams({name: 2})[name]
+    take(streams[0], 1)
+
+    def fail(*args: Any) -> Any:
+        raise RuntimeError("unexpected error")
+
+    if cause == "kazoo's thread":
+        session = connector._active_runtime().member.session
+        monkeypatch.setattr(session._client._connection, "_connect_attempt", fail)
+        session._connection.drop()
+        match = "the thread that connects to ZooKeeper"
+    else:
+        once(monkeypatch, OffsetCommitter, "commit_if_due", fail)
+        match = "unexpected error"
+
+    for stream in (*streams, *streams):
+        with pytest.raises(ZkConsumerError, match=match):
+            deque(stream, maxlen=0)
+    for _ in range(2):
+        with pytest.raises(ZkConsumerError, match=match):
+            connector.commit_offsets()
+    connector.shutdown()
+    assert connector.assignment == {}
 
 
 def test_group_deletion_during_claim_is_survived(

@@ -16,6 +16,7 @@ from support import Load, numbers, produce, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.errors import ZkConsumerError
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.zookeeper.registry import Registration
@@ -185,7 +186,7 @@ class BusyHandler:
     def consumed(self) -> Mapping[TopicPartition, int]:
         return {}
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: ZkConsumerError) -> None:
         raise error
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support import offset_json
 
 from zkconsumer import TopicPartition
+from zkconsumer.errors import ZkConsumerError
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL
@@ -154,8 +155,8 @@ def test_planner_has_no_periodic_commit(alone: Planner) -> None:
 
 
 def test_member_failure_is_raised_at_next_trigger(alone: Planner) -> None:
-    alone.fail(RuntimeError("it broke"))
-    with pytest.raises(RuntimeError, match="it broke"):
+    alone.fail(ZkConsumerError("it broke"))
+    with pytest.raises(ZkConsumerError, match="it broke"):
         alone.plan(INITIAL)
 
 

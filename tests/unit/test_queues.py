@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support import in_thread, wait_for
 
+from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.message import TopicPartition
@@ -287,6 +288,18 @@ def test_unread_stream_keeps_latest_failures(stream: StreamQueue) -> None:
 
     assert found == [f"failure {number}" for number in range(1000 - len(found), 1000)]
     assert 1 <= len(found) <= 100
+
+
+def test_final_failure_is_raised_each_time(stream: StreamQueue) -> None:
+    error = ZkConsumerError("the group member failed")
+    stream.fail(error, is_final=True)
+    for _ in range(2):
+        with pytest.raises(ZkConsumerError) as raised:
+            stream.take(0)
+        assert raised.value is error
+    stream.close()
+    with pytest.raises(ZkConsumerError):
+        stream.take(None)
 
 
 def test_failure_is_raised_before_end_of_stream(stream: StreamQueue) -> None:

@@ -31,6 +31,7 @@ class StreamQueue:
         self._ready: deque[PartitionQueue] = deque()
         self._closed = False
         self._errors: deque[BaseException] = deque(maxlen=_MAX_ERRORS)
+        self._final_error: BaseException | None = None
 
     def take(self, timeout: float | None) -> tuple[PartitionQueue, Chunk] | None:
         """Return the next chunk and its queue, or None if the stream is closed or ``timeout`` seconds have passed.
@@ -38,13 +39,15 @@ class StreamQueue:
         Blocks until there is a chunk; without a limit if ``timeout`` is None.
 
         Raises:
-            BaseException: an error passed to ``fail``, once.
+            BaseException: an error passed to ``fail``; once, unless it is final.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             while True:
                 if self._errors:
                     raise self._errors.popleft()
+                if self._final_error is not None:
+                    raise self._final_error.with_traceback(None)
                 if self._closed:
                     return None
                 if self._ready:
@@ -79,10 +82,17 @@ class StreamQueue:
             self._ready.clear()
             self._changed.notify_all()
 
-    def fail(self, error: BaseException) -> None:
-        """Make ``take`` raise an error. Errors are raised in order, before any chunk is returned."""
+    def fail(self, error: BaseException, *, is_final: bool = False) -> None:
+        """Make ``take`` raise an error. Errors are raised in order, before any chunk is returned.
+
+        Args:
+            is_final: raise the error each time, also after ``close``.
+        """
         with self._lock:
-            self._errors.append(error)
+            if is_final:
+                self._final_error = error
+            else:
+                self._errors.append(error)
             self._changed.notify_all()
 
 

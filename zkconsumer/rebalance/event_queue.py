@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from zkconsumer.errors import ClosedError
+from zkconsumer.errors import ClosedError, ZkConsumerError
 from zkconsumer.zookeeper.session import Event
 
 
@@ -43,11 +43,12 @@ class EventQueue:
         self.on_zookeeper_event: Callable[[Event], None]
         self.is_stopping = False
         self._is_open = False  # whether a thread calls process()
+        self._failure: ZkConsumerError | None = None
 
     # ---- any thread ----
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
-        """Run ``function`` in the member's thread; the future fails with ``ClosedError`` if it does not run."""
+        """Run ``function`` in the member's thread; the future fails with the member's error if it does not run."""
         request = _Request(function, Future())
         self.queue.put(request)
         if not self._is_open:
@@ -68,22 +69,29 @@ class EventQueue:
         """Accept requests; called before the member's thread starts."""
         self._is_open = True
 
-    def close(self) -> None:
-        """Reject all requests from now on; the member's thread terminates."""
+    def close(self, failure: ZkConsumerError | None = None) -> None:
+        """Reject all requests from now on; the member's thread terminates.
+
+        Args:
+            failure: the error with which requests fail; None for ``ClosedError``.
+        """
+        self._failure = failure
         self.is_stopping, self._is_open = True, False
         self._reject_requests()
 
     def process(self, timeout_s: float | None) -> None:
-        """Wait for the first event for at most ``timeout_s`` seconds, and process all events in the queue.
+        """Wait for the first event for at most ``timeout_s`` seconds, and process those that are in the queue then.
+
+        Events that arrive meanwhile are left for the next call: threads that commit each message would keep the member
+        from everything else.
 
         Args:
             timeout_s: None waits without a limit.
         """
         try:
-            item = self.queue.get(timeout=timeout_s)
-            while True:
-                self._process(item)
-                item = self.queue.get_nowait()
+            self._process(self.queue.get(timeout=timeout_s))
+            for _ in range(self.queue.qsize()):
+                self._process(self.queue.get_nowait())
         except queue.Empty:
             pass
 
@@ -107,5 +115,5 @@ class EventQueue:
                 return
             if isinstance(item, _Request) and item.result.set_running_or_notify_cancel():
                 item.result.set_exception(
-                    ClosedError("the consumer has been shut down; offsets can no longer be committed")
+                    self._failure or ClosedError("the consumer has been shut down; offsets can no longer be committed")
                 )

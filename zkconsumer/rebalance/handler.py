@@ -6,6 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Protocol
 
+from zkconsumer.errors import ZkConsumerError
 from zkconsumer.message import TopicPartition
 
 
@@ -45,5 +46,14 @@ class PartitionHandler(Protocol):
     def consumed(self) -> Mapping[TopicPartition, int]:
         """Return the offsets for the periodic commit."""
 
-    def fail(self, error: BaseException) -> None:
-        """Report a fatal error; the member's thread has terminated."""
+    def fail(self, error: ZkConsumerError) -> None:
+        """Report a fatal error: the member leaves the group, and its thread terminates."""
+
+
+def failure_of(error: BaseException) -> ZkConsumerError:
+    """Return the argument of ``PartitionHandler.fail`` for an error that has ended the member's thread."""
+    if isinstance(error, ZkConsumerError):
+        return error
+    failure = ZkConsumerError(f"the group member failed: {error!r}; create a new consumer")
+    failure.__cause__ = error
+    return failure

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 
-from zkconsumer.errors import ClosedError
+from zkconsumer.errors import ClosedError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.rebalance.attempts import RebalanceAttempts
 from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.rebalance.event_queue import EventQueue
-from zkconsumer.rebalance.handler import PartitionHandler
+from zkconsumer.rebalance.handler import PartitionHandler, failure_of
 from zkconsumer.rebalance.listener import ZKRebalancerListener
 from zkconsumer.rebalance.membership import Membership
 from zkconsumer.zookeeper.session import Event, ZooKeeperSession
@@ -22,6 +22,9 @@ class MemberThread:
     It processes the events of the queue, and runs rebalances and periodic commits when they are due. So a commit never
     runs during a step of a rebalance, and no lock is held during either. The thread has no state of its own: it writes
     that of ``Membership``, ``ZKRebalancerListener``, ``RebalanceAttempts`` and ``OffsetCommitter``.
+
+    Attributes:
+        failure: the error that has ended the thread; None unless it has failed.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class MemberThread:
         self._attempts = attempts
         self._committer = committer
         self._handler = handler
+        self.failure: ZkConsumerError | None = None
         group, consumer_id = membership.group, membership.consumer_id
         self._log = get_logger("zkconsumer.rebalance", group=group, consumer_id=consumer_id)
         self._thread = threading.Thread(
@@ -86,14 +90,22 @@ class MemberThread:
             self._listener.leave()
         except BaseException as error:
             self._log.error("member_thread_failed", exc_info=True)
-            self._handler.lose()
-            self._membership.assignment = {}
-            self._session.close()  # so that ZooKeeper deletes the znodes and other members take over the partitions
-            self._handler.fail(error)
-            self._attempts.fail_first(error)
+            self._fail(failure_of(error))
         finally:
             self._attempts.fail_first(ClosedError("the consumer was shut down during its first rebalance"))
-            self._events.close()
+            self._events.close(self.failure)
+
+    def _fail(self, failure: ZkConsumerError) -> None:
+        """Leave the group, and make everything that the application does next raise the error."""
+        self.failure = failure
+        self._handler.fail(failure)
+        self._attempts.fail_first(failure)
+        self._events.close(failure)
+        try:
+            self._handler.lose()
+            self._membership.assignment = {}
+        finally:
+            self._session.close()  # so that ZooKeeper deletes the znodes and other members take over the partitions
 
     def _time_to_next_task(self) -> float | None:
         """Return the seconds until a task is due or the lease expires; None if neither will happen."""
@@ -106,6 +118,8 @@ class MemberThread:
     def _run_due_tasks(self) -> None:
         if self._session.has_failed_authentication:
             raise self._session.authentication_error()  # kazoo does not retry after a failed authentication
+        if self._session.has_ended:
+            raise self._session.ended_error()
         if self._listener.check_lease():
             self._attempts.request()
         self._attempts.run_if_due()

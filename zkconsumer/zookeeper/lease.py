@@ -1,8 +1,8 @@
 """Lease: the time for which a member may assume that ZooKeeper has not expired its session.
 
-Only the leader of the ensemble expires sessions. A follower answers pings and reads by itself, even for some time after
-it was cut off from the leader, but it passes a ``sync`` on to the leader. So only the response to a ``sync`` proves that
-the session had not expired when the request was sent.
+Only the leader of the ensemble expires sessions. A follower answers pings and reads by itself, even for some time
+after it was cut off from the leader, but it passes a ``sync`` on to the leader. So only the response to a ``sync``
+proves that the session had not expired when the request was sent.
 """
 
 from __future__ import annotations

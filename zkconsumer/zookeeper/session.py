@@ -15,7 +15,13 @@ from typing import Any
 from kazoo.protocol.states import KazooState, KeeperState
 
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import AuthenticationError, ClosedError, ConfigurationError, ZooKeeperUnavailableError
+from zkconsumer.errors import (
+    AuthenticationError,
+    ClosedError,
+    ConfigurationError,
+    ZkConsumerError,
+    ZooKeeperUnavailableError,
+)
 from zkconsumer.retry import retrying
 from zkconsumer.zookeeper.connection import Connection
 from zkconsumer.zookeeper.lease import Lease
@@ -191,6 +197,11 @@ class ZooKeeperSession:
         """Whether ZooKeeper has rejected the credentials; kazoo then does not connect again."""
         return self._authentication_failed and not self._closing.is_set()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether kazoo's connection thread has ended although the session was not closed; no connection follows."""
+        return bool(self._client.client_state == KeeperState.CLOSED) and not self._closing.is_set()
+
     # ---- errors ----
 
     def not_connected_error(self) -> ZooKeeperUnavailableError:
@@ -200,6 +211,13 @@ class ZooKeeperSession:
     def authentication_error(self) -> AuthenticationError:
         """Return the error for credentials that ZooKeeper has rejected."""
         return self._connection.authentication_error()
+
+    def ended_error(self) -> ZkConsumerError:
+        """Return the error for a session whose connection thread has ended."""
+        return ZkConsumerError(
+            f"the thread that connects to ZooKeeper at {self.hosts!r} has ended with an unexpected error, whose "
+            "traceback is on stderr; create a new consumer"
+        )
 
     # ---- callbacks of kazoo ----
 

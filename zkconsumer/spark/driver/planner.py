@@ -82,7 +82,7 @@ class Planner:
         self._failing_since: float | None = None
         self._is_closing = False
         self._revoked_at = -1  # value of ``rebalances`` when partitions were last revoked or lost
-        self._failure: BaseException | None = None
+        self._failure: ZkConsumerError | None = None
         self.observe(seen)
 
     def start(self) -> None:
@@ -279,7 +279,7 @@ class Planner:
         """Return nothing: offsets are committed when a batch has finished, not periodically."""
         return {}
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: ZkConsumerError) -> None:
         """Make the next call of ``plan`` raise the error."""
         self._failure = error
 

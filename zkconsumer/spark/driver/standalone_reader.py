@@ -20,7 +20,7 @@ from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooK
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
-from zkconsumer.rebalance.handler import Claim, PartitionHandler
+from zkconsumer.rebalance.handler import Claim, PartitionHandler, failure_of
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
@@ -179,7 +179,7 @@ class StandaloneReader:
                 self._first.set_exception(error)
                 return None
             if not isinstance(error, ZkConsumerError):
-                self._handler.fail(error)
+                self._handler.fail(failure_of(error))
                 return None
             if self.unbalanced_since is None:
                 self.unbalanced_since = time.monotonic()
