@@ -36,7 +36,7 @@ def coordinator_of(cluster: DevCluster, group: str) -> Broker:
 
         def found() -> Broker | None:
             try:
-                endpoint = asked._find_coordinator()
+                endpoint = asked._find_coordinator(10.0)
             except RetriableError:
                 return None
             return next(broker for broker in cluster.brokers if broker.endpoint[:2] == endpoint[:2])

@@ -17,6 +17,7 @@ from support import in_thread, wait_for
 from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel, Throttle
+from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBrokerError, ZkConsumerError
 from zkconsumer.message import Endpoint
@@ -240,10 +241,47 @@ def test_request_timeout_names_the_timeout(peer: Callable[..., Peer], channel: C
     one = channel(peer(lambda *_: b"").endpoint, timeout=0.2)
     started = time.monotonic()
 
-    with pytest.raises(BrokerUnavailableError, match=r"no response within 0\.2 s"):
+    with pytest.raises(BrokerUnavailableError, match=r"no complete response within 0\.2 s"):
         one.connect()
 
     assert time.monotonic() - started < 3
+
+
+def test_deadline_covers_whole_response(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
+    """Each byte arrives in time, but all of them together do not."""
+    slow: list[Peer] = []
+    gave_up = threading.Event()
+
+    def trickle(correlation: int) -> bytes | None:
+        connection = slow[0]._open
+        assert connection is not None
+        for byte in framed(correlation, fetched(bytes(1000))):
+            connection.sendall(bytes([byte]))
+            if gave_up.wait(0.05):
+                break
+        return None
+
+    slow.append(peer(broker(trickle)))
+    one = channel(slow[0].endpoint, timeout=0.5)
+    one.connect()
+    started = time.monotonic()
+    try:
+        with pytest.raises(BrokerUnavailableError, match=r"no complete response within 0\.5 s"):
+            fetch(one)
+    finally:
+        gave_up.set()
+    assert time.monotonic() - started < 5
+
+
+def test_lookup_divides_its_time_among_silent_brokers(peer: Callable[..., Peer]) -> None:
+    silent = [peer(lambda *_: b"") for _ in range(8)]
+    lookup = LeaderLookup("test", 0.8)
+    started = time.monotonic()
+    with pytest.raises(BrokerUnavailableError, match="no broker is available"):
+        lookup.metadata([one.endpoint for one in silent], None)
+    assert time.monotonic() - started < 5
+    lookup.close()
+    assert all(one.connections for one in silent)
 
 
 def test_response_shorter_than_its_fields_is_refused(

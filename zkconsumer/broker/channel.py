@@ -74,7 +74,7 @@ class BrokerChannel:
     Other threads may only call ``close()``, which makes a blocked call raise ``ClosedError``.
 
     Args:
-        timeout: maximum seconds to wait for the connection, and for each part of a response.
+        timeout: maximum seconds for a request, from the connection to the last byte of the response.
         receive_buffer: size of the socket's receive buffer in bytes; -1 for the system's default.
     """
 
@@ -100,6 +100,8 @@ class BrokerChannel:
         self._correlation = 0
         self._buffer = memoryview(bytearray(_BUFFER_SIZE))
         self._position = self._end = 0
+        self._call_timeout = timeout
+        self._deadline = 0.0  # ``time.monotonic`` at which the current call ends
 
     def connect(self) -> BrokerChannel:
         """Open the connection, negotiate request versions and authenticate, unless it is open.
@@ -109,7 +111,7 @@ class BrokerChannel:
             UnsupportedBrokerError: the broker and this client have no version of ApiVersions in common.
             AuthenticationError: the broker's certificate is not trusted, or the broker rejected the credentials.
         """
-        with self._in_use():
+        with self._in_use(self._timeout):
             if self._socket is None:
                 with self._mapped_errors("could not connect to broker {}"):
                     self._open()
@@ -143,11 +145,17 @@ class BrokerChannel:
                 sock.close()
 
     @contextlib.contextmanager
-    def _in_use(self) -> Iterator[None]:
-        """Keep the descriptor open during a call; a concurrent ``close()`` closes it at the end of the call."""
+    def _in_use(self, timeout: float) -> Iterator[None]:
+        """Keep the descriptor open during a call; a concurrent ``close()`` closes it at the end of the call.
+
+        Args:
+            timeout: maximum seconds for the call, and for the calls inside it.
+        """
         with self._lock:
             if self._closed:
                 raise ClosedError(f"the channel to {self.endpoint} is closed")
+            if not self._active_calls:
+                self._call_timeout, self._deadline = timeout, time.monotonic() + timeout
             self._active_calls += 1
         try:
             yield
@@ -161,7 +169,7 @@ class BrokerChannel:
         addresses = socket.getaddrinfo(self.endpoint.host, self.endpoint.port, type=socket.SOCK_STREAM)
         for number, (family, kind, proto, _, address) in enumerate(addresses, 1):
             sock = socket.socket(family, kind, proto)
-            sock.settimeout(self._timeout)
+            sock.settimeout(self._remaining())
             if self._receive_buffer > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -181,6 +189,7 @@ class BrokerChannel:
                         encrypted.close()
                         raise ClosedError(f"the channel to {self.endpoint} is closed")
                     self._socket = encrypted  # close() interrupts the handshake, too
+                encrypted.settimeout(self._remaining())
                 self._security.handshake(encrypted, self.endpoint.host)
                 return
             except OSError:
@@ -188,12 +197,22 @@ class BrokerChannel:
                 if self._closed or number == len(addresses):
                     raise
 
-    def request(self, request: Any) -> Any:
+    def _remaining(self) -> float:
+        """Return the seconds until the deadline of the current call."""
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError
+        return remaining
+
+    def request(self, request: Any, timeout: float | None = None) -> Any:
         """Send ``request`` and return the decoded response.
 
         It is sent in the newest version that the broker supports, within the request's own limits.
+
+        Args:
+            timeout: maximum seconds for the request, instead of the channel's.
         """
-        with self.exchange(request) as frame:
+        with self.exchange(request, timeout) as frame:
             response_class = request.header.get_response_class()
             # Flexible versions have a byte of tagged fields in the header, except for ApiVersions (KIP-511).
             has_tags = response_class.flexible_version_q(request.API_VERSION) and request.API_KEY != _API_VERSIONS_KEY
@@ -206,12 +225,12 @@ class BrokerChannel:
                 ) from error
 
     @contextlib.contextmanager
-    def exchange(self, request: Any) -> Iterator[Frame]:
+    def exchange(self, request: Any, timeout: float | None = None) -> Iterator[Frame]:
         """Send ``request`` and yield a ``Frame`` with the part of the response after the correlation id.
 
         The connection is closed unless the response is read completely.
         """
-        with self._in_use():
+        with self._in_use(self._timeout if timeout is None else timeout):
             self.connect()
             if request.API_VERSION is None:
                 request.API_VERSION = self._version_of(request)
@@ -224,6 +243,7 @@ class BrokerChannel:
         sock = self._socket
         if sock is None:
             raise OSError("the connection is closed")
+        sock.settimeout(self._remaining())
         sock.sendall(request.encode(framed=True, header=True))
         size, correlation = struct.unpack(">ii", self._read(8))
         if correlation != self._correlation or not 4 <= size <= MAX_FRAME:
@@ -260,7 +280,8 @@ class BrokerChannel:
             return self._fetch_versions()
         for _ in range(2):  # twice: a broker that shuts down closes one connection and refuses the next
             try:
-                return self._fetch_versions()
+                with self._shorter_deadline():
+                    return self._fetch_versions()
             except BrokerUnavailableError as error:
                 is_timeout = isinstance(error.__cause__, TimeoutError)
                 if not is_timeout and not isinstance(error.__cause__, ConnectionError):
@@ -272,6 +293,16 @@ class BrokerChannel:
         # All old brokers support this request; without topics it returns nothing.
         self.request(ListOffsetsRequest(version=0, replica_id=-1, topics=[]))
         return versions
+
+    @contextlib.contextmanager
+    def _shorter_deadline(self) -> Iterator[None]:
+        """Halve the time of the current call, so that the other half remains for another attempt."""
+        deadline = self._deadline
+        self._deadline -= self._remaining() / 2
+        try:
+            yield
+        finally:
+            self._deadline = deadline
 
     def _fetch_versions(self) -> BrokerVersionData:
         version = ApiVersionsRequest.max_version
@@ -305,7 +336,7 @@ class BrokerChannel:
         except TimeoutError as error:
             self.disconnect()
             raise BrokerUnavailableError(
-                f"{failure.format(self.endpoint)}: no response within {self._timeout:g} s"
+                f"{failure.format(self.endpoint)}: no complete response within {self._call_timeout:g} s"
             ) from error
         except (OSError, ValueError, struct.error, IndexError) as error:
             self.disconnect()
@@ -343,6 +374,7 @@ class BrokerChannel:
         sock = self._socket
         if sock is None:
             raise OSError("the connection is closed")
+        sock.settimeout(self._remaining())
         received = sock.recv_into(view)
         if not received:
             raise ConnectionResetError("the broker closed the connection")

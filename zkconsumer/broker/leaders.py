@@ -6,7 +6,8 @@ Source: Kafka 1.1 kafka.client.ClientUtils.fetchTopicMetadata.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from zkconsumer.broker import protocol
@@ -23,7 +24,7 @@ class LeaderLookup:
     ``close()``.
 
     Args:
-        timeout: maximum seconds to wait for each broker.
+        timeout: maximum seconds for a lookup, with all brokers together.
     """
 
     def __init__(self, client_id: str, timeout: float, security: Security = PLAINTEXT) -> None:
@@ -78,9 +79,9 @@ class LeaderLookup:
             endpoints.remove(self._channel.endpoint)
             endpoints.insert(0, self._channel.endpoint)
         failures: dict[Endpoint, Exception] = {}
-        for endpoint in endpoints:
+        for endpoint, timeout in shares_of(self._timeout, endpoints):
             try:
-                return self._channel_to(endpoint).request(protocol.metadata_request(topics))
+                return self._channel_to(endpoint).request(protocol.metadata_request(topics), timeout)
             except (RetriableError, AuthenticationError, UnsupportedBrokerError) as error:
                 failures[endpoint] = error
                 self._disconnect()
@@ -111,6 +112,16 @@ class LeaderLookup:
         channel = self._channel
         if channel is not None:
             channel.close()
+
+
+def shares_of(timeout: float, brokers: Sequence[Endpoint]) -> Iterator[tuple[Endpoint, float]]:
+    """Yield each broker with the seconds to wait for it: an equal share of what remains of ``timeout``.
+
+    A broker that does not respond leaves time for the others, and one that fails at once leaves its time to them.
+    """
+    deadline = time.monotonic() + timeout
+    for number, endpoint in enumerate(brokers):
+        yield endpoint, max(0.0, deadline - time.monotonic()) / (len(brokers) - number)
 
 
 def _no_broker_message(failures: Mapping[Endpoint, Exception]) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.leaders import shares_of
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import BrokerUnavailableError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
@@ -27,7 +29,7 @@ class GroupCoordinator:
 
     Args:
         brokers: returns the brokers that may receive requests for the coordinator.
-        timeout: maximum seconds to wait for each response.
+        timeout: maximum seconds for a call, including the search for the coordinator.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class GroupCoordinator:
             ZkConsumerError: the coordinator rejected the request. -1 is not returned in this case.
         """
         requested = None if partitions is None else list(partitions)
-        response = self._connected_channel().request(protocol.offset_fetch_request(self.group, requested))
+        response = self._request(protocol.offset_fetch_request(self.group, requested))
         offsets, errors = protocol.parse_offset_fetch_response(response)
         for partition, code in errors.items():
             raise self._error(f"fetch the offset of partition {partition}" if partition else "fetch offsets", code)
@@ -78,7 +80,7 @@ class GroupCoordinator:
         Raises:
             RetriableError: the coordinator is unavailable; offsets may have been committed.
         """
-        response = self._connected_channel().request(protocol.offset_commit_request(self.group, offsets))
+        response = self._request(protocol.offset_commit_request(self.group, offsets))
         return {
             partition: self._error(f"commit offset {offsets[partition]} of partition {partition}", code)
             for partition, code in protocol.parse_offset_commit_response(response).items()
@@ -110,11 +112,13 @@ class GroupCoordinator:
             f"{failure}: {_REASONS.get(code, 'the coordinator rejected the request')} (error {code})"
         )
 
-    def _connected_channel(self) -> BrokerChannel:
+    def _request(self, request: Any) -> Any:
+        """Send a request to the coordinator; half of the time is left for it if the coordinator must be found first."""
+        deadline = time.monotonic() + self._timeout
         if self._channel is None:
-            self._channel = self._new_channel(self._find_coordinator())
+            self._channel = self._new_channel(self._find_coordinator(self._timeout / 2))
         try:
-            return self._channel.connect()
+            return self._channel.request(request, deadline - time.monotonic())
         except RetriableError:
             self.close()
             raise
@@ -122,19 +126,14 @@ class GroupCoordinator:
     def _new_channel(self, endpoint: Endpoint) -> BrokerChannel:
         return BrokerChannel(endpoint, self._client_id, timeout=self._timeout, security=self._security)
 
-    def _find_coordinator(self) -> Endpoint:
+    def _find_coordinator(self, timeout: float) -> Endpoint:
         brokers = list(self._brokers())
         random.shuffle(brokers)
         failures = []
-        deadline = (
-            time.monotonic() + self._timeout
-        )  # for all brokers together, so that the calling thread is not blocked for long
-        for endpoint in brokers:
-            if time.monotonic() > deadline:
-                break
+        for endpoint, share in shares_of(timeout, brokers):
             channel = self._new_channel(endpoint)
             try:
-                response = channel.request(protocol.find_coordinator_request(self.group))
+                response = channel.request(protocol.find_coordinator_request(self.group), share)
             except RetriableError as error:
                 failures.append(str(error))
                 continue
