@@ -80,7 +80,7 @@ EVENTS = (
     ),
     LogEvent(
         "auto_commit_failed",
-        ("warning",),
+        ("warning", "error"),
         "zkconsumer.rebalance",
         "The periodic commit failed; the next one includes its offsets.",
     ),
@@ -249,8 +249,7 @@ EVENTS = (
         "offset_commit_rejected",
         ("error",),
         "zkconsumer.rebalance",
-        "The offset of a revoked partition could not be committed and was discarded; the next owner reads "
-        "records again.",
+        "Offsets of revoked partitions could not be committed and were discarded; the next owners read records again.",
     ),
     LogEvent(
         "offset_commit_skipped",

@@ -16,7 +16,7 @@ from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import RetriableError
 from zkconsumer.offsets.coordinator import GroupCoordinator
 
-from .faults import kill
+from .faults import Member, Peer, kill
 
 KAFKA = {
     "offsets_storage": "kafka",
@@ -114,3 +114,25 @@ def test_shutdown_without_coordinator_is_bounded(
     assert time.monotonic() - begun < 20
     broker.start()
     wait_for(lambda: not zk.exists(f"/consumers/{group}/owners/{name}/0"), what="its owner znode is deleted")
+
+
+@pytest.mark.timeout(60)
+def test_silent_coordinator_delays_release_by_one_timeout(
+    cluster: DevCluster, member: Callable[..., Member], topic: Callable[..., str], group: str
+) -> None:
+    """One request commits the offsets of all partitions that are released."""
+    broker = coordinator_of(cluster, group)
+    name = topic(partitions=60)
+    for partition in range(60):
+        produce(cluster.admin, name, partition, numbers(0, 1))
+    one = member({name: 1}, **KAFKA | {"auto_commit_enable": True, "auto_commit_interval_ms": 500})
+    one.wait_for_more(60)
+    broker.pause()
+    try:
+        with Peer(cluster, group) as peer:
+            peer.register({name: 1})
+            started = time.monotonic()
+            wait_for(lambda: len(one.connector.assignment) == 30, what="half of the partitions are released")
+            assert time.monotonic() - started < 8  # a commit that is running, and that of the release, 2 s each
+    finally:
+        broker.resume()

@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import OwnershipLostError, RetriableError, ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.errors import (
+    ClosedError,
+    OwnershipLostError,
+    RetriableError,
+    ZkConsumerError,
+    ZooKeeperUnavailableError,
+)
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import Offsets
+from zkconsumer.rebalance.assignors import Assignment
+from zkconsumer.rebalance.broker_calls import BrokerCalls
 from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.membership import Membership
 
@@ -20,7 +29,8 @@ from zkconsumer.rebalance.membership import Membership
 class OffsetCommitter:
     """Commits offsets on request, periodically, and before partitions are released.
 
-    Used by the member's thread. Another thread may call ``close`` after that thread was stopped.
+    Used by the member's thread; another thread may call ``close`` after that thread was stopped. ``calls`` runs all
+    operations of the storage, in order, so ``_offsets`` belongs to its thread.
 
     Args:
         offsets: storage of the committed offsets.
@@ -33,16 +43,19 @@ class OffsetCommitter:
         membership: Membership,
         offsets: Offsets,
         handler: PartitionHandler,
+        calls: BrokerCalls,
         *,
         interval_s: float | None,
     ) -> None:
         self._membership = membership
         self._offsets = offsets
         self._handler = handler
+        self._calls = calls
         self._interval_s = interval_s
-        #: Seconds for which commits of released partitions are retried; a JVM member retries a claim for as long.
-        self._retry_timeout_s = config.rebalance_max_retries * config.rebalance_backoff
-        self._rejected_since: float | None = None  # ``time.monotonic`` of the first failed commit
+        #: Seconds for which the release of partitions waits for the commit of their offsets.
+        self._release_timeout_s = config.offsets_channel_socket_timeout_ms / 1000
+        self._backoff_s = config.offsets_channel_backoff_ms / 1000
+        self._periodic_commit: Future[dict[TopicPartition, int]] | None = None
         self._next_commit_at = time.monotonic() + interval_s if interval_s else None
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
@@ -70,18 +83,35 @@ class OffsetCommitter:
             self._commit_consumed()
 
     def _commit_consumed(self) -> None:
+        if self._periodic_commit is not None and not self._periodic_commit.done():
+            return  # the next commit includes these offsets
+        self._periodic_commit = self._calls.submit(self._commit_consumed_now)
+        self._periodic_commit.add_done_callback(self._log_failure)
+
+    def _commit_consumed_now(self) -> dict[TopicPartition, int]:  # in the thread of the calls
+        """Commit what is consumed now: the application may have committed higher offsets just before."""
         owned = self._membership.assignment
-        consumed = {p: offset for p, offset in self._handler.consumed().items() if p in owned}
-        try:
-            self._membership.check_session()
-            self._offsets.commit(consumed)
-        except ZkConsumerError as error:
-            self._log.warning("auto_commit_failed", error=str(error))  # the next commit includes these offsets
+        return self._commit({p: offset for p, offset in self._handler.consumed().items() if p in owned})
+
+    def _log_failure(self, commit: Future[dict[TopicPartition, int]]) -> None:  # in the thread of the calls
+        if isinstance(error := commit.exception(), ZkConsumerError) and not isinstance(error, ClosedError):
+            self._log.warning("auto_commit_failed", error=str(error))
+        elif error is not None and not isinstance(error, ClosedError):
+            self._log.error("auto_commit_failed", error=repr(error), exc_info=error)
 
     # ---- for requests ----
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
-        """Commit offsets of owned partitions, and return the committed offsets.
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        allow_lower: bool = False,
+        on_committed: Callable[[dict[TopicPartition, int]], None] | None = None,
+    ) -> Future[dict[TopicPartition, int]]:
+        """Commit offsets of owned partitions; the result is the committed offsets.
+
+        Args:
+            on_committed: called with the committed offsets before any other commit.
 
         Raises:
             OwnershipLostError: one of the partitions is not owned.
@@ -92,27 +122,41 @@ class OffsetCommitter:
                 f"partition {not_owned[0]} is not owned by consumer {self._membership.consumer_id}; its offset "
                 f"{offsets[not_owned[0]]} was not committed, and its next owner starts at the committed offset"
             )
-        self._membership.check_session()
+
+        def commit() -> dict[TopicPartition, int]:
+            committed = self._commit(offsets, allow_lower=allow_lower)
+            if on_committed is not None:
+                on_committed(committed)
+            return committed
+
+        return self._calls.submit(commit)
+
+    def _commit(  # in the thread of the calls
+        self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False
+    ) -> dict[TopicPartition, int]:
+        self._membership.check_session()  # it may have expired while the call was waiting for the ones before
         return self._offsets.commit(offsets, allow_lower=allow_lower)
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
         """Allow the next commit to decrease the partition's offset, because its position was reset."""
-        self._offsets.allow_lower_once(partition)
+        self._calls.submit(lambda: self._offsets.allow_lower_once(partition))
 
-    def switch(self, open_offsets: Callable[[], Offsets]) -> dict[TopicPartition, int]:
+    def switch(self, open_offsets: Callable[[], Offsets]) -> Future[dict[TopicPartition, int]]:
         """Copy the offsets of owned partitions to another storage, and use that from now on.
+
+        If the offsets cannot be copied, the current storage remains in use.
 
         Args:
             open_offsets: returns the other storage.
 
         Returns:
             the committed offsets in the other storage.
-
-        Raises:
-            ZkConsumerError: the offsets could not be copied; the current storage remains in use.
         """
-        self._membership.check_session()
         owned = self._membership.assignment
+        return self._calls.submit(lambda: self._switch(open_offsets, owned))
+
+    def _switch(self, open_offsets: Callable[[], Offsets], owned: Assignment) -> dict[TopicPartition, int]:
+        self._membership.check_session()
         target = open_offsets()
         try:
             known = {p: offset for p, offset in self._offsets.fetch(owned).items() if offset >= 0}
@@ -126,54 +170,45 @@ class OffsetCommitter:
         return stored
 
     def close(self) -> None:
-        """Close the storage of offsets."""
-        self._offsets.close()
+        """Reject all further operations, and close the storage of offsets."""
+        self._calls.close(abort=lambda: self._offsets.close())
 
     # ---- for rebalances ----
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offset of each partition, -1 if there is none."""
-        return self._offsets.fetch(partitions)
+        requested = list(partitions)
+        return self._calls.call(lambda: self._offsets.fetch(requested))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Discard the cached offsets of partitions that other members may commit from now on."""
-        self._offsets.forget(partitions)
+        released = list(partitions)
+        self._calls.submit(lambda: self._offsets.forget(released))
 
     def commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit the offsets of partitions that are about to be released.
 
-        A retriable error is raised until ``rebalance.max.retries`` times ``rebalance.backoff.ms`` have passed. After
-        that, and after any other error, offsets that are rejected are logged and discarded, so that the other members
-        do not wait for the partitions forever.
+        A retriable error is retried until ``offsets.channel.socket.timeout.ms`` have passed. After that, and after any
+        other error, the offsets are logged and discarded, so that the group does not wait for the partitions forever.
 
         Raises:
             ZooKeeperUnavailableError: ZooKeeper is unavailable, so the owner znodes cannot be deleted, either.
-            RetriableError: the commit can be retried.
+            OwnershipLostError: the session has expired.
         """
-        try:
-            self._offsets.commit(offsets)
-        except ZooKeeperUnavailableError:
-            raise
-        except ZkConsumerError as error:
-            now = time.monotonic()
-            if self._rejected_since is None:
-                self._rejected_since = now
-            if isinstance(error, RetriableError) and now < self._rejected_since + self._retry_timeout_s:
+        deadline = time.monotonic() + self._release_timeout_s
+        while offsets:
+            try:
+                self._calls.call(lambda: self._commit(offsets), deadline)
+                return
+            except (ZooKeeperUnavailableError, OwnershipLostError):
                 raise
-            for partition, offset in offsets.items():
-                self._commit_or_discard(partition, offset)
-        self._rejected_since = None
-
-    def _commit_or_discard(self, partition: TopicPartition, offset: int) -> None:
-        try:
-            self._offsets.commit({partition: offset})
-        except ZooKeeperUnavailableError:
-            raise
-        except ZkConsumerError as error:
-            self._log.error(
-                "offset_commit_rejected",
-                topic=partition.topic,
-                partition=partition.partition,
-                offset=offset,
-                error=str(error),
-            )
+            except TimeoutError:
+                reason = f"the commit was not completed within {self._release_timeout_s:g} s"
+            except ZkConsumerError as error:
+                if isinstance(error, RetriableError) and time.monotonic() + self._backoff_s < deadline:
+                    self._calls.pause(self._backoff_s)
+                    continue
+                reason = str(error)
+            discarded = {str(partition): offset for partition, offset in sorted(offsets.items())}
+            self._log.error("offset_commit_rejected", partitions=discarded, error=reason)
+            return

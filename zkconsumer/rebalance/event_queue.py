@@ -48,7 +48,10 @@ class EventQueue:
     # ---- any thread ----
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
-        """Run ``function`` in the member's thread; the future fails with the member's error if it does not run."""
+        """Run ``function`` in the member's thread; the future fails with the member's error if it does not run.
+
+        If the function returns a future, its result completes the request; the member's thread does not wait for it.
+        """
         request = _Request(function, Future())
         self.queue.put(request)
         if not self._is_open:
@@ -101,9 +104,11 @@ class EventQueue:
         elif isinstance(item, _Request):
             if item.result.set_running_or_notify_cancel():
                 try:
-                    item.result.set_result(item.function())
+                    result = item.function()
                 except BaseException as error:
                     item.result.set_exception(error)
+                else:
+                    _complete(item.result, result)
         elif isinstance(item, Event):
             self.on_zookeeper_event(item)
 
@@ -117,3 +122,19 @@ class EventQueue:
                 item.result.set_exception(
                     self._failure or ClosedError("the consumer has been shut down; offsets can no longer be committed")
                 )
+
+
+def _complete(request: Future[Any], result: Any) -> None:
+    """Set the result of a request, at once or when the future that is its result is done."""
+    if not isinstance(result, Future):
+        request.set_result(result)
+        return
+
+    def copy(done: Future[Any]) -> None:
+        error = done.exception()
+        if error is not None:
+            request.set_exception(error)
+        else:
+            request.set_result(done.result())
+
+    result.add_done_callback(copy)

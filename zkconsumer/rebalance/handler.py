@@ -44,7 +44,7 @@ class PartitionHandler(Protocol):
         """
 
     def consumed(self) -> Mapping[TopicPartition, int]:
-        """Return the offsets for the periodic commit."""
+        """Return the offsets for the periodic commit; called in another thread."""
 
     def fail(self, error: ZkConsumerError) -> None:
         """Report a fatal error: the member leaves the group, and its thread terminates."""

@@ -71,7 +71,7 @@ class ZKRebalancerListener:
                 user_listener,
                 f"zkconsumer-{membership.group}-listener-{membership.consumer_id}",
                 timeout_s=config.rebalance_max_retries * config.rebalance_backoff,
-                wait=self._wait_for_events,
+                wait=self.wait_for_events,
                 wake=events.wake,
             )
         #: The assignment that was last passed to the user's listener.
@@ -111,10 +111,11 @@ class ZKRebalancerListener:
         self._releasing = {}
         self._reported_assignment = {}
 
-    def _wait_for_events(self, timeout_s: float) -> None:
+    def wait_for_events(self, timeout_s: float | None) -> None:
         """Process events during a rebalance, for at most ``timeout_s`` seconds and not beyond the end of the lease."""
         if self._membership.is_registered:
-            timeout_s = min(timeout_s, self._session.lease.remaining_s)
+            remaining = self._session.lease.remaining_s
+            timeout_s = remaining if timeout_s is None else min(timeout_s, remaining)
         self._events.process(timeout_s)
         self.check_lease()
 
@@ -211,6 +212,8 @@ class ZKRebalancerListener:
     def _acquire(self, added: Assignment) -> None:
         """Read the offsets of claimed partitions and pass them to the handler."""
         offsets = self._committer.fetch(added)
+        if not self._membership.is_session_current:
+            raise self._session_changed()
         self._membership.add(added)
         self._log_change("partitions_assigned", added.keys())
         self._handler.acquire({partition: Claim(thread, offsets[partition]) for partition, thread in added.items()})
@@ -243,6 +246,8 @@ class ZKRebalancerListener:
         self._membership.check_session()
         offsets = {partition: self._releasing[partition] for partition in revoked}
         self._committer.commit_released({partition: offset for partition, offset in offsets.items() if offset >= 0})
+        if not self._is_owned(revoked):
+            return
         if not self._call_before_releasing(revoked):
             return
         self._ownership.release(revoked)
@@ -260,7 +265,7 @@ class ZKRebalancerListener:
             if offsets is not None:
                 self._releasing.update({partition: offsets.get(partition, -1) for partition in delivering})
                 break
-            self._wait_for_events(max(0.0, remaining))
+            self.wait_for_events(max(0.0, remaining))
             if not self._is_owned(revoked):
                 return False
         return True

@@ -8,6 +8,7 @@ Source: Kafka 1.1 ZookeeperConsumerConnector, without its streams and fetchers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from zkconsumer.broker.cluster import cluster_of
@@ -18,6 +19,7 @@ from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.offsets.factory import offsets_of
 from zkconsumer.rebalance.attempts import RebalanceAttempts
+from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.rebalance.event_queue import EventQueue
@@ -63,21 +65,27 @@ class GroupMember:
         self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
         self._events = EventQueue()
         self.session = ZooKeeperSession.of(config, self._events.queue, handler.lease_ended)
-        self.cluster = cluster_of(config, self.session, self._broker_timeout(config.socket_timeout_ms))
+        self.cluster = cluster_of(config, self.session, config.socket_timeout_ms / 1000)
         self._handler = handler
         self._membership = Membership(config.group_id, self.consumer_id, self.session)
+        self._calls = BrokerCalls(
+            f"zkconsumer-{config.group_id}-broker-calls-{self.consumer_id}",
+            wait=lambda timeout_s: listener.wait_for_events(timeout_s),
+            wake=self._events.wake,
+        )
         self._committer = OffsetCommitter(
             config,
             self._membership,
             self._open_offsets(config.offsets_storage, bool(config.dual_commit_enabled)),
             handler,
+            self._calls,
             interval_s=config.auto_commit_interval_ms / 1000 if auto_commit else None,
         )
         listener = ZKRebalancerListener(
             config,
             registration,
             self.session,
-            self.cluster,
+            CalledCluster(self.cluster, self._calls) if config.bootstrap_servers else self.cluster,
             self._membership,
             self._committer,
             handler,
@@ -100,16 +108,12 @@ class GroupMember:
             self.session, self._events, self._membership, listener, self._attempts, self._committer, handler
         )
 
-    def _broker_timeout(self, milliseconds: int) -> float:
-        """Return the seconds to wait for a broker: the member's thread must not wait for longer than its session."""
-        return min(milliseconds, self.config.zookeeper_session_timeout_ms / 2) / 1000
-
     def _open_offsets(self, storage: str, dual_commit: bool) -> Offsets:
         return offsets_of(
             self.config,
             self.session,
             self.cluster.brokers,
-            self._broker_timeout(self.config.offsets_channel_socket_timeout_ms),
+            self.config.offsets_channel_socket_timeout_ms / 1000,
             storage=storage,
             dual_commit=dual_commit,
             counter=self._commit_counter,
@@ -133,6 +137,7 @@ class GroupMember:
         """
         self.session.start(connect_timeout)
         try:
+            self._calls.start()
             self._thread.start()
         except BaseException:
             self.close()
@@ -140,7 +145,7 @@ class GroupMember:
 
     def close(self) -> None:
         """Release and commit all partitions, leave the group, and end the session."""
-        self.cluster.close()  # before the rest, because the member's thread may be waiting for a broker
+        self.cluster.close()  # before the rest, because the member's thread may be waiting for its response
         try:
             self._thread.stop(self._handler.release_timeout + LEAVE_TIMEOUT)
         finally:
@@ -196,8 +201,8 @@ class GroupMember:
                 thread calls between two steps of a rebalance.
             allow_lower: allow offsets to decrease.
             timeout: maximum seconds to wait, including a step of a rebalance that is in progress; None for
-                ``release_timeout`` plus ``zookeeper.connection.timeout.ms``.
-            on_committed: called in the member's thread with the committed offsets, before any other commit.
+                ``release_timeout`` plus the timeouts of ZooKeeper and of the coordinator.
+            on_committed: called in a thread of the member with the committed offsets, before any other commit.
 
         Raises:
             OwnershipLostError: one of the partitions is not owned.
@@ -206,12 +211,9 @@ class GroupMember:
             ClosedError: the member has been closed.
         """
 
-        def commit() -> dict[TopicPartition, int]:
+        def commit() -> Future[dict[TopicPartition, int]]:
             wanted = offsets() if callable(offsets) else offsets
-            committed = self._committer.commit(wanted, allow_lower=allow_lower)
-            if on_committed is not None:
-                on_committed(committed)
-            return committed
+            return self._committer.commit(wanted, allow_lower=allow_lower, on_committed=on_committed)
 
         return self._run_in_thread(commit, timeout)
 
@@ -233,10 +235,11 @@ class GroupMember:
         )
 
     def _run_in_thread(
-        self, function: Callable[[], dict[TopicPartition, int]], timeout: float | None
+        self, function: Callable[[], Future[dict[TopicPartition, int]]], timeout: float | None
     ) -> dict[TopicPartition, int]:
         if timeout is None:
             timeout = self._handler.release_timeout + self.config.connection_timeout
+            timeout += self.config.offsets_channel_socket_timeout_ms / 1000
         future = self._events.submit(function)
         try:
             return dict(future.result(timeout))

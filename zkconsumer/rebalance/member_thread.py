@@ -17,11 +17,11 @@ from zkconsumer.zookeeper.session import Event, ZooKeeperSession
 
 
 class MemberThread:
-    """The only thread of a member that registers, rebalances and commits.
+    """The only thread of a member that registers and rebalances.
 
-    It processes the events of the queue, and runs rebalances and periodic commits when they are due. So a commit never
-    runs during a step of a rebalance, and no lock is held during either. The thread has no state of its own: it writes
-    that of ``Membership``, ``ZKRebalancerListener``, ``RebalanceAttempts`` and ``OffsetCommitter``.
+    It processes the events of the queue, runs rebalances, and starts periodic commits when they are due. The thread has
+    no state of its own: it writes that of ``Membership``, ``ZKRebalancerListener``, ``RebalanceAttempts`` and
+    ``OffsetCommitter``.
 
     Attributes:
         failure: the error that has ended the thread; None unless it has failed.

@@ -1,0 +1,133 @@
+"""BrokerCalls: the requests of a group member that may wait for brokers, in a thread of their own.
+
+The member's thread registers, claims and releases partitions. If it waited for a broker, the group would wait for it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from zkconsumer.broker.cluster import Cluster
+from zkconsumer.errors import ClosedError
+from zkconsumer.message import Endpoint
+
+T = TypeVar("T")
+
+
+class BrokerCalls:
+    """Runs functions one after another in a separate thread.
+
+    Each function must have a deadline of its own, because the functions after it wait for it.
+
+    Args:
+        wait: processes the member's events for at most that many seconds; returns early after ``wake``.
+        wake: called when a function has returned for which the member's thread waits.
+    """
+
+    def __init__(self, thread_name: str, *, wait: Callable[[float | None], None], wake: Callable[[], None]) -> None:
+        self._wait = wait
+        self._wake = wake
+        self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Run a function after those that were submitted before; any thread may call it."""
+        future: Future[T] = Future()
+        self._tasks.put((function, future))
+        if self._is_closed:
+            self._reject_tasks()
+        return future
+
+    def call(self, function: Callable[[], T], deadline: float | None = None) -> T:
+        """Run a function and return its result; the member's thread processes events while it waits.
+
+        Args:
+            deadline: ``time.monotonic`` until which to wait; None waits until the function has returned.
+
+        Raises:
+            TimeoutError: the function has not returned in time; it is not run if it has not begun.
+        """
+        future = self.submit(function)
+        future.add_done_callback(lambda _: self._wake())
+        while not future.done():
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                future.cancel()
+                raise TimeoutError
+            self._wait(remaining)
+        return future.result()
+
+    def pause(self, duration_s: float) -> None:
+        """Process events in the member's thread for some time."""
+        deadline = time.monotonic() + duration_s
+        while (remaining := deadline - time.monotonic()) > 0:
+            self._wait(remaining)
+
+    def close(self, abort: Callable[[], object]) -> None:
+        """Stop the thread.
+
+        Args:
+            abort: makes the function that is running return; called when no other function can begin any more.
+        """
+        self._is_closed = True
+        self._reject_tasks()
+        abort()
+        self._tasks.put(None)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            function, future = task
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except BaseException as error:
+                    future.set_exception(error)
+
+    def _reject_tasks(self) -> None:
+        while True:
+            try:
+                task = self._tasks.get_nowait()
+            except queue.Empty:
+                return
+            if task is None:
+                self._tasks.put(None)  # for the thread
+                return
+            if task[1].set_running_or_notify_cancel():
+                task[1].set_exception(ClosedError("the consumer has been shut down"))
+
+
+class CalledCluster:
+    """A ``Cluster`` whose requests to brokers are sent by ``BrokerCalls``. Used by the member's thread."""
+
+    def __init__(self, cluster: Cluster, calls: BrokerCalls) -> None:
+        self.poll_interval = cluster.poll_interval
+        self._cluster = cluster
+        self._calls = calls
+
+    def brokers(self) -> list[Endpoint]:
+        """See ``Cluster``."""
+        return self._cluster.brokers()
+
+    def topics(self) -> list[str]:
+        """See ``Cluster``."""
+        return self._calls.call(self._cluster.topics)
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        """See ``Cluster``."""
+        return self._calls.call(lambda: self._cluster.partitions(topics))
+
+    def close(self) -> None:
+        """See ``Cluster``."""
+        self._cluster.close()
