@@ -15,6 +15,7 @@ from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, MessageStreamsExistError, RetriableError, ZooKeeperUnavailableError
+from zkconsumer.health import Health, HealthListener
 from zkconsumer.message import Decoder, TopicPartition
 from zkconsumer.metrics import MetricName
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
@@ -47,6 +48,7 @@ class ZookeeperConsumerConnector:
         self._is_closed = False
         self._shutdown_event = threading.Event()  # ends the back-off between retries
         self._listener: ConsumerRebalanceListener | None = None
+        self._health_listener: HealthListener | None = None
         self._process_id = os.getpid()
 
     def __enter__(self) -> ZookeeperConsumerConnector:
@@ -116,7 +118,9 @@ class ZookeeperConsumerConnector:
             raise ClosedError("the consumer has been shut down; create a new one")
         if self._runtime is not None:
             raise MessageStreamsExistError("the message streams of this consumer were already created")
-        runtime = ConsumerRuntime(self.config, registration, key_decoder, value_decoder, self._listener)
+        runtime = ConsumerRuntime(
+            self.config, registration, key_decoder, value_decoder, self._listener, self._health_listener
+        )
         self._runtime = runtime  # before start(), so that shutdown() can interrupt it
         try:
             if self._is_closed:  # shutdown() was called before _runtime was set
@@ -137,6 +141,18 @@ class ZookeeperConsumerConnector:
         if self._runtime is not None:
             raise MessageStreamsExistError("the rebalance listener must be set before the message streams are created")
         self._listener = listener
+
+    def set_health_listener(self, listener: HealthListener) -> None:
+        """Set a function that is called with each change of ``health``; must be called before the streams are created.
+
+        It is called in a thread of the consumer, within a second of the change, and should return soon.
+
+        Raises:
+            MessageStreamsExistError: the streams were already created.
+        """
+        if self._runtime is not None:
+            raise MessageStreamsExistError("the health listener must be set before the message streams are created")
+        self._health_listener = listener
 
     def commit_offsets(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, retry_on_failure: bool = True
@@ -241,6 +257,11 @@ class ZookeeperConsumerConnector:
         Failed rebalances are retried without a limit.
         """
         return self._runtime.member.unbalanced_since if self._runtime else None
+
+    @property
+    def health(self) -> Health:
+        """Whether the consumer makes progress, and if not, why; healthy before the streams are created."""
+        return self._runtime.health() if self._runtime else Health()
 
     @property
     def lag(self) -> dict[TopicPartition, int]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.queues import StreamQueue
+from zkconsumer.health import HealthState
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import MetricName, Metrics
 from zkconsumer.rebalance.member import GroupMember
@@ -25,6 +26,7 @@ class ConsumerMetrics:
     Args:
         metrics: registry of the meters and the gauges.
         queues: topic (or filter) and thread id to queue; may be filled later.
+        health: returns the state of the consumer.
     """
 
     def __init__(
@@ -34,12 +36,14 @@ class ConsumerMetrics:
         member: GroupMember,
         fetchers: ConsumerFetcherManager,
         queues: Mapping[tuple[str, str], StreamQueue],
+        health: Callable[[], HealthState],
     ) -> None:
         self._config = config
         self._metrics = metrics
         self._member = member
         self._fetchers = fetchers
         self._queues = queues
+        self._health = health
         metrics.register_gauges(self._read_gauges)
 
     def count_consumed(self, partition: TopicPartition, messages: int) -> None:
@@ -69,6 +73,7 @@ class ConsumerMetrics:
         since = self._member.unbalanced_since
         unbalanced = 0.0 if since is None else time.monotonic() - since
         yield MetricName.of(group, connector, "UnbalancedSeconds", **client), unbalanced
+        yield MetricName.of(group, connector, "Health", **client), self._health()
         infos = self._fetchers.infos
         yield MetricName.of(group, manager, "MaxLag", **client), max((i.lag for i in infos if i.lag > 0), default=0)
         yield MetricName.of(group, manager, "MinFetchRate", **client), self._fetchers.min_fetch_rate

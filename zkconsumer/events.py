@@ -178,6 +178,18 @@ EVENTS = (
         "A fetcher thread has terminated after an unexpected error; its partitions are assigned to a new one.",
     ),
     LogEvent(
+        "health_changed",
+        ("info", "warning"),
+        "zkconsumer.health",
+        "The health of a consumer has changed; the event has its state, and a code and a message for each reason.",
+    ),
+    LogEvent(
+        "health_listener_failed",
+        ("error",),
+        "zkconsumer.health",
+        "The application's health listener has raised an exception.",
+    ),
+    LogEvent(
         "invalid_offset_overwritten",
         ("warning",),
         "zkconsumer.offsets",
@@ -194,6 +206,12 @@ EVENTS = (
         ("error",),
         "zkconsumer.leader_finder",
         "Looking up leaders failed with an error that is not retriable, such as failed authentication.",
+    ),
+    LogEvent(
+        "leaders_missing",
+        ("warning",),
+        "zkconsumer.leader_finder",
+        "Partitions have no leader, or access to their topic is denied; logged once for each error code.",
     ),
     LogEvent(
         "leaders_not_found",
@@ -289,9 +307,10 @@ EVENTS = (
     ),
     LogEvent(
         "partition_fetch_failed",
-        ("info",),
+        ("info", "warning"),
         "zkconsumer.fetcher",
-        "The broker returned an error code for one partition; its leader is looked up again.",
+        "The broker returned an error code for one partition; its leader is looked up again. Logged once until the "
+        "partition is fetched again. The level is warning if access to the topic is denied.",
     ),
     LogEvent(
         "partitions_assigned",

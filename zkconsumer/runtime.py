@@ -15,6 +15,8 @@ from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.health import Health, HealthListener, HealthMonitor, HealthState, stalled_partitions
+from zkconsumer.log import get_logger
 from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
 from zkconsumer.metrics import Metrics
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
@@ -49,6 +51,7 @@ class ConsumerRuntime:
         key_decoder: Decoder | None,
         value_decoder: Decoder | None,
         listener: ConsumerRebalanceListener | None,
+        health_listener: HealthListener | None,
     ) -> None:
         assert config.client_id is not None
         self._config = config
@@ -73,7 +76,15 @@ class ConsumerRuntime:
         self._filter = next(iter(registration.subscription)) if registration.is_filter else None
         self._queues: dict[_StreamKey, StreamQueue] = {}
         self._streams: dict[_StreamKey, KafkaStream] = {}
-        self._counters = ConsumerMetrics(config, self.metrics, self.member, self.fetchers, self._queues)
+        self._counters = ConsumerMetrics(
+            config, self.metrics, self.member, self.fetchers, self._queues, lambda: self.health().state
+        )
+        self._health_monitor = HealthMonitor(
+            f"zkconsumer-{config.group_id}-health-{self.member.consumer_id}",
+            self.health,
+            health_listener,
+            get_logger("zkconsumer.health", group=config.group_id, consumer_id=self.member.consumer_id),
+        )
         self.streams = self._create_streams(registration, key_decoder, value_decoder)
         self._thread_of: dict[TopicPartition, str] = {}
         #: Offsets of records handed out from partitions whose delivery was stopped. A rebalance listener may commit
@@ -116,6 +127,7 @@ class ConsumerRuntime:
     def start(self) -> None:
         """Join the group, and wait for the first rebalance."""
         self.fetchers.start_connections()
+        self._health_monitor.start()
         self.member.start()
 
     def close(self) -> None:
@@ -124,12 +136,20 @@ class ConsumerRuntime:
             if self._is_closed:
                 return
             self._is_closed = True
+            self._health_monitor.close()
             try:
                 self.member.close()
             finally:
                 self.fetchers.stop_connections()
                 for stream in self._streams.values():
                     stream.close()
+
+    def health(self) -> Health:
+        """Return the health of the consumer; only a failure is reported after ``close``."""
+        reasons = self.member.health_reasons()
+        if self._is_closed:
+            return Health.of(reason for reason in reasons if reason.state is HealthState.FAILED)
+        return Health.of([*reasons, *stalled_partitions(self.fetchers.problems)])
 
     # ---- offsets ----
 

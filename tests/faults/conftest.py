@@ -16,6 +16,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.devcluster import Admin, DevCluster
 from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import RetriableError, ZkConsumerError
+from zkconsumer.health import HealthListener
 
 from .faults import Member
 
@@ -70,10 +71,11 @@ def member(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Memb
         *,
         pause: float = 0.0,
         ignored_errors: tuple[type[ZkConsumerError], ...] = (),
+        health_listener: HealthListener | None = None,
         **settings: object,
     ) -> Member:
         of = config(**{"consumer_timeout_ms": -1} | settings)
-        started.append(Member(of, topics, pause=pause, ignored_errors=ignored_errors))
+        started.append(Member(of, topics, pause=pause, ignored_errors=ignored_errors, health_listener=health_listener))
         return started[-1]
 
     yield start

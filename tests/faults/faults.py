@@ -21,6 +21,7 @@ from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPar
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import ZkConsumerError
+from zkconsumer.health import HealthListener
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
 
@@ -31,6 +32,7 @@ class Member:
     Args:
         pause: processing time of the application per message, in seconds.
         ignored_errors: errors after which the application continues to read.
+        health_listener: see ``ZookeeperConsumerConnector.set_health_listener``.
     """
 
     def __init__(
@@ -40,10 +42,13 @@ class Member:
         *,
         pause: float = 0.0,
         ignored_errors: tuple[type[ZkConsumerError], ...] = (),
+        health_listener: HealthListener | None = None,
     ) -> None:
         self.pause = pause
         self._ignored_errors = ignored_errors
         self.connector = create_consumer(config)
+        if health_listener is not None:
+            self.connector.set_health_listener(health_listener)
         streams = self.connector.create_message_streams(topics)
         self.readers = [Reader(self._read(stream)) for of_topic in streams.values() for stream in of_topic]
 

@@ -33,6 +33,7 @@ ORDER = [
         "javahash",
         "metrics",
         "message",
+        "health",
         "buffers",
         "retry",
     ],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from zkconsumer.broker import protocol
@@ -15,6 +16,19 @@ from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, RetriableError, UnsupportedBrokerError
 from zkconsumer.message import Endpoint, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Leaders:
+    """The result of a lookup.
+
+    Attributes:
+        leaders: ``(broker id, endpoint)`` of the leader of each partition that has one.
+        errors: error code of Kafka for each other partition.
+    """
+
+    leaders: dict[TopicPartition, tuple[int, Endpoint]]
+    errors: dict[TopicPartition, int]
 
 
 class LeaderLookup:
@@ -45,6 +59,10 @@ class LeaderLookup:
         Raises:
             BrokerUnavailableError: none of the brokers responded.
         """
+        return self.look_up(brokers, partitions).leaders
+
+    def look_up(self, brokers: Sequence[Endpoint], partitions: Iterable[TopicPartition]) -> Leaders:
+        """Return the leaders of partitions, and the errors of those without a leader; see ``leaders``."""
         requested = set(partitions)
         response = self.metadata(brokers, sorted({partition.topic for partition in requested}))
         # If one broker supports ApiVersions, the others do, too, except during an upgrade from 0.9.
@@ -54,12 +72,18 @@ class LeaderLookup:
             for broker in response.brokers
         }
         leaders = {}
+        errors = dict.fromkeys(requested, protocol.LEADER_NOT_AVAILABLE)
+        topic_errors = {topic.name: topic.error_code for topic in response.topics if topic.error_code}
+        errors |= {
+            partition: topic_errors[partition.topic] for partition in requested if partition.topic in topic_errors
+        }
         for topic in response.topics:
             for p in topic.partitions:
                 partition = TopicPartition(topic.name, p.partition_index)
                 if partition in requested and p.leader_id in endpoints:
                     leaders[partition] = (int(p.leader_id), endpoints[p.leader_id])
-        return leaders
+                    del errors[partition]
+        return Leaders(leaders, errors)
 
     def metadata(self, brokers: Sequence[Endpoint], topics: Sequence[str] | None) -> Any:
         """Send a Metadata request to one broker after another until one responds, and return the response.

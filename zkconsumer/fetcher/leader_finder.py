@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tenacity import Retrying, retry_if_result, sleep_using_event, stop_when_event_set, wait_fixed
 
+from zkconsumer.broker import protocol
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
 from zkconsumer.fetcher.partition import PartitionTopicInfo
@@ -122,19 +123,38 @@ class LeaderFinderThread:
             return False
         if infos:
             try:
-                self._assign(infos, self._lookup.leaders(self._brokers(), infos))
+                found = self._lookup.look_up(self._brokers(), infos)
+                self._record_problems({infos[partition]: code for partition, code in found.errors.items()})
+                self._assign(infos, found.leaders)
             except ClosedError:
                 return False
             except RetriableError as error:
                 self._log.warning("leaders_not_found", partitions=len(infos), error=str(error))
+                for info in infos.values():
+                    info.record_problem("leader_not_found", str(error))
             except ZkConsumerError as error:  # not retriable, such as failed authentication
                 self._log.error("leader_lookup_failed", partitions=len(infos), error=str(error))
                 for info in infos.values():
+                    info.record_problem("leader_not_found", str(error))
                     self._on_failure(info, error)
                 self._stop.wait(FATAL_ERROR_BACKOFF_S)
         self._shutdown_idle_fetchers()
         with self._lock:
             return bool(self._no_leader)
+
+    def _record_problems(self, errors: Mapping[PartitionTopicInfo, int]) -> None:
+        """Record why partitions have no leader, and log each new reason once."""
+        new: dict[int, list[str]] = {}
+        for info, code in errors.items():
+            problem = "leader_not_found"
+            message = f"partition {info.partition} has no leader (error {code}); check its replicas"
+            if code == protocol.TOPIC_AUTHORIZATION_FAILED:
+                problem = "topic_authorization_failed"
+                message = f"access to topic {info.partition.topic!r} is denied (error {code}); allow DESCRIBE and READ"
+            if info.record_problem(problem, message):
+                new.setdefault(code, []).append(str(info.partition))
+        for code, partitions in new.items():
+            self._log.warning("leaders_missing", partitions=sorted(partitions), error=code)
 
     def _assign(
         self,

@@ -14,6 +14,7 @@ from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
+from zkconsumer.health import Problem
 from zkconsumer.javahash import java_hash, signed32
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metrics import Metrics
@@ -136,6 +137,11 @@ class ConsumerFetcherManager:
         """All partitions, with and without a leader."""
         with self._lock:
             return list(self._infos.values())
+
+    @property
+    def problems(self) -> list[tuple[TopicPartition, Problem]]:
+        """Partitions that are not fetched, and why."""
+        return [(info.partition, problem) for info in self.infos if (problem := info.problem) is not None]
 
     @property
     def min_fetch_rate(self) -> float:

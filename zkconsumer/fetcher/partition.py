@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from zkconsumer.broker import protocol
 from zkconsumer.fetcher.chunk import NO_LIMIT
 from zkconsumer.fetcher.queues import PartitionQueue
+from zkconsumer.health import Problem
 from zkconsumer.message import TopicPartition
 
 #: The timestamps of ListOffsets requests for the values of ``auto.offset.reset``.
@@ -31,6 +32,8 @@ class PartitionTopicInfo:
         high_watermark: end of the log in the last fetch response; -1 before the first one.
         start_offset: first offset that was fetched; -1 until it is known.
         max_bytes: fetch size in bytes after a record did not fit; 0 for ``FetchSettings.partition_max_bytes``.
+        problem: why the partition is not fetched; None if the last fetch succeeded. Written by the thread that holds
+            the partition: a fetcher, or the leader finder.
     """
 
     partition: TopicPartition
@@ -41,9 +44,16 @@ class PartitionTopicInfo:
     high_watermark: int = field(default=-1, init=False)
     start_offset: int = field(init=False)
     max_bytes: int = field(default=0, init=False)
+    problem: Problem | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.start_offset = self.fetch_offset
+
+    def record_problem(self, code: str, message: str) -> bool:
+        """Record why the partition cannot be fetched; returns whether it was another problem before, or none."""
+        previous = self.problem
+        self.problem = Problem.again(previous, code, message)
+        return previous is None or previous.code != code
 
     @property
     def lag(self) -> int:

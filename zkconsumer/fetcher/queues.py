@@ -46,10 +46,10 @@ class StreamQueue:
             while True:
                 if self._errors:
                     raise self._errors.popleft()
-                if self._final_error is not None:
-                    raise self._final_error.with_traceback(None)
                 if self._closed:
                     return None
+                if self._final_error is not None:
+                    raise self._final_error.with_traceback(None)
                 if self._ready:
                     break
                 remaining = None if deadline is None else deadline - time.monotonic()
@@ -86,7 +86,7 @@ class StreamQueue:
         """Make ``take`` raise an error. Errors are raised in order, before any chunk is returned.
 
         Args:
-            is_final: raise the error each time, also after ``close``.
+            is_final: raise the error each time, until ``close``.
         """
         with self._lock:
             if is_final:

@@ -165,9 +165,12 @@ class ConsumerFetcherThread:
             return
         except RetriableError as error:
             self._log.warning("fetch_failed", partitions=len(requested), error=str(error))
+            for info in requested:
+                info.record_problem("fetch_failed", str(error))
             failed = requested
         except ZkConsumerError as error:  # not retriable, such as failed authentication
             for info in requested:
+                info.record_problem("fetch_failed", str(error))
                 self._on_failure(info, error)
             self._pause(FATAL_ERROR_BACKOFF_S)
             failed = requested
@@ -228,7 +231,7 @@ class ConsumerFetcherThread:
             return True  # removed while the request was in flight
         if data.error_code:
             return self._process_error(info, data.error_code)
-        info.high_watermark = data.high_watermark
+        info.high_watermark, info.problem = data.high_watermark, None
         if not len(data.records):
             return True
         next_offset, complete_bytes = native.next_offset(data.records)
@@ -268,8 +271,20 @@ class ConsumerFetcherThread:
             )
             self._on_failure(info, error)
         else:
-            self._log.info("partition_fetch_failed", topic=topic, partition=partition, error=error_code)
+            self._record_problem(info, error_code)
         return False
+
+    def _record_problem(self, info: PartitionTopicInfo, error_code: int) -> None:
+        """Record why the broker does not return records, and log each new reason once."""
+        topic, partition = info.partition
+        code = "fetch_failed"
+        message = f"broker {self.endpoint} rejects fetches of partition {info.partition} with error {error_code}"
+        if error_code == protocol.TOPIC_AUTHORIZATION_FAILED:
+            code = "topic_authorization_failed"
+            message = f"access to topic {topic!r} is denied (error {error_code}); allow DESCRIBE and READ"
+        if info.record_problem(code, message):
+            log = self._log.warning if code == "topic_authorization_failed" else self._log.info
+            log("partition_fetch_failed", topic=topic, partition=partition, error=error_code)
 
     def _process_incomplete(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
         """Handle data without a complete batch: it exceeds the fetch size, or its header is damaged."""

@@ -12,11 +12,19 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import ConsumerRebalanceFailedError, OwnershipLostError, RetriableError, ZkConsumerError
+from zkconsumer.errors import (
+    AssignmentError,
+    ConsumerRebalanceFailedError,
+    OwnershipLostError,
+    RegistrationError,
+    RetriableError,
+    ZkConsumerError,
+)
+from zkconsumer.health import GRACE_S, HealthReason, HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.rebalance.event_queue import EventQueue
-from zkconsumer.rebalance.listener import ZKRebalancerListener
+from zkconsumer.rebalance.listener import PartitionOwnedError, ZKRebalancerListener
 from zkconsumer.rebalance.membership import Membership
 
 
@@ -28,6 +36,8 @@ class RebalanceAttempts:
     Attributes:
         completed: number of successful rebalances.
         unbalanced_since: ``time.monotonic`` of the first failed attempt; None if the last one succeeded.
+        failure: the last error while attempts fail; None if the last one succeeded.
+        running_since: seconds since the epoch at which the current attempt has begun; None if none is running.
         first_rebalance: done when the first rebalance has succeeded, or has failed for too long.
 
     Args:
@@ -51,6 +61,8 @@ class RebalanceAttempts:
     ) -> None:
         self.completed = 0
         self.unbalanced_since: float | None = None
+        self.failure: ZkConsumerError | None = None
+        self.running_since: float | None = None
         self.first_rebalance: Future[None] = Future()
         self._config = config
         self._listener = listener
@@ -88,6 +100,30 @@ class RebalanceAttempts:
             self._due_at = None
             self._run()
 
+    def health_reason(self) -> HealthReason | None:
+        """Return why the consumer is not balanced, None if it is or if it has been for a moment only.
+
+        A rebalance that fails may succeed soon, when another member releases its partitions. It counts as stalled after
+        ``rebalance.max.retries`` attempts, and at once after an error that another member's registration causes.
+        """
+        failure, since = self.failure, self.unbalanced_since
+        if failure is not None and since is not None:
+            started = time.time() - (time.monotonic() - since)
+            if isinstance(failure, (RegistrationError, AssignmentError)):
+                return HealthReason(HealthState.STALLED, "registration_invalid", started, str(failure))
+            if self._failures >= self._config.rebalance_max_retries:
+                code = "partition_not_released" if isinstance(failure, PartitionOwnedError) else "rebalance_failed"
+                return HealthReason(HealthState.STALLED, code, started, str(failure))
+        else:
+            running_since = self.running_since
+            if running_since is None:
+                return None
+            started = running_since
+        if time.time() - started < GRACE_S:
+            return None
+        message = "the group is rebalancing" if failure is None else str(failure)
+        return HealthReason(HealthState.REBALANCING, "rebalancing", started, message)
+
     def fail_first(self, error: BaseException) -> None:
         """Fail the first rebalance with ``error`` unless it is done."""
         if not self.first_rebalance.done():
@@ -95,6 +131,7 @@ class RebalanceAttempts:
 
     def _run(self) -> None:
         started_at = time.monotonic()
+        self.running_since = time.time()
         try:
             conflict = self._listener.rebalance()
         except ZkConsumerError as error:
@@ -107,6 +144,7 @@ class RebalanceAttempts:
             self._handle_failure(failure)
             return
         finally:
+            self.running_since = None
             self._on_rebalance(time.monotonic() - started_at)
         if self._events.is_stopping:
             return
@@ -116,7 +154,7 @@ class RebalanceAttempts:
         self._committer.commit_after_rebalance()
         self._failures = 0
         self.completed += 1
-        self.unbalanced_since = None
+        self.unbalanced_since = self.failure = None
         self._poll_at = started_at + self._poll_interval_s if self._poll_interval_s else None
         if not self._membership.is_registered:
             self.request()  # the lease expired during the rebalance
@@ -126,6 +164,7 @@ class RebalanceAttempts:
     def _handle_failure(self, error: ZkConsumerError) -> None:
         now = time.monotonic()
         self._failures += 1
+        self.failure = error
         # An error is logged only after each rebalance.max.retries attempts, because retries can continue for minutes.
         is_limit_reached = self._failures % self._config.rebalance_max_retries == 0
         log = self._log.error if is_limit_reached else self._log.info

@@ -17,6 +17,7 @@ from zkconsumer.errors import (
     ZkConsumerError,
     ZooKeeperUnavailableError,
 )
+from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import Offsets
@@ -55,6 +56,7 @@ class OffsetCommitter:
         #: Seconds for which the release of partitions waits for the commit of their offsets.
         self._release_timeout_s = config.offsets_channel_socket_timeout_ms / 1000
         self._backoff_s = config.offsets_channel_backoff_ms / 1000
+        self.problem: Problem | None = None  # of the periodic commits; written in the thread of the calls
         self._periodic_commit: Future[dict[TopicPartition, int]] | None = None
         self._next_commit_at = time.monotonic() + interval_s if interval_s else None
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
@@ -94,9 +96,14 @@ class OffsetCommitter:
         return self._commit({p: offset for p, offset in self._handler.consumed().items() if p in owned})
 
     def _log_failure(self, commit: Future[dict[TopicPartition, int]]) -> None:  # in the thread of the calls
-        if isinstance(error := commit.exception(), ZkConsumerError) and not isinstance(error, ClosedError):
+        error = commit.exception()
+        if error is None or isinstance(error, ClosedError):
+            self.problem = None
+            return
+        self.problem = Problem.again(self.problem, "commit_failed", str(error) or repr(error))
+        if isinstance(error, ZkConsumerError):
             self._log.warning("auto_commit_failed", error=str(error))
-        elif error is not None and not isinstance(error, ClosedError):
+        else:
             self._log.error("auto_commit_failed", error=repr(error), exc_info=error)
 
     # ---- for requests ----

@@ -31,6 +31,10 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 _LEAVE_RETRY_TIMEOUT = 5.0
 
 
+class PartitionOwnedError(RetriableError):
+    """A znode of another session prevents the rebalance."""
+
+
 class ZKRebalancerListener:
     """Registers the member, and changes the partitions that it owns to those that are assigned to it.
 
@@ -161,7 +165,7 @@ class ZKRebalancerListener:
             return None
         return None
 
-    def conflict_error(self, conflict: Conflict) -> RetriableError:
+    def conflict_error(self, conflict: Conflict) -> PartitionOwnedError:
         """Return the error for a rebalance that a znode of another session prevents."""
         try:
             mismatch = self._context.find_strategy_mismatch()
@@ -170,8 +174,8 @@ class ZKRebalancerListener:
         if mismatch is not None:
             self._log.error("assignment_strategy_mismatch", path=conflict.path, error=mismatch)
             # Retriable, because the owners may look the same during a rebalance.
-            return RetriableError(f"{conflict}: {mismatch}")
-        return RetriableError(f"{conflict}; waiting for it to be released")
+            return PartitionOwnedError(f"{conflict}: {mismatch}")
+        return PartitionOwnedError(f"{conflict}; waiting for it to be released")
 
     def _register(self) -> Conflict | None:
         """Create the registration znode unless it exists; returns a znode of the same name of another session."""
@@ -184,7 +188,7 @@ class ZKRebalancerListener:
             for path in self._paths.subtrees:
                 self._session.znodes.ensure(path)
         self._session.lease.begin()  # before anything is claimed, so that the lease covers the claims
-        self._membership.session_id = session
+        self._membership.session_id, self._membership.has_registered = session, True
         self._log.info("consumer_registered", session_id=f"{session:#x}")
         return None
 

@@ -14,6 +14,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZooKeeperUnavailableError
+from zkconsumer.health import HealthReason, HealthState
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.base import Offsets
@@ -181,6 +182,24 @@ class GroupMember:
     def unbalanced_since(self) -> float | None:
         """``time.monotonic`` of the first failed rebalance; None if the last one succeeded."""
         return self._attempts.unbalanced_since
+
+    def health_reasons(self) -> list[HealthReason]:
+        """Return why the member does not own its partitions, or does not commit; empty if it does. Any thread."""
+        if (failure := self._thread.failure) is not None:
+            return [HealthReason(HealthState.FAILED, "member_failed", self._thread.failed_at, str(failure))]
+        reasons = []
+        if self._membership.has_registered and not self._membership.holds_lease:
+            message = (
+                f"ZooKeeper at {self.session.hosts!r} has not confirmed the session in time; nothing is delivered "
+                "until the consumer has registered again"
+            )
+            since = self.session.lease.ended_at
+            reasons.append(HealthReason(HealthState.DISCONNECTED, "zookeeper_disconnected", since, message))
+        if (reason := self._attempts.health_reason()) is not None:
+            reasons.append(reason)
+        if (problem := self._committer.problem) is not None:
+            reasons.append(HealthReason(HealthState.STALLED, problem.code, problem.since, problem.message))
+        return reasons
 
     def wake(self) -> None:
         """Make the member's thread call ``handler.release`` again, if it waits for a release."""

@@ -25,6 +25,7 @@ class MemberThread:
 
     Attributes:
         failure: the error that has ended the thread; None unless it has failed.
+        failed_at: seconds since the epoch; valid if there is a failure.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class MemberThread:
         self._committer = committer
         self._handler = handler
         self.failure: ZkConsumerError | None = None
+        self.failed_at = 0.0
         group, consumer_id = membership.group, membership.consumer_id
         self._log = get_logger("zkconsumer.rebalance", group=group, consumer_id=consumer_id)
         self._thread = threading.Thread(
@@ -97,7 +99,7 @@ class MemberThread:
 
     def _fail(self, failure: ZkConsumerError) -> None:
         """Leave the group, and make everything that the application does next raise the error."""
-        self.failure = failure
+        self.failure, self.failed_at = failure, time.time()
         self._handler.fail(failure)
         self._attempts.fail_first(failure)
         self._events.close(failure)

@@ -22,6 +22,7 @@ class Membership:
         assignment: the partitions that the member owns, with their thread ids.
         group_assignment: the assignment of the group that the last rebalance computed.
         session_id: the session in which the member is registered; 0 if it is not registered.
+        has_registered: whether the member has registered in any session.
     """
 
     def __init__(self, group: str, consumer_id: str, session: ZooKeeperSession) -> None:
@@ -30,6 +31,7 @@ class Membership:
         self.assignment: Assignment = {}
         self.group_assignment: Assignment = {}
         self.session_id = 0
+        self.has_registered = False
         self._session = session
 
     @property

@@ -67,6 +67,9 @@ class Lease:
     the server does not respond. kazoo does not detect that: it sends pings only while it has no requests to send, and
     does not require responses to them.
 
+    Attributes:
+        ended_at: seconds since the epoch at which the lease has last ended.
+
     Args:
         on_end: called each time the lease ends, in the thread of the lease or in kazoo's; it must not block.
     """
@@ -80,6 +83,7 @@ class Lease:
         self._ends_at = -math.inf
         self._sessions_ended = 0
         self._renewal: _Renewal | None = None  # the renewal in flight
+        self.ended_at = 0.0
         self._wakeup = threading.Event()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="zkconsumer-zookeeper-lease", daemon=True)
@@ -164,6 +168,7 @@ class Lease:
             if self._is_begun or self._is_end_reported:
                 return
             self._is_end_reported = True
+            self.ended_at = time.time()
         self._on_end()
 
     # ---- the thread ----

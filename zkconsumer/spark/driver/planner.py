@@ -17,6 +17,7 @@ from typing import Any
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import OwnershipLostError, RetriableError, ZkConsumerError
+from zkconsumer.health import Health, HealthReason, HealthState, Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.rebalance.handler import Claim, PartitionHandler
@@ -80,6 +81,7 @@ class Planner:
             options, member, logs, topic_ids, tracker, ends, starting_positions, progress, self._is_reassigning
         )
         self._failing_since: float | None = None
+        self._problem: Problem | None = None  # while planning fails
         self._is_closing = False
         self._revoked_at = -1  # value of ``rebalances`` when partitions were last revoked or lost
         self._failure: ZkConsumerError | None = None
@@ -176,7 +178,7 @@ class Planner:
                 self._back_off(error)
                 end = None
             else:
-                self._failing_since = None
+                self._failing_since = self._problem = None
             if end is not None:
                 return end
             if not (self._ends.is_bounded or is_last):  # returning ``start`` would end the query
@@ -207,10 +209,18 @@ class Planner:
             consumer_id=self._member.consumer_id,
             owned=len(self._tracker.states()),
             rebalances=self._member.rebalances,
+            health=self.health(),
             lost_records=0 if self._revoked_at == self._member.rebalances else self._tracker.lost_records(),
         )
         alignment = self._batches.alignment
         return report if alignment is None else {**report, **alignment.state()}
+
+    def health(self) -> Health:
+        """Return the health of the query's member and of its planning."""
+        reasons = self._member.health_reasons()
+        if (problem := self._problem) is not None:
+            reasons.append(HealthReason(HealthState.STALLED, problem.code, problem.since, problem.message))
+        return Health.of(reasons)
 
     def _is_reassigning(self) -> bool:
         """Whether partitions are moving: revoked in an unfinished rebalance, or acquired without a position yet."""
@@ -229,6 +239,7 @@ class Planner:
         Raises:
             ZkConsumerError: planning has failed for ``unavailable.timeout.ms``.
         """
+        self._problem = Problem.again(self._problem, "planning_failed", str(error))
         now, timeout_s = time.monotonic(), self._options.unavailable_timeout
         if self._failing_since is None:
             self._failing_since = now

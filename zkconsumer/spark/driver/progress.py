@@ -9,6 +9,7 @@ from typing import Any
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import RetriableError
+from zkconsumer.health import Health
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.driver.sampling import sample
 from zkconsumer.spark.offset import nested
@@ -65,6 +66,7 @@ class Progress:
         consumer_id: str,
         owned: int,
         rebalances: int,
+        health: Health,
         lost_records: int,
     ) -> dict[str, Any]:
         """Return the report for Spark's progress events.
@@ -74,6 +76,7 @@ class Progress:
             reached: end offset of the last batch of each partition.
             owned: number of owned partitions.
             rebalances: number of rebalances of the member.
+            health: health of the query.
             lost_records: number of records in batches that were not committed when the session ended, in partitions
                 that other members own now.
         """
@@ -85,6 +88,8 @@ class Progress:
             "maxOffsetsBehindLatest": max(lags),
             "minOffsetsBehindLatest": min(lags),
             "avgOffsetsBehindLatest": sum(lags) / len(lags),
+            "health": health.state.name.lower(),
+            "healthReasons": [reason.code for reason in health.reasons],
             "consumer": consumer_id,
             "owned": owned,
             "bytesPerRecord": round(self._bytes_per_record, 1),

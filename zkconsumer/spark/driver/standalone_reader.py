@@ -17,6 +17,7 @@ from typing import Any
 from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.health import HealthReason, HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
@@ -115,6 +116,14 @@ class StandaloneReader:
             self._thread.join(self._config.connection_timeout)
         if self._session is not None:
             self._session.close()
+
+    def health_reasons(self) -> list[HealthReason]:
+        """Return why the partitions cannot be listed; empty if they can. See ``GroupMember``."""
+        since = self.unbalanced_since
+        if since is None:
+            return []
+        started = time.time() - (time.monotonic() - since)
+        return [HealthReason(HealthState.STALLED, "partitions_not_found", started, "the partitions cannot be listed")]
 
     def wake(self) -> None:
         """Do nothing: no other member waits for a partition."""

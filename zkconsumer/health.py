@@ -1,0 +1,182 @@
+"""Health: whether a consumer makes progress, and if not, why.
+
+The state is derived from what the parts of a consumer report about themselves, each time it is read. A thread watches
+it for changes, so that a part that is blocked cannot hide them.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from zkconsumer.message import TopicPartition
+
+#: Seconds between two looks at the state.
+_INTERVAL_S = 0.5
+
+#: Seconds for which a rebalance, or a partition without a leader, is not reported.
+GRACE_S = 1.0
+
+
+class HealthState(enum.IntEnum):
+    """What a consumer does. A higher value is worse; the value is that of the metric ``Health``."""
+
+    #: All owned partitions are read, and offsets are committed.
+    HEALTHY = 0
+    #: The group is rebalancing, for longer than a second.
+    REBALANCING = 1
+    #: Partitions are not read, are not assigned, or their offsets are not committed, until a cause is removed.
+    STALLED = 2
+    #: The lease of the ZooKeeper session has ended, so nothing is delivered until ZooKeeper responds.
+    DISCONNECTED = 3
+    #: The member has failed for good; a new consumer must be created.
+    FAILED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReason:
+    """Why a consumer is not healthy.
+
+    Attributes:
+        code: what is wrong: ``member_failed``, ``zookeeper_disconnected``, ``rebalancing``, ``rebalance_failed``,
+            ``registration_invalid``, ``partition_not_released``, ``leader_not_found``, ``topic_authorization_failed``,
+            ``fetch_failed``, ``commit_failed``, ``partitions_not_found`` or ``planning_failed``.
+        since: seconds since the epoch.
+        message: details and remedy.
+        partitions: the partitions concerned; empty if all are, or none.
+    """
+
+    state: HealthState
+    code: str
+    since: float
+    message: str
+    partitions: frozenset[TopicPartition] = field(default=frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The health of a consumer.
+
+    Attributes:
+        reasons: what is wrong, the worst first; empty if the consumer is healthy.
+    """
+
+    reasons: tuple[HealthReason, ...] = ()
+
+    @classmethod
+    def of(cls, reasons: Iterable[HealthReason]) -> Health:
+        """Return the health with these reasons, in any order."""
+        return cls(tuple(sorted(reasons, key=lambda reason: (-reason.state, reason.since))))
+
+    @property
+    def state(self) -> HealthState:
+        """The worst state."""
+        return self.reasons[0].state if self.reasons else HealthState.HEALTHY
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.reasons
+
+    def is_like(self, other: Health) -> bool:
+        """Whether the other has the same reasons for the same partitions; messages and times may differ."""
+        return _signature(self) == _signature(other)
+
+
+def _signature(health: Health) -> set[tuple[str, frozenset[TopicPartition]]]:
+    return {(reason.code, reason.partitions) for reason in health.reasons}
+
+
+#: Called with the health of a consumer when it has changed.
+HealthListener = Callable[[Health], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What keeps a partition from being read, as the thread sees it that reads it.
+
+    Attributes:
+        code: see ``HealthReason``.
+        since: seconds since the epoch.
+    """
+
+    code: str
+    message: str
+    since: float
+
+    @classmethod
+    def again(cls, previous: Problem | None, code: str, message: str) -> Problem:
+        """Return a problem that begins now, or continues the previous one if that has the same code."""
+        since = previous.since if previous is not None and previous.code == code else time.time()
+        return cls(code, message, since)
+
+
+class HealthMonitor:
+    """Watches the health of a consumer, logs its changes, and calls a listener.
+
+    Args:
+        read: returns the current health.
+        listener: called in the thread of the monitor; None for no listener.
+    """
+
+    def __init__(self, name: str, read: Callable[[], Health], listener: HealthListener | None, log: Any) -> None:
+        self._read = read
+        self._listener = listener
+        self._log = log
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread; it may be the one that calls."""
+        self._stop.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        last = Health()
+        while not self._stop.wait(_INTERVAL_S):
+            current = self._read()
+            if current.is_like(last):
+                continue
+            last = current
+            self._report(current)
+
+    def _report(self, health: Health) -> None:
+        log = self._log.info if health.state <= HealthState.REBALANCING else self._log.warning
+        log(
+            "health_changed",
+            state=health.state.name.lower(),
+            reasons={reason.code: reason.message for reason in health.reasons},
+        )
+        if self._listener is not None:
+            try:
+                self._listener(health)
+            except Exception:  # of the application; the monitor must go on
+                self._log.error("health_listener_failed", exc_info=True)
+
+
+def stalled_partitions(problems: Iterable[tuple[TopicPartition, Problem]]) -> list[HealthReason]:
+    """Return a reason for each code among the problems that have lasted for longer than the grace period."""
+    earliest = time.time() - GRACE_S
+    by_code: dict[str, list[tuple[TopicPartition, Problem]]] = {}
+    for partition, problem in problems:
+        if problem.since <= earliest:
+            by_code.setdefault(problem.code, []).append((partition, problem))
+    return [
+        HealthReason(
+            HealthState.STALLED,
+            code,
+            min(problem.since for _, problem in found),
+            found[0][1].message,
+            frozenset(partition for partition, _ in found),
+        )
+        for code, found in by_code.items()
+    ]
