@@ -23,8 +23,8 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
-from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
-from zkconsumer.fetcher.decode import native, read_messages
+from zkconsumer.fetcher.chunk import NO_LIMIT
+from zkconsumer.fetcher.decode import make_chunk, read_messages
 from zkconsumer.message import Endpoint, MessageAndMetadata, TopicPartition
 
 #: Timestamps for ``offset_for_time`` and ``earliest_or_latest_offset``. Source: kafka.api.OffsetRequest.
@@ -141,13 +141,17 @@ class SimpleConsumer:
         self._check(data.error_code, operation)
         if not len(data.records):
             return FetchedMessages([], offset, data.high_watermark)
-        next_offset, complete = native.next_offset(data.records)
-        if not complete and len(data.records) >= fetch_size:
+        chunk = make_chunk(topic_partition, offset, data.records, aborted=data.aborted, end_offset=data.high_watermark)
+        if chunk.damage is not None:  # records may be above the high watermark of the same response
+            end = self.earliest_or_latest_offset(topic, partition, LATEST_TIME)
+            end = max(end, data.high_watermark)
+            chunk = make_chunk(topic_partition, offset, data.records, aborted=data.aborted, end_offset=end)
+        next_offset = chunk.next_offset
+        if next_offset == offset and chunk.damage is None and len(data.records) >= fetch_size:
             raise MessageSizeTooLargeError(
                 f"message at offset {offset} of {topic_partition} is larger than fetch_size = {fetch_size} bytes"
             )
         messages: list[MessageAndMetadata] = []
-        chunk = Chunk(topic_partition, offset, next_offset, data.records, data.aborted)
         try:
             for found, _ in read_messages(chunk, check_crcs=check_crcs, max_rows=NO_LIMIT):
                 messages += found

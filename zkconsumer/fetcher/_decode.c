@@ -309,25 +309,39 @@ static PyObject *scan(PyObject *self, PyObject *args) {
 }
 
 PyDoc_STRVAR(next_offset_doc,
-"next_offset(data, /)\n--\n\n"
-"Return the offset after the last complete entry, or -1, and the number of bytes of complete entries.");
+"next_offset(data, first_offset, from_offset, end_offset, /)\n--\n\n"
+"Return the offset after the last complete entry with possible offsets. See decode_py.next_offset.");
 
 static PyObject *next_offset(PyObject *self, PyObject *args) {
     (void)self;
     Py_buffer data;
-    if (!PyArg_ParseTuple(args, "y*", &data)) return NULL;
+    long long first_offset, from_offset, end_offset;
+    if (!PyArg_ParseTuple(args, "y*LLL", &data, &first_offset, &from_offset, &end_offset)) return NULL;
     const uint8_t *base = data.buf;
-    size_t at = 0, end = (size_t)data.len;
-    long long next = -1;
-    Entry e;
-    while (at < end) {
-        e = read_entry(base + at, end - at, 0);
-        if (!e.complete || e.reason) break;
-        next = e.next_offset;
+    const char *reason = NULL;
+    size_t at = 0, end = (size_t)data.len, last_at = 0;
+    int64_t lowest = first_offset, position = from_offset, before_last = from_offset;
+    while (end - at > MAGIC_AT) {
+        Entry e = read_entry(base + at, end - at, 0);
+        if ((reason = e.reason)) break;
+        int64_t offset = (int64_t)get64(base + at);
+        if (at && offset < position && offset > before_last) {
+            reason = "offset exceeds that of the next batch";
+            at = last_at;
+            position = before_last;
+            break;
+        }
+        if (!e.complete) break;
+        if (offset < lowest || e.next_offset <= position) reason = "offset goes backward";
+        else if (e.next_offset > end_offset) reason = "offset exceeds the end of the log";
+        if (reason) break;
+        before_last = position;
+        last_at = at;
+        lowest = position = e.next_offset;
         at += e.size;
     }
     PyBuffer_Release(&data);
-    return Py_BuildValue("(Ln)", next, (Py_ssize_t)at);
+    return Py_BuildValue("(Lnz)", at ? (long long)position : -1LL, (Py_ssize_t)at, reason);
 }
 
 /* ---- columns ---------------------------------------------------------------------------------- */

@@ -23,6 +23,8 @@ class Chunk:
             announces an offset that was looked up.
         aborted: ``(producer id, first offset)`` of aborted transactions, with ``isolation.level=read_committed``.
         until: records from this offset on are skipped.
+        end_offset: end of the log when the data were fetched.
+        damage: why the entry at a byte position is invalid, and this position; None if no entry is known to be.
     """
 
     partition: TopicPartition
@@ -31,6 +33,8 @@ class Chunk:
     data: Any
     aborted: Sequence[tuple[int, int]] = ()
     until: int = NO_LIMIT
+    end_offset: int = NO_LIMIT
+    damage: tuple[str, int] | None = None
 
     @property
     def nbytes(self) -> int:

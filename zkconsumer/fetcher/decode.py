@@ -46,11 +46,42 @@ MAX_BYTES = 2 << 20
 
 #: All formats start with the offset and the size of what follows.
 _ENTRY_START = struct.Struct(">qi")
-#: Position of the format number (magic) after these two fields.
-_MAGIC_AT = 4
 #: The key of a control record: version and type.
 _CONTROL_KEY = struct.Struct(">hh")
 _ABORT = 0
+
+
+def make_chunk(
+    partition: TopicPartition,
+    fetch_offset: int,
+    data: Any,
+    *,
+    starts_at_batch: bool = False,
+    aborted: Sequence[tuple[int, int]] = (),
+    until: int = NO_LIMIT,
+    end_offset: int = NO_LIMIT,
+) -> Chunk:
+    """Return the records of a fetch response as a chunk, after a check of the header of each entry.
+
+    The chunk ends before the first entry with an impossible offset, which is its ``damage``. Its ``next_offset`` is
+    ``fetch_offset`` if no entry is complete.
+
+    Args:
+        starts_at_batch: ``fetch_offset`` is the end of a batch, so no batch may start below it.
+        end_offset: end of the log.
+    """
+    first_offset = fetch_offset if starts_at_batch else 0
+    next_offset, size, reason = native.next_offset(data, first_offset, fetch_offset, end_offset)
+    return Chunk(
+        partition,
+        fetch_offset,
+        next_offset if size else fetch_offset,
+        data,
+        aborted,
+        until,
+        end_offset,
+        None if reason is None else (reason, size),
+    )
 
 
 def log_skipped(log: Any, partition: TopicPartition, error: CorruptRecordError) -> None:
@@ -122,6 +153,7 @@ class ChunkReader:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self._chunk = chunk
+        self._data = chunk.data if chunk.damage is None else memoryview(chunk.data)[: chunk.damage[1]]
         self._headers = headers
         self._flags = (CHECK_CRC if check_crcs else 0) | (SPLIT_TRANSACTIONS if chunk.aborted else 0)
         self._max_rows, self._max_bytes = max_rows, max_bytes
@@ -173,7 +205,7 @@ class ChunkReader:
         while True:
             try:
                 found = native.scan(
-                    chunk.data,
+                    self._data,
                     self._position,
                     chunk.fetch_offset,
                     chunk.until,
@@ -185,6 +217,8 @@ class ChunkReader:
                 reason, position = error.args
                 raise self._corrupt(reason, position, self._next_offset) from None
             if found is None:
+                if chunk.damage is not None:
+                    raise self._corrupt(*chunk.damage, self._next_offset)
                 if not self._position and chunk.next_offset == chunk.fetch_offset and len(chunk.data):
                     raise self._corrupt("no complete batch", 0, chunk.fetch_offset)
                 return None
@@ -285,15 +319,20 @@ class ChunkReader:
         offset, position = part.offset, part.segment.begin
         if not part.segment.attributes & CODEC_MASK:
             position = failed  # the entries of a run before the malformed one have been decoded
-            following, _ = native.next_offset(memoryview(part.data)[part.start : failed])
-            offset = max(offset, following)
+            decoded = memoryview(part.data)[part.start : failed]
+            offset = max(offset, native.next_offset(decoded, -1 << 63, -1 << 63, NO_LIMIT)[0])
         return self._corrupt("malformed record", position, offset), offset
 
     def _corrupt(self, reason: str, position: int, offset: int) -> CorruptRecordError:
-        topic, partition = self._chunk.partition
+        chunk = self._chunk
+        topic, partition = chunk.partition
+        if chunk.damage == (reason, position):
+            (own_offset,) = struct.unpack_from(">q", chunk.data, position)
+            end = "" if chunk.end_offset == NO_LIMIT else f", log end offset {chunk.end_offset}"
+            reason = f"{reason} (base offset {own_offset}{end})"
         return CorruptRecordError(
             f"topic {topic!r} partition {partition} offset {offset}: {reason}, "
-            f"at byte {position} of {len(self._chunk.data)} fetched from offset {self._chunk.fetch_offset}. "
+            f"at byte {position} of {len(chunk.data)} fetched from offset {chunk.fetch_offset}. "
             "The batch is fetched again; if the error persists, restore the partition from a replica, commit an offset "
             "after the damaged batch, or set corrupt.record.policy=skip",
             offset,
@@ -301,20 +340,42 @@ class ChunkReader:
         )
 
     def _locate_entry(self, position: int, offset: int) -> tuple[int, bytes]:
-        """Return the offset after the entry at a position, and its bytes; ``(-1, b"")`` if its end is unknown."""
-        data = memoryview(self._chunk.data)[position:]
-        start = _ENTRY_START.size
-        if len(data) <= start + _MAGIC_AT:
+        """Return the offset after the entry at a position, and its bytes; ``(-1, b"")`` if its end is unknown.
+
+        The size of a damaged entry is believed only if an intact entry follows, which has an offset above ``offset``
+        and below the end of the log.
+        """
+        chunk = self._chunk
+        data = memoryview(chunk.data)[position:]
+        if len(data) < _ENTRY_START.size:
             return -1, b""
         own_offset, size = _ENTRY_START.unpack_from(data)
-        if not 0 < size <= len(data) - start:
+        size += _ENTRY_START.size
+        if not _ENTRY_START.size < size <= len(data):
             return -1, b""
-        after = own_offset + 1  # before format 2, an entry has the offset of its last record
-        if data[start + _MAGIC_AT] >= 2:
-            # The header of a damaged batch is not reliable, so the offset is that of the next batch.
-            following = data[start + size :]
-            after = _ENTRY_START.unpack_from(following)[0] if len(following) >= start else -1
-        return (after, bytes(data[: start + size])) if after > offset else (-1, b"")
+        is_offset_wrong = chunk.damage is not None and chunk.damage[1] == position
+        own = None if is_offset_wrong else _intact_entry(data[:size])
+        following = _intact_entry(data[size:])
+        if own is not None:  # its content is malformed
+            after = own.next_offset
+        elif following is None or following.next_offset > chunk.end_offset:
+            return -1, b""
+        elif following.magic < 2 and following.attributes & CODEC_MASK:
+            after = own_offset + 1  # the first offset of the following entry is in its compressed content
+        else:
+            after = following.base_offset
+        if not offset < after <= chunk.end_offset or (following is not None and after > following.base_offset):
+            return -1, b""
+        return after, bytes(data[:size])
+
+
+def _intact_entry(data: memoryview) -> Segment | None:
+    """Return the entry at the start of the data if it is complete and its CRC matches."""
+    try:
+        found = native.scan(data, 0, -1 << 63, NO_LIMIT, 0, 0, CHECK_CRC)
+    except ValueError:
+        return None
+    return None if found is None else Segment(*found)
 
 
 def _decode_part(part: _Part, buffers: ColumnBuffers, from_offset: int, until: int, timestamp_scale: int) -> int:

@@ -17,6 +17,7 @@ from zkconsumer.fetcher.record_format import (
     CODEC_MASK,
     CONTROL,
     LOG_APPEND,
+    MAGIC_OFFSET,
     MalformedError,
     Segment,
     crc32c,
@@ -88,19 +89,48 @@ def _first_entry(view: memoryview, start: int, from_offset: int, flags: int) -> 
     return None
 
 
-def next_offset(data: Any, /) -> tuple[int, int]:
-    """Return the offset after the last complete entry, or -1, and the number of bytes of complete entries."""
+def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int, /) -> tuple[int, int, str | None]:
+    """Find the end of the complete entries whose offsets are possible.
+
+    The CRC of an entry does not cover its offset. Offsets must therefore be between ``from_offset`` and ``end_offset``,
+    and must not go backward. If the offset of an entry exceeds that of the next one, which may be incomplete, either
+    may be wrong. It is the second if its offset is also below the entry before both; otherwise the first is reported.
+
+    Args:
+        first_offset: lowest base offset of the first entry. Brokers return whole batches, so a batch may start below
+            the requested offset.
+        from_offset: the requested offset; the first entry must end after it.
+        end_offset: end of the log.
+
+    Returns:
+        The offset after these entries, -1 if there are none; their size in bytes; and why the entry after them is
+        invalid, None if it is incomplete or there is none.
+    """
     view = memoryview(data)
-    at, following = 0, -1
-    while at < len(view):
+    at = last_at = 0
+    lowest, position, before_last = first_offset, from_offset, from_offset
+    reason: str | None = None
+    while len(view) - at > MAGIC_OFFSET:
         try:
             entry = read_entry(view, at, False)
-        except ValueError:
+        except ValueError as error:
+            reason = error.args[0]
+            break
+        (offset,) = struct.unpack_from(">q", view, at)
+        if at and before_last < offset < position:
+            reason, at, position = "offset exceeds that of the next batch", last_at, before_last
             break
         if entry is None:
             break
-        at, following = entry.end, entry.next_offset
-    return following, at
+        if offset < lowest or entry.next_offset <= position:
+            reason = "offset goes backward"
+            break
+        if entry.next_offset > end_offset:
+            reason = "offset exceeds the end of the log"
+            break
+        before_last, last_at, at = position, at, entry.end
+        lowest = position = entry.next_offset
+    return position if at else -1, at, reason
 
 
 # ---- decode --------------------------------------------------------------------------------------------

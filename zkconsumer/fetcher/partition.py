@@ -31,6 +31,8 @@ class PartitionTopicInfo:
             ``fetch_offset``; None if that is an error.
         high_watermark: end of the log in the last fetch response; -1 before the first one.
         start_offset: first offset that was fetched; -1 until it is known.
+        starts_at_batch: whether ``fetch_offset`` is the end of a batch that was fetched from the present leader.
+        reset_offset: the offset that was looked up last; -1 if none was.
         max_bytes: fetch size in bytes after a record did not fit; 0 for ``FetchSettings.partition_max_bytes``.
         problem: why the partition is not fetched; None if the last fetch succeeded. Written by the thread that holds
             the partition: a fetcher, or the leader finder.
@@ -43,6 +45,8 @@ class PartitionTopicInfo:
     auto_offset_reset: str | None = None
     high_watermark: int = field(default=-1, init=False)
     start_offset: int = field(init=False)
+    starts_at_batch: bool = field(default=False, init=False)
+    reset_offset: int = field(default=-1, init=False)
     max_bytes: int = field(default=0, init=False)
     problem: Problem | None = field(default=None, init=False)
 

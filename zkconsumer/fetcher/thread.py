@@ -24,7 +24,7 @@ from zkconsumer.errors import (
     ZkConsumerError,
 )
 from zkconsumer.fetcher.chunk import Chunk
-from zkconsumer.fetcher.decode import native
+from zkconsumer.fetcher.decode import make_chunk
 from zkconsumer.fetcher.fetcher_metrics import FetcherMetrics
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS, PartitionTopicInfo
 from zkconsumer.fetcher.partition_map import PartitionMap
@@ -106,6 +106,7 @@ class ConsumerFetcherThread:
         infos = list(infos)
         for info in infos:
             info.queue.on_room = self._wakeup.set
+            info.starts_at_batch = False  # the log of another leader, or a re-created topic, may have other batches
         self._partition_map.add(infos)
         self._wakeup.set()
 
@@ -234,16 +235,39 @@ class ConsumerFetcherThread:
         info.high_watermark, info.problem = data.high_watermark, None
         if not len(data.records):
             return True
-        next_offset, complete_bytes = native.next_offset(data.records)
-        if not complete_bytes:
+        chunk = self._chunk_of(info, data, data.high_watermark)
+        if chunk.damage is not None:
+            # Without damage too: the records may have been read after the high watermark of this response.
+            error, end = self._list_offsets([info], protocol.LATEST, read_committed=False).get(
+                info.partition, (_UNKNOWN_SERVER_ERROR, -1)
+            )
+            if error:
+                return False
+            chunk = self._chunk_of(info, data, max(data.high_watermark, end))
+        if chunk.next_offset == info.fetch_offset and chunk.damage is None:
             return self._process_incomplete(info, data)
-        chunk = Chunk(info.partition, info.fetch_offset, next_offset, data.records, data.aborted, info.until)
         info.queue.put(chunk)
         self._metrics.record_enqueued(info.partition.topic, chunk.nbytes)
-        info.fetch_offset = next_offset
+        if chunk.damage is not None:
+            self.remove_infos([info])  # the reader raises the error, and fetches again from a valid offset
+            return True
+        info.fetch_offset = chunk.next_offset
+        info.starts_at_batch = True
         info.max_bytes = 0
         self._partition_map.move_to_end(info)
         return True
+
+    @staticmethod
+    def _chunk_of(info: PartitionTopicInfo, data: protocol.PartitionData, end_offset: int) -> Chunk:
+        return make_chunk(
+            info.partition,
+            info.fetch_offset,
+            data.records,
+            starts_at_batch=info.starts_at_batch,
+            aborted=data.aborted,
+            until=info.until,
+            end_offset=end_offset,
+        )
 
     def handle_partitions_with_errors(self, infos: Sequence[PartitionTopicInfo]) -> None:
         """Remove partitions and pass them to the leader finder."""
@@ -359,9 +383,11 @@ class ConsumerFetcherThread:
         return failed
 
     def _list_offsets(
-        self, infos: Iterable[PartitionTopicInfo], timestamp: int
+        self, infos: Iterable[PartitionTopicInfo], timestamp: int, *, read_committed: bool | None = None
     ) -> Mapping[TopicPartition, tuple[int, int]]:
         request = protocol.list_offsets_request(
-            [info.partition for info in infos], timestamp, read_committed=self._settings.read_committed
+            [info.partition for info in infos],
+            timestamp,
+            read_committed=self._settings.read_committed if read_committed is None else read_committed,
         )
         return protocol.parse_list_offsets_response(self._channel.request(request))

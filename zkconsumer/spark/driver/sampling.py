@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher.chunk import Chunk
-from zkconsumer.fetcher.decode import native, read_messages
+from zkconsumer.fetcher.decode import make_chunk, read_messages
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
 #: Default size of a sample in bytes, per partition.
@@ -76,9 +76,12 @@ def _chunks(logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int
     answers = logs.fetch(positions, size)
     for partition, position in positions.items():
         data = answers.get(partition)
-        if data is not None and native.next_offset(data.records)[0] < 0 and data.high_watermark > position:
+        if data is None:
+            continue
+        chunk = make_chunk(partition, position, data.records, aborted=data.aborted)
+        if chunk.next_offset == position and data.high_watermark > position:
             data = logs.fetch({partition: position}, _LARGE_BATCH_BYTES)[partition]
-        until = native.next_offset(data.records)[0] if data is not None else -1
-        if data is not None and until > position:
-            chunks[partition] = Chunk(partition, position, until, data.records, data.aborted)
+            chunk = make_chunk(partition, position, data.records, aborted=data.aborted)
+        if chunk.next_offset > position:
+            chunks[partition] = chunk
     return chunks

@@ -1,0 +1,188 @@
+"""A broker on a socket with one topic of one partition, whose responses a test can change.
+
+It serves hand-made log entries, so that tests can return what no broker of Kafka does: impossible offsets, wrong sizes,
+partitions that nobody requested.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+
+from zkconsumer.message import Endpoint, TopicPartition
+
+PARTITION = TopicPartition("t", 0)
+
+FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 1, 2, 3, 18
+_REQUESTS = {FETCH: FetchRequest, LIST_OFFSETS: ListOffsetsRequest, METADATA: MetadataRequest}
+_EARLIEST = -2
+_OUT_OF_RANGE = 1
+
+#: Changes a response: takes API key, request and the encoded body after the correlation id; None disconnects.
+Change = Callable[[int, Any, bytes], "bytes | None"]
+
+
+class FakeBroker:
+    """Serves the entries of a log to any number of clients.
+
+    Args:
+        entries: encoded batches or messages, with the offset after each.
+        start: log start offset.
+        fetch_version: newest version of Fetch requests.
+        change: changes a response.
+
+    Attributes:
+        high_watermark: the high watermark in Fetch responses; the end of the log by default.
+        end: the end offset in ListOffsets responses.
+        fetches: fetch offset and maximum bytes of each Fetch request.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[tuple[bytes, int]] = (),
+        *,
+        start: int = 0,
+        fetch_version: int = 11,
+        change: Change = lambda _key, _request, body: body,
+    ) -> None:
+        self.entries, self.start, self.change = entries, start, change
+        self.high_watermark = self.end = entries[-1][1] if entries else start
+        self.fetches: list[tuple[int, int]] = []
+        self.connections = 0
+        self._newest = {FETCH: fetch_version, LIST_OFFSETS: 5, METADATA: 9, API_VERSIONS: 2}
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._open: set[socket.socket] = set()
+        self.endpoint = Endpoint("127.0.0.1", self._listening.getsockname()[1])
+        threading.Thread(target=self._accept, name="fake-broker", daemon=True).start()
+
+    def __enter__(self) -> FakeBroker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the port and all connections."""
+        for sock in (self._listening, *self._open):
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # the client has disconnected
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._open.add(connection)
+            threading.Thread(target=self._serve, args=[connection], name="fake-broker-connection", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with connection, connection.makefile("rb") as stream:
+                while head := stream.read(4):
+                    frame = head + stream.read(struct.unpack(">i", head)[0])
+                    response = self._response(frame)
+                    if response is None:
+                        return
+                    connection.sendall(response)
+        except OSError:
+            pass  # the client has disconnected
+        finally:
+            self._open.discard(connection)
+
+    def _response(self, frame: bytes) -> bytes | None:
+        key, version, correlation = struct.unpack_from(">hhi", frame, 4)
+        if key == API_VERSIONS:
+            body = self._api_versions(version)
+            request: Any = ApiVersionsRequest(version=version)
+        else:
+            request = _REQUESTS[key].decode(frame, version=version, header=True, framed=True)
+            answer = {FETCH: self._fetch, LIST_OFFSETS: self._list_offsets, METADATA: self._metadata}[key]
+            response = answer(request, version)
+            body = bytes(response.encode())
+            if response.flexible_version_q(version):
+                body = b"\0" + body  # the tagged fields of the header
+        changed = self.change(key, request, body)
+        return None if changed is None else struct.pack(">ii", len(changed) + 4, correlation) + changed
+
+    def _api_versions(self, version: int) -> bytes:
+        unsupported = version > self._newest[API_VERSIONS]
+        keys = [
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=newest)
+            for key, newest in self._newest.items()
+        ]
+        response = ApiVersionsResponse(
+            version=0 if unsupported else version, error_code=35 if unsupported else 0, api_keys=keys
+        )
+        return bytes(response.encode())
+
+    def _fetch(self, request: Any, version: int) -> Any:
+        [topic] = request.topics
+        [wanted] = topic.partitions
+        self.fetches.append((wanted.fetch_offset, wanted.partition_max_bytes))
+        is_in_range = self.start <= wanted.fetch_offset <= self.end
+        records = b"".join(data for data, after in self.entries if after > wanted.fetch_offset) if is_in_range else b""
+        part = FetchResponse.FetchableTopicResponse.PartitionData(
+            partition_index=wanted.partition,
+            error_code=0 if is_in_range else _OUT_OF_RANGE,
+            high_watermark=self.high_watermark,
+            last_stable_offset=self.high_watermark,
+            log_start_offset=self.start,
+            aborted_transactions=None,
+            preferred_read_replica=-1,
+            records=records[: wanted.partition_max_bytes],
+        )
+        topics = [FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=[part])]
+        return FetchResponse(version=version, throttle_time_ms=0, error_code=0, session_id=0, responses=topics)
+
+    def _list_offsets(self, request: Any, version: int) -> Any:
+        kind = ListOffsetsResponse.ListOffsetsTopicResponse
+        topics = [
+            kind(
+                name=topic.name,
+                partitions=[
+                    kind.ListOffsetsPartitionResponse(
+                        partition_index=p.partition_index,
+                        error_code=0,
+                        timestamp=-1,
+                        offset=self.start if p.timestamp == _EARLIEST else self.end,
+                        old_style_offsets=[self.start if p.timestamp == _EARLIEST else self.end],
+                        leader_epoch=0,
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return ListOffsetsResponse(version=version, throttle_time_ms=0, topics=topics)
+
+    def _metadata(self, request: Any, version: int) -> Any:
+        part = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
+            error_code=0,
+            partition_index=0,
+            leader_id=0,
+            leader_epoch=0,
+            replica_nodes=[0],
+            isr_nodes=[0],
+            offline_replicas=[],
+        )
+        topics = [
+            MetadataResponse.MetadataResponseTopic(error_code=0, name=topic.name, is_internal=False, partitions=[part])
+            for topic in request.topics or ()
+        ]
+        here = MetadataResponse.MetadataResponseBroker(
+            node_id=0, host=self.endpoint.host, port=self.endpoint.port, rack=None
+        )
+        return MetadataResponse(
+            version=version, throttle_time_ms=0, brokers=[here], cluster_id="c", controller_id=0, topics=topics
+        )

@@ -1,0 +1,267 @@
+"""Tests of fetchers with a broker that returns impossible, oversized or foreign data over a real socket."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import batches
+import pytest
+from batches import Record
+from fake_broker import PARTITION, FakeBroker
+
+from zkconsumer.errors import CorruptRecordError, ZkConsumerError
+from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
+from zkconsumer.fetcher.decode import make_chunk, read_messages
+from zkconsumer.fetcher.manager import ConsumerFetcherManager
+from zkconsumer.fetcher.partition import PartitionTopicInfo
+from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.fetcher.settings import FetchSettings
+
+
+def entry(first: int, end: int, **options: Any) -> bytes:
+    """Return a batch of format 2 with the offsets ``[first, end)``."""
+    return batches.batch([Record(offset, value=b"%d" % offset) for offset in range(first, end)], **options)
+
+
+def rebased(data: bytes, offset: int) -> bytes:
+    """Return an entry with another base offset, which its CRC does not cover."""
+    return struct.pack(">q", offset) + data[8:]
+
+
+#: A log of three batches of ten records, from offset 100 on.
+LOG = [(entry(first, first + 10), first + 10) for first in (100, 110, 120)]
+
+
+class Reader:
+    """Reads a partition of a broker with the fetchers of a consumer, as a stream and a Spark task do."""
+
+    def __init__(self, broker: FakeBroker, offset: int, *, until: int = NO_LIMIT, reset: str | None = None) -> None:
+        self.stream = StreamQueue()
+        self.failures: list[ZkConsumerError] = []
+        self.manager = ConsumerFetcherManager(
+            "test",
+            FetchSettings("test", socket_timeout_s=5, backoff_s=0.05, max_wait_ms=5),
+            lambda: [broker.endpoint],
+            num_fetchers=1,
+            on_failure=self._on_failure,
+        )
+        self.manager.start_connections()
+        queue = PartitionQueue(self.stream, 2)
+        self.info = PartitionTopicInfo(PARTITION, queue, offset, until, reset)
+        self.manager.add_partitions([self.info])
+
+    def _on_failure(self, _info: PartitionTopicInfo, error: ZkConsumerError) -> None:
+        self.failures.append(error)
+        self.stream.fail(error)
+
+    def chunk(self, timeout: float = 10.0) -> Chunk:
+        taken = self.stream.take(timeout)
+        assert taken is not None, "no chunk was fetched"
+        return taken[1]
+
+    def read(self, until: int) -> list[int]:
+        """Return the offsets of the records up to ``until``."""
+        offsets: list[int] = []
+        while not offsets or offsets[-1] + 1 < until:
+            offsets += offsets_of(self.chunk())
+        return offsets
+
+
+def offsets_of(chunk: Chunk) -> list[int]:
+    return [message.offset for messages, _ in read_messages(chunk, max_rows=100) for message in messages]
+
+
+def read_to_error(chunk: Chunk) -> tuple[list[int], CorruptRecordError]:
+    """Return the offsets of the records before a corrupt batch, and the error."""
+    offsets: list[int] = []
+    try:
+        for messages, _ in read_messages(chunk, max_rows=100):
+            offsets += [message.offset for message in messages]
+    except CorruptRecordError as error:
+        return offsets, error
+    raise AssertionError(f"no batch is corrupt; read {offsets}")
+
+
+@pytest.fixture
+def reader() -> Iterator[Callable[..., Reader]]:
+    made: list[Reader] = []
+
+    def make(*args: Any, **options: Any) -> Reader:
+        made.append(Reader(*args, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stream.close()
+        one.manager.stop_connections()
+
+
+# ---- offsets ----------------------------------------------------------------------------------------
+
+
+def test_valid_log_is_read(reader: Callable[..., Reader]) -> None:
+    with FakeBroker(LOG, start=100) as broker:
+        assert reader(broker, 100).read(130) == list(range(100, 130))
+        assert reader(broker, 115).read(130) == list(range(115, 130))
+
+
+@pytest.mark.parametrize(
+    ("position", "offset", "start", "read", "reason"),
+    [
+        (0, -(1 << 63) + 100, 100, 100, "offset goes backward"),
+        (0, 4, 100, 100, "offset goes backward"),
+        (0, 100 + (1 << 20), 100, 100, "offset exceeds"),
+        (0, 105, 100, 100, "offset exceeds that of the next batch"),
+        (1, 100, 100, 110, "offset goes backward"),
+        (1, 95, 100, 110, "offset goes backward"),
+        (1, 118, 100, 110, "offset exceeds that of the next batch"),
+        (1, 110 + (1 << 40), 100, 110, "offset exceeds"),
+        (2, 121, 100, 120, "offset exceeds the end of the log"),
+        (2, 116, 100, 110, "offset exceeds that of the next batch"),
+        (2, 105, 100, 120, "offset goes backward"),
+        (2, (1 << 63) - 5, 100, 120, "offset goes backward"),
+    ],
+)
+def test_impossible_base_offset_is_corrupt(
+    reader: Callable[..., Reader], position: int, offset: int, start: int, read: int, reason: str
+) -> None:
+    """Records before the damaged batch are read; none of a batch whose offset may be wrong."""
+    entries = [(rebased(data, offset) if at == position else data, after) for at, (data, after) in enumerate(LOG)]
+    with FakeBroker(entries, start=100) as broker:
+        found, error = read_to_error(reader(broker, start).chunk())
+    assert found == list(range(start, read))
+    assert error.offset == read
+    assert str(error).startswith(f"topic 't' partition 0 offset {read}: {reason}")
+    assert f"base offset {offset if read == 10 * position + 100 else 110}" in str(error)
+    assert "commit an offset after the damaged batch" in str(error)
+
+
+def test_first_batch_after_another_starts_at_its_end(reader: Callable[..., Reader]) -> None:
+    """A batch that starts below the requested offset is damaged if this offset is the end of a batch."""
+    with FakeBroker(LOG[:2], start=100) as broker:
+        one = reader(broker, 100)
+        assert one.read(120) == list(range(100, 120))
+        broker.end = broker.high_watermark = 130
+        broker.entries = [(rebased(LOG[2][0], 115), 130)]
+        with pytest.raises(CorruptRecordError, match="offset 120: offset goes backward .base offset 115"):
+            offsets_of(one.chunk())
+
+
+def test_offset_damage_behind_range_of_task_is_found(reader: Callable[..., Reader]) -> None:
+    """Without the check, a task would take the damaged batch for one after its range."""
+    damaged = [LOG[0], (rebased(LOG[1][0], 10_000), 120), LOG[2]]
+    with FakeBroker(damaged, start=100) as broker:
+        broker.end = broker.high_watermark = 1 << 20
+        with pytest.raises(CorruptRecordError, match="offset 110: offset exceeds that of the next batch"):
+            reader(broker, 100, until=125).read(125)
+
+
+def test_records_above_high_watermark_of_response_are_read(reader: Callable[..., Reader]) -> None:
+    """Brokers determine the high watermark of a response before they read its records."""
+    with FakeBroker(LOG, start=100) as broker:
+        broker.high_watermark = 110
+        assert reader(broker, 100).read(130) == list(range(100, 130))
+
+
+def test_truncated_last_batch_is_evidence_against_the_one_before(reader: Callable[..., Reader]) -> None:
+    data = rebased(LOG[0][0], 103) + LOG[1][0][:20]
+    chunk = make_chunk(PARTITION, 100, data, end_offset=1000)
+    assert chunk.damage == ("offset exceeds that of the next batch", 0)
+    # Kafka's LazyDownConversionRecordsSend fills a response with an incomplete message of offset -1.
+    chunk = make_chunk(PARTITION, 100, LOG[0][0] + struct.pack(">qi", -1, 1000) + bytes(5), end_offset=1000)
+    assert (chunk.next_offset, chunk.damage) == (110, None)
+
+
+def test_gaps_of_compaction_are_no_damage() -> None:
+    entries = [entry(100, 103, last_offset=109), entry(115, 118, base_offset=112), entry(200, 201)]
+    chunk = make_chunk(PARTITION, 105, b"".join(entries), end_offset=201)
+    assert (chunk.next_offset, chunk.damage) == (201, None)
+    assert offsets_of(chunk) == [115, 116, 117, 200]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [batches.NONE, batches.GZIP])
+def test_offsets_of_old_formats_are_checked(magic: int, codec: int) -> None:
+    def old(first: int) -> bytes:
+        return batches.entry(magic, [Record(offset, value=b"v") for offset in range(first, first + 2)], codec)
+
+    def chunk(*entries: bytes, start: int = 10) -> Chunk:
+        return make_chunk(PARTITION, start, b"".join(entries), end_offset=14)
+
+    assert (chunk(old(10), old(12)).next_offset, chunk(old(10), old(12)).damage) == (14, None)
+    own = 8 if codec == batches.NONE else 9
+    for offset in (own - 4, -5, 1 << 40):
+        damaged = chunk(old(10), rebased(old(12), offset))
+        assert damaged.damage is not None
+        assert damaged.damage[0].startswith("offset ")
+        assert damaged.next_offset == 12
+
+
+# ---- where reading continues after a corrupt batch -----------------------------------------------------
+
+
+def flipped(data: bytes, position: int, mask: int = 0x10) -> bytes:
+    """Return an entry with a changed byte."""
+    return data[:position] + bytes([data[position] ^ mask]) + data[position + 1 :]
+
+
+def error_of(*entries: bytes, start: int = 100, end: int = 130) -> CorruptRecordError:
+    return read_to_error(make_chunk(PARTITION, start, b"".join(entries), end_offset=end))[1]
+
+
+FIRST, SECOND, THIRD = (data for data, _ in LOG)
+SIZE, RECORDS = 8, 70
+
+
+def test_reading_continues_at_intact_batch() -> None:
+    error = error_of(FIRST, flipped(SECOND, RECORDS), THIRD)
+    assert (error.offset, error.after, error.entry) == (110, 120, flipped(SECOND, RECORDS))
+    error = error_of(FIRST, rebased(SECOND, 118), entry(125, 130))
+    assert (error.offset, error.after) == (110, 125)
+
+
+@pytest.mark.parametrize("byte", range(SIZE, SIZE + 4))
+@pytest.mark.parametrize("bit", range(8))
+def test_damaged_size_is_never_believed(byte: int, bit: int) -> None:
+    """The bytes at a wrong position are no batch, whatever offset they seem to have."""
+    error = error_of(flipped(SECOND, byte, 1 << bit), THIRD, start=110, end=NO_LIMIT)
+    assert (error.offset, error.after) == (110, -1)
+
+
+@pytest.mark.parametrize(
+    "following",
+    [
+        b"",
+        THIRD[:-1],
+        flipped(THIRD, RECORDS),
+        rebased(THIRD, 110),
+        rebased(THIRD, 1297036744239511091),
+        rebased(THIRD, -1),
+    ],
+    ids=["none", "truncated", "corrupt", "not above", "above the end of the log", "negative"],
+)
+def test_reading_does_not_continue_without_intact_batch(following: bytes) -> None:
+    error = error_of(FIRST, flipped(SECOND, RECORDS), following)
+    assert (error.offset, error.after) == (110, -1)
+
+
+@pytest.mark.parametrize("following", [b"", THIRD])
+def test_malformed_batch_with_valid_crc_is_skipped(following: bytes) -> None:
+    malformed = entry(110, 120, payload=b"\x02\x00" * 40)
+    error = error_of(FIRST, malformed, following)
+    assert "malformed record" in str(error)
+    assert (error.offset, error.after) == (110, 120)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [batches.NONE, batches.GZIP])
+def test_damaged_message_of_old_format_is_skipped(magic: int, codec: int) -> None:
+    def old(first: int, end: int) -> bytes:
+        return batches.entry(magic, [Record(offset, value=b"v" * 9) for offset in range(first, end)], codec)
+
+    damaged = flipped(old(102, 103), 27)
+    error = error_of(old(100, 102), damaged, old(103, 104))
+    assert (error.offset, error.after) == (102, 103)
+    assert error_of(old(100, 102), damaged).after == -1
