@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -243,6 +244,7 @@ class KafkaStream:
                 f"this stream was created in process {self._process_id} and cannot be used after a fork; create a new "
                 "consumer in this process"
             )
+        deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         while True:
             with self._lock:
                 items, self._current = self._current, None
@@ -252,7 +254,7 @@ class KafkaStream:
                 self._on_consumed(items.partition, items.rows)
             items = self._decode_next()
             if items is None:
-                self._take_chunk(decode)
+                self._take_chunk(decode, deadline)
                 continue
             with self._lock:
                 if not self._holds_lease():
@@ -311,14 +313,14 @@ class KafkaStream:
             position = self._positions.get(partition, -1)
         self._refetch(queue, partition, position if offset is None else offset)
 
-    def _take_chunk(self, decode: Decode) -> None:
-        """Wait for the next chunk.
+    def _take_chunk(self, decode: Decode, deadline: float | None) -> None:
+        """Wait for the next chunk, until ``deadline``, which chunks without records do not extend.
 
         Raises:
             StopIteration: the stream was closed.
             ConsumerTimeoutError: no chunk was received in time.
         """
-        taken = self._queue.take(self._timeout_s)
+        taken = self._queue.take(None if deadline is None else max(0.0, deadline - time.monotonic()))
         if taken is None:
             if self._queue.is_closed:
                 raise StopIteration

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
+import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka.protocol.consumer import FetchResponse
-from kafka.protocol.metadata import ApiVersionsResponse
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 from support import in_thread, wait_for
 
 from zkconsumer import TopicPartition
@@ -316,6 +320,84 @@ def test_connection_broken_within_response_is_reported(
     for _ in range(0, len(whole) + 8, 5):
         with pytest.raises(BrokerUnavailableError, match="closed the connection"):
             fetch(one)
+
+
+def test_bytes_after_response_are_reported(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
+    one = channel(peer(broker(lambda correlation: framed(correlation, fetched(b"records") + b"more"))).endpoint)
+
+    with pytest.raises(BrokerUnavailableError, match="response to FetchRequest: 4 bytes follow its last field"):
+        fetch(one)
+
+
+@contextlib.contextmanager
+def claims(frame: Callable[[int], bytes]) -> Iterator[Endpoint]:
+    """Listen like a broker without ApiVersions, and disconnect after the first part of a response."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                request = connection.recv(1 << 16)
+                connection.sendall(frame(struct.unpack_from(">i", request, 8)[0]))
+
+        server = in_thread(serve)
+        yield Endpoint("127.0.0.1", listening.getsockname()[1], has_api_versions=False)
+        server.result()
+
+
+@pytest.mark.parametrize(
+    ("size", "reason"), [((1 << 31) - 1, "the limit is 104857600 bytes"), (90 << 20, "closed the connection")]
+)
+def test_claimed_size_of_response_uses_no_memory(size: int, reason: str, channel: Callable[..., BrokerChannel]) -> None:
+    with claims(lambda correlation: struct.pack(">ii", size, correlation) + bytes(100_000)) as endpoint:
+        one = channel(endpoint)
+        tracemalloc.start()
+        try:
+            with pytest.raises(BrokerUnavailableError, match=reason):
+                one.request(protocol.metadata_request(["t"]))
+            assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        finally:
+            tracemalloc.stop()
+
+
+def resident_peak() -> int:
+    """Return the peak of the resident memory since ``reset_peak``."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) << 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_claimed_size_of_records_uses_no_memory(channel: Callable[..., BrokerChannel]) -> None:
+    size = 1 << 30
+    head = fetched(b"", version=0)[:-4] + struct.pack(">i", size)
+
+    def frame(correlation: int) -> bytes:
+        return struct.pack(">ii", 4 + len(head) + size, correlation) + head + bytes(100_000)
+
+    with claims(frame) as endpoint:
+        one = channel(endpoint)
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+        before = resident_peak()
+        with pytest.raises(BrokerUnavailableError, match="closed the connection"):
+            fetch(one)
+        assert resident_peak() - before < 16 << 20
+
+
+def test_large_response_is_read_completely(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
+    names = [f"topic-{number:05}" for number in range(20_000)]
+    topics = [
+        MetadataResponse.MetadataResponseTopic(error_code=0, name=name, is_internal=False, partitions=[])
+        for name in names
+    ]
+
+    def answer(key: int, version: int, correlation: int) -> bytes:
+        if key == API_VERSIONS:
+            return api_versions(correlation, version=version)
+        response = MetadataResponse(version=version, brokers=[], cluster_id="", controller_id=0, topics=topics)
+        return framed(correlation, b"\0" + bytes(response.encode()))
+
+    response = channel(peer(answer).endpoint).request(protocol.metadata_request(None))
+    assert [topic.name for topic in response.topics] == names
 
 
 # ---- closing -------------------------------------------------------------------------------------------

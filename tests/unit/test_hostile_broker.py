@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import struct
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import batches
 import pytest
 from batches import Record
-from fake_broker import PARTITION, FakeBroker
+from fake_broker import FETCH, PARTITION, FakeBroker
+from support import wait_for
 
-from zkconsumer.errors import CorruptRecordError, ZkConsumerError
+from zkconsumer.errors import CorruptRecordError, MessageSizeTooLargeError, ZkConsumerError
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
 from zkconsumer.fetcher.decode import make_chunk, read_messages
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
@@ -265,3 +268,103 @@ def test_damaged_message_of_old_format_is_skipped(magic: int, codec: int) -> Non
     error = error_of(old(100, 102), damaged, old(103, 104))
     assert (error.offset, error.after) == (102, 103)
     assert error_of(old(100, 102), damaged).after == -1
+
+
+# ---- sizes, partitions and offsets that a broker cannot mean ------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1 << 28, (1 << 31) - 13])
+def test_claimed_batch_size_does_not_enlarge_fetches(reader: Callable[..., Reader], size: int) -> None:
+    """Since Fetch version 3, brokers return whole batches, so an incomplete one is damaged."""
+    damaged = FIRST[:SIZE] + struct.pack(">i", size) + FIRST[SIZE + 4 :]
+    with FakeBroker([(damaged + bytes(2 << 20), 110)], start=100) as broker:
+        one = reader(broker, 100)
+        with pytest.raises(CorruptRecordError, match="offset 100: no complete batch"):
+            offsets_of(one.chunk())
+        assert {size for _, size in broker.fetches} == {1 << 20}
+
+
+def test_fetch_from_old_broker_grows_to_claimed_size(reader: Callable[..., Reader]) -> None:
+    large = batches.entry(1, [Record(100, value=bytes(3 << 20))])
+    with FakeBroker([(large, 101)], start=100, fetch_version=2) as broker:
+        assert reader(broker, 100).read(101) == [100]
+        assert [size for _, size in broker.fetches[:2]] == [1 << 20, len(large)]
+
+
+def test_size_above_limit_of_old_broker_is_an_error(reader: Callable[..., Reader]) -> None:
+    claimed = 200 << 20
+    damaged = FIRST[:SIZE] + struct.pack(">i", claimed - 12) + bytes(2 << 20)
+    with FakeBroker([(damaged, 110)], start=100, fetch_version=2) as broker:
+        one = reader(broker, 100)
+        wait_for(lambda: one.failures)
+        assert isinstance(one.failures[0], MessageSizeTooLargeError)
+        assert f"offset 100: the next record claims {claimed} bytes, more than the limit of 104857600" in str(
+            one.failures[0]
+        )
+        assert max(size for _, size in broker.fetches) == 1 << 20
+
+
+def surplus(key: int, _request: Any, body: bytes) -> bytes:
+    return body + b"surplus" if key == FETCH else body
+
+
+def foreign_topic(key: int, _request: Any, body: bytes) -> bytes:
+    return body.replace(b"\x00\x01t", b"\x00\x01u", 1) if key == FETCH else body
+
+
+def foreign_partition(key: int, request: Any, body: bytes) -> bytes:
+    if key == FETCH:
+        [topic] = request.topics
+        position = body.index(b"\x00\x01t") + 7
+        assert body[position : position + 4] == struct.pack(">i", topic.partitions[0].partition)
+        return body[:position] + struct.pack(">i", 7) + body[position + 4 :]
+    return body
+
+
+def no_partition(key: int, _request: Any, body: bytes) -> bytes:
+    return body[:10] + struct.pack(">i", 0) if key == FETCH else body  # throttle time, error, session id, topics
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (surplus, "7 bytes follow its last field"),
+        (foreign_topic, r"missing \[t-0\], not requested \[u-0\]"),
+        (foreign_partition, r"missing \[t-0\], not requested \[t-7\]"),
+        (no_partition, r"missing \[t-0\], not requested \[\]"),
+    ],
+)
+def test_malformed_response_is_logged_and_backs_off(
+    reader: Callable[..., Reader], caplog: pytest.LogCaptureFixture, change: Any, reason: str
+) -> None:
+    with FakeBroker(LOG, start=100, change=change) as broker:
+        one = reader(broker, 100)
+        started = time.monotonic()
+        wait_for(lambda: len(broker.fetches) >= 5)
+        assert time.monotonic() - started > 4 * 0.05, "each further request waits for refresh.leader.backoff.ms"
+        broker.change = lambda _key, _request, body: body
+        assert one.read(130) == list(range(100, 130))
+        events = [record.getMessage() for record in caplog.records if "fetch_failed" in record.getMessage()]
+    assert 4 <= len(events) <= 8
+    assert all(re.search(reason, event) for event in events), events[0]
+
+
+@pytest.mark.parametrize("reset", ["smallest", "largest"])
+def test_repeated_reset_to_missing_offset_backs_off(reader: Callable[..., Reader], reset: str) -> None:
+    """The broker rejects the offset that it returned as its log start or end offset."""
+
+    def out_of_range(key: int, request: Any, body: bytes) -> bytes:
+        if key != FETCH:
+            return body
+        offset = request.topics[0].partitions[0].fetch_offset
+        position = body.index(b"\x00\x01t") + 3 + 4 + 4  # topic, partitions, partition
+        return body[:position] + struct.pack(">h", 1) + body[position + 2 :] if offset else body
+
+    with FakeBroker(LOG, start=100, change=out_of_range) as broker:
+        one = reader(broker, 50, reset=reset)
+        started = time.monotonic()
+        wait_for(lambda: len(broker.fetches) >= 6)
+        assert time.monotonic() - started > 3 * 0.05, "each further request waits for refresh.leader.backoff.ms"
+        announced = [one.chunk()]
+        assert len(one.stream) == 0, "the same offset is announced once"
+        assert (announced[0].fetch_offset, announced[0].nbytes) == (100 if reset == "smallest" else 130, 0)

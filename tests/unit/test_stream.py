@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -276,6 +277,25 @@ def test_stream_is_usable_after_timeout() -> None:
     fed.put(entry([0]), 1)
 
     assert next(fed.stream).offset == 0
+
+
+def test_chunks_without_records_do_not_extend_timeout() -> None:
+    fed = Fed(timeout=0.3).acquire()
+    stop = threading.Event()
+
+    def announce() -> None:
+        while not stop.wait(0.01):
+            fed.queues[P0].put(Chunk(P0, 0, 0, b""))
+
+    announcing = in_thread(announce)
+    started = time.monotonic()
+    try:
+        with pytest.raises(ConsumerTimeoutError):
+            next(fed.stream)
+    finally:
+        stop.set()
+    announcing.result()
+    assert time.monotonic() - started < 3
 
 
 def test_stream_without_timeout_waits() -> None:

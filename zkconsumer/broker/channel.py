@@ -28,8 +28,10 @@ from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBr
 from zkconsumer.message import Endpoint
 from zkconsumer.version import __version__
 
-#: Maximum size of a response in bytes: Kafka's size field is an int32.
+#: Maximum size of a Fetch response in bytes: Kafka's size field is an int32.
 MAX_FRAME = (1 << 31) - 1
+#: Maximum size of other responses in bytes; the metadata of a million partitions have about this size.
+_MAX_RESPONSE = 100 << 20
 
 _API_VERSIONS_KEY = 18
 _UNSUPPORTED_VERSION = 35
@@ -63,7 +65,10 @@ class Frame:
         return self._channel._read(size)
 
     def read_records(self, size: int) -> Any:
-        """Return the next ``size`` bytes in a separate buffer of that size."""
+        """Return the next ``size`` bytes in a separate buffer of that size.
+
+        The memory of a large buffer is not used before the bytes arrive.
+        """
         self._consume(size)
         return self._channel._read_into(allocate(size)) if size else b""
 
@@ -213,6 +218,11 @@ class BrokerChannel:
             timeout: maximum seconds for the request, instead of the channel's.
         """
         with self.exchange(request, timeout) as frame:
+            if frame.remaining > _MAX_RESPONSE:
+                raise BrokerUnavailableError(
+                    f"broker {self.endpoint} sent a response of {frame.remaining} bytes to {type(request).__name__}; "
+                    f"the limit is {_MAX_RESPONSE} bytes"
+                )
             response_class = request.header.get_response_class()
             # Flexible versions have a byte of tagged fields in the header, except for ApiVersions (KIP-511).
             has_tags = response_class.flexible_version_q(request.API_VERSION) and request.API_KEY != _API_VERSIONS_KEY
@@ -228,7 +238,9 @@ class BrokerChannel:
     def exchange(self, request: Any, timeout: float | None = None) -> Iterator[Frame]:
         """Send ``request`` and yield a ``Frame`` with the part of the response after the correlation id.
 
-        The connection is closed unless the response is read completely.
+        Raises:
+            BrokerUnavailableError: the block has not read the complete response. The connection is closed, as after any
+                other error.
         """
         with self._in_use(self._timeout if timeout is None else timeout):
             self.connect()
@@ -255,7 +267,10 @@ class BrokerChannel:
         frame = Frame(self, size - 4)
         yield frame
         if frame.remaining:
-            self.disconnect()
+            raise BrokerUnavailableError(
+                f"broker {self.endpoint} sent a malformed response to {type(request).__name__}: "
+                f"{frame.remaining} bytes follow its last field"
+            )
 
     def _version_of(self, request: Any) -> int:
         assert self.versions is not None
@@ -353,13 +368,24 @@ class BrokerChannel:
             self._position += size
             return self._buffer[self._position - size : self._position].tobytes()
         if size > _BUFFER_SIZE:
-            return bytes(self._read_into(bytearray(size)))
+            return self._read_large(size)
         self._buffer[:buffered] = self._buffer[self._position : self._end]
         self._position, self._end = 0, buffered
         while self._end < size:
             self._end += self._receive(self._buffer[self._end :])
         self._position = size
         return self._buffer[:size].tobytes()
+
+    def _read_large(self, size: int) -> bytes:
+        """Read in pieces, so that no more memory is used than twice the bytes that have arrived."""
+        pieces: list[Any] = []
+        missing, piece_size = size, _BUFFER_SIZE
+        while missing:
+            piece_size = min(missing, piece_size)
+            pieces.append(self._read_into(bytearray(piece_size)))
+            missing -= piece_size
+            piece_size = size - missing
+        return b"".join(pieces)
 
     def _read_into(self, target: Any) -> Any:
         view = memoryview(target).cast("B")

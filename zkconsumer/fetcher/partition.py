@@ -32,7 +32,7 @@ class PartitionTopicInfo:
         high_watermark: end of the log in the last fetch response; -1 before the first one.
         start_offset: first offset that was fetched; -1 until it is known.
         starts_at_batch: whether ``fetch_offset`` is the end of a batch that was fetched from the present leader.
-        reset_offset: the offset that was looked up last; -1 if none was.
+        reset_offset: the offset that was looked up; -1 if none was since the last chunk.
         max_bytes: fetch size in bytes after a record did not fit; 0 for ``FetchSettings.partition_max_bytes``.
         problem: why the partition is not fetched; None if the last fetch succeeded. Written by the thread that holds
             the partition: a fetcher, or the leader finder.

@@ -9,6 +9,7 @@ request.
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,8 +39,15 @@ from zkconsumer.metrics import Metrics
 #: the queue stays full.
 _MIN_WAIT_WITH_FULL_QUEUE_MS = 5
 
-#: Maximum fetch size in bytes. A larger record is reported as an error.
-_MAX_FETCH_BYTES = 1 << 30
+#: Maximum bytes to which a fetch is enlarged because a batch claims to have them, unless ``fetch.message.max.bytes`` is
+#: larger. Brokers accept no larger requests from producers by default (``socket.request.max.bytes``).
+_MAX_ENLARGED_FETCH_BYTES = 100 << 20
+
+#: First version of Fetch responses with a whole batch of any size (KIP-74), since Kafka 0.10.1.
+_FIRST_WITH_WHOLE_BATCH = 3
+
+#: Offset and size field of an entry.
+_ENTRY_START = struct.Struct(">qi")
 
 #: Kafka's UNKNOWN_SERVER_ERROR; also used for a partition that is missing in a response.
 _UNKNOWN_SERVER_ERROR = -1
@@ -85,6 +93,7 @@ class ConsumerFetcherThread:
         self._stopping = False
         self.has_ended = False
         self._wait_ms = settings.max_wait_ms
+        self._truncates_batches = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     # ---- called by other threads ----
@@ -159,8 +168,8 @@ class ConsumerFetcherThread:
             by_partition = {info.partition: info for info in requested if info not in failed}
             response = self.fetch(list(by_partition.values())) if by_partition else ()
             for data in response:
-                info = by_partition.pop(data.partition, None)
-                if info is not None and not self.process_partition_data(info, data):
+                info = by_partition[data.partition]
+                if not self.process_partition_data(info, data):
                     failed.append(info)
         except ClosedError:
             return
@@ -196,7 +205,7 @@ class ConsumerFetcherThread:
         """Send a fetch request and return the response.
 
         Raises:
-            RetriableError: the broker is unreachable, or rejected the request.
+            RetriableError: the broker is unreachable, rejected the request, or returned other partitions.
             ClosedError: the thread has been closed.
         """
         throttle_s = self._throttle.remaining()
@@ -220,6 +229,13 @@ class ConsumerFetcherThread:
             raise RetriableError(
                 f"broker {self.endpoint} rejected the fetch request with error code {response.error_code}"
             )
+        returned, requested = {data.partition for data in response.partitions}, {info.partition for info in infos}
+        if returned != requested or len(response.partitions) != len(requested):
+            raise RetriableError(
+                f"broker {self.endpoint} did not return the requested partitions exactly once: missing "
+                f"[{_names(requested - returned)}], not requested [{_names(returned - requested)}]"
+            )
+        self._truncates_batches = request.API_VERSION < _FIRST_WITH_WHOLE_BATCH
         return response.partitions
 
     def process_partition_data(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
@@ -252,19 +268,18 @@ class ConsumerFetcherThread:
             self.remove_infos([info])  # the reader raises the error, and fetches again from a valid offset
             return True
         info.fetch_offset = chunk.next_offset
-        info.starts_at_batch = True
+        info.starts_at_batch, info.reset_offset = True, -1
         info.max_bytes = 0
         self._partition_map.move_to_end(info)
         return True
 
-    @staticmethod
-    def _chunk_of(info: PartitionTopicInfo, data: protocol.PartitionData, end_offset: int) -> Chunk:
+    def _chunk_of(self, info: PartitionTopicInfo, data: protocol.PartitionData, end_offset: int) -> Chunk:
         return make_chunk(
             info.partition,
             info.fetch_offset,
             data.records,
             starts_at_batch=info.starts_at_batch,
-            aborted=data.aborted,
+            aborted=data.aborted if self._settings.read_committed else (),
             until=info.until,
             end_offset=end_offset,
         )
@@ -314,20 +329,25 @@ class ConsumerFetcherThread:
         """Handle data without a complete batch: it exceeds the fetch size, or its header is damaged."""
         fetch_size = info.max_bytes or self._settings.partition_max_bytes
         topic, partition = info.partition
-        if len(data.records) < fetch_size:
-            # The fetch size did not truncate the data, so it is damaged. The reader raises the error.
+        if not self._truncates_batches or len(data.records) < fetch_size:
+            # The broker has not truncated the data, so they are damaged. The reader raises the error.
             info.queue.put(Chunk(info.partition, info.fetch_offset, info.fetch_offset, data.records))
             self.remove_infos([info])
             return True
-        info.max_bytes = min(2 * fetch_size, _MAX_FETCH_BYTES)  # only brokers before 0.10.1 truncate records
-        self._log.info(
-            "record_too_large", topic=topic, partition=partition, offset=info.fetch_offset, fetch_size=fetch_size
-        )
-        if fetch_size < _MAX_FETCH_BYTES:
+        needed = 2 * fetch_size
+        if len(data.records) >= _ENTRY_START.size:
+            needed = max(_ENTRY_START.size + _ENTRY_START.unpack_from(data.records)[1], fetch_size + 1)
+        limit = max(self._settings.partition_max_bytes, _MAX_ENLARGED_FETCH_BYTES)
+        if needed <= limit:
+            info.max_bytes = needed
+            self._log.info(
+                "record_too_large", topic=topic, partition=partition, offset=info.fetch_offset, fetch_size=needed
+            )
             return True
         error = MessageSizeTooLargeError(
-            f"topic {topic!r} partition {partition} offset {info.fetch_offset}: a record appears to be larger than "
-            f"{fetch_size} bytes; if it is damaged, commit an offset after it"
+            f"topic {topic!r} partition {partition} offset {info.fetch_offset}: the next record claims {needed} bytes, "
+            f"more than the limit of {limit} bytes. If the size is right, increase fetch.message.max.bytes; "
+            "if the record is damaged, commit an offset after it"
         )
         self._on_failure(info, error)
         return False
@@ -336,8 +356,9 @@ class ConsumerFetcherThread:
         topic, partition = info.partition
         if info.auto_offset_reset is not None:
             self._log.warning("offset_out_of_range", topic=topic, partition=partition, offset=info.fetch_offset)
+            is_repeated = info.fetch_offset == info.reset_offset
             info.fetch_offset = -1  # looked up before the next request
-            return True
+            return not is_repeated  # back off if the broker does not have the offset that it returned
         (start_error, start), (end_error, end) = (
             self._list_offsets([info], timestamp).get(info.partition, (_UNKNOWN_SERVER_ERROR, -1))
             for timestamp in (protocol.EARLIEST, protocol.LATEST)
@@ -375,10 +396,14 @@ class ConsumerFetcherThread:
                     self._log.warning("offset_lookup_failed", topic=topic, partition=partition, error=error)
                     failed.append(info)
                     continue
+                info.fetch_offset = offset
+                if offset == info.reset_offset:
+                    continue  # already announced
                 self._log.info("offset_reset", topic=topic, partition=partition, offset=offset, auto_offset_reset=reset)
                 if info.start_offset < 0:
                     info.start_offset = offset
-                info.fetch_offset = offset
+                info.reset_offset = offset
+                info.starts_at_batch = False
                 info.queue.put(Chunk(info.partition, offset, offset, b""))
         return failed
 
@@ -391,3 +416,7 @@ class ConsumerFetcherThread:
             read_committed=self._settings.read_committed if read_committed is None else read_committed,
         )
         return protocol.parse_list_offsets_response(self._channel.request(request))
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions)))
