@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -287,6 +287,20 @@ class ConsumerConfig:
         "Whether to write unchanged offsets to ZooKeeper, too, and to create the group's znodes ``ids``, ``owners`` "
         "and ``offsets`` when a member registers; monitors such as Burrow and CMAK require it.",
     )
+    # ---- added at the end, because the order is that of the pickled form ----
+    decompressed_batch_max_bytes: int = declare_own(
+        Integer(1),
+        128 << 20,
+        "Maximum decompressed size of a batch in bytes. A larger one is a corrupt batch; "
+        "``corrupt.record.policy`` applies.",
+    )
+
+    def __setstate__(self, state: Sequence[object]) -> None:
+        """Unpickle; a checkpoint of an earlier version lacks the properties that were added at the end."""
+        fields = dataclasses.fields(self)
+        defaults = [field.metadata["property"].default for field in fields]
+        for field, value in zip(fields, [*state, *defaults[len(state) :]], strict=True):
+            object.__setattr__(self, field.name, value)
 
     def __post_init__(self) -> None:
         derived = {

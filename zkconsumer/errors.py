@@ -95,11 +95,11 @@ class MessageSizeTooLargeError(ZkConsumerError):
 
 
 class CorruptRecordError(ZkConsumerError):
-    """The CRC or the structure of a record batch is wrong.
+    """The CRC, the structure, the offset or the decompressed size of a record batch is wrong.
 
     Attributes:
         offset: the next offset to read, at or before the damaged batch.
-        after: the offset after the damaged batch, -1 if unknown.
+        after: the offset after the damaged batch; -1 if no intact batch follows, so that its end is unknown.
         entry: bytes of the damaged batch, empty if its end is unknown.
     """
 

@@ -402,7 +402,8 @@ EVENTS = (
         "record_too_large",
         ("info",),
         "zkconsumer.fetcher",
-        "A record does not fit into the fetch size; the next fetch requests twice as many bytes.",
+        "A record does not fit into the fetch size; the next fetch requests the size of its batch. Only "
+        "brokers before 0.10.1 require it.",
     ),
     LogEvent(
         "records_lost",

@@ -173,6 +173,8 @@ class Fuzzer:
         self.wild_calls(view)
         if magic < 2:
             self.call("scan", view, 0, I64_MIN, I64_MAX, I64_MAX, I64_MAX, rng.randrange(2))
+        else:
+            self.call("split", view, 0, len(view), rows, rng.choice((1, 2, 65536)), rng.choice((1, 30, 300)))
         self.decode(view, 0, len(view), (magic, attributes, base_offset, first, last, rows), rows, I64_MIN, I64_MAX)
 
     # ---- calls ----
@@ -207,6 +209,8 @@ class Fuzzer:
         count = rng.choice((-1, 0, 1, 5, I64_MAX, I64_MIN))
         start, end = place(), place()
         self.call("measure", view, start, end, count)
+        limits = rng.choice((1, 2, 65536, I64_MAX, I64_MIN)), rng.choice((0, 1, 30, 300, I64_MAX, I64_MIN))
+        self.call("split", view, start, end, count, *limits)
         numbers = (
             rng.choice((0, 1, 2, 2, -1, 3)),
             rng.choice((0, 8)),

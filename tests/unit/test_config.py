@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import pickle
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,9 @@ OLD_DEFAULTS: dict[str, object] = {
     "offsets.commit.max.retries": 5,
 }
 
+#: Properties that checkpoints of the first version lack.
+ADDED_AT_END = ["decompressed.batch.max.bytes"]
+
 #: Defaults of properties that are new, or that had another default in the old consumer.
 OWN_DEFAULTS: dict[str, object] = {
     "bootstrap.servers": "",
@@ -51,6 +55,7 @@ OWN_DEFAULTS: dict[str, object] = {
     "isolation.level": "read_uncommitted",
     "check.crcs": True,
     "corrupt.record.policy": "raise",
+    "decompressed.batch.max.bytes": 128 << 20,
     "metadata.max.age.ms": 30_000,
     "offsets.commit.unchanged": False,
     "roundrobin.order": "1.0",
@@ -93,6 +98,16 @@ def test_defaults_equal_those_of_original(name: str) -> None:
 @pytest.mark.parametrize("name", OWN_DEFAULTS)
 def test_defaults_of_new_properties(name: str) -> None:
     assert value_of(config(), name) == OWN_DEFAULTS[name]
+
+
+def test_pickled_config_of_earlier_version_has_new_defaults() -> None:
+    earlier = config(group_id="stored")
+    values = [getattr(earlier, field.name) for field in dataclasses.fields(earlier)]
+    unpickled = ConsumerConfig.__new__(ConsumerConfig)
+    unpickled.__setstate__(values[: -len(ADDED_AT_END)])
+
+    assert unpickled == earlier == pickle.loads(pickle.dumps(earlier))
+    assert [name.replace("_", ".") for name in ConsumerConfig.__slots__][-len(ADDED_AT_END) :] == ADDED_AT_END
 
 
 def test_every_property_is_in_a_table() -> None:

@@ -673,6 +673,40 @@ static PyObject *measure(PyObject *self, PyObject *args) {
                          (long long)m.header_value_bytes);
 }
 
+PyDoc_STRVAR(split_doc,
+"split(data, start, end, count, max_rows, max_bytes, /)\n--\n\n"
+"Return the number of records of a payload that fit into a piece, and their end. See decode_py.split.");
+
+static PyObject *split(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer data;
+    Py_ssize_t start, end;
+    long long count, max_rows, max_bytes;
+    if (!PyArg_ParseTuple(args, "y*nnLLL", &data, &start, &end, &count, &max_rows, &max_bytes)) return NULL;
+    if (!within(start, end, data.len)) {
+        PyBuffer_Release(&data);
+        PyErr_SetString(PyExc_IndexError, "range is outside of the data");
+        return NULL;
+    }
+    const uint8_t *base = data.buf, *p = base + start, *stop = base + end;
+    long long rows = 0;
+    Py_BEGIN_ALLOW_THREADS
+    while (rows < count && rows < max_rows) {
+        int64_t length;
+        const uint8_t *record = varint(p, stop, 5, &length);
+        if (!record || length < 1 || length > stop - record) break;
+        record += length;
+        if (rows && record - (base + start) > max_bytes) break;
+        p = record;
+        rows++;
+    }
+    Py_END_ALLOW_THREADS
+    Py_ssize_t split_at = p - base;
+    PyBuffer_Release(&data);
+    if (!rows || rows == count) return Py_BuildValue("(Ln)", count, end);
+    return Py_BuildValue("(Ln)", rows, split_at);
+}
+
 /* ---- messages --------------------------------------------------------------------------------- */
 
 static PyObject *bytes_at(const Py_buffer *offsets, const Py_buffer *validity, const Py_buffer *data, size_t row) {
@@ -802,6 +836,7 @@ static PyMethodDef methods[] = {
     {"messages", messages, METH_VARARGS, messages_doc},
     {"next_offset", next_offset, METH_VARARGS, next_offset_doc},
     {"scan", scan, METH_VARARGS, scan_doc},
+    {"split", split, METH_VARARGS, split_doc},
     {NULL, NULL, 0, NULL},
 };
 

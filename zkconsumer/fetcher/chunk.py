@@ -11,6 +11,9 @@ from zkconsumer.message import TopicPartition
 #: Value of ``Chunk.until`` for no end: the largest offset.
 NO_LIMIT = (1 << 63) - 1
 
+#: Default of ``decompressed.batch.max.bytes``.
+MAX_DECOMPRESSED_BYTES = 128 << 20
+
 
 @dataclass(slots=True)
 class Chunk:
@@ -24,6 +27,7 @@ class Chunk:
         aborted: ``(producer id, first offset)`` of aborted transactions, with ``isolation.level=read_committed``.
         until: records from this offset on are skipped.
         end_offset: end of the log when the data were fetched.
+        max_decompressed_bytes: limit of the decompressed size of a batch.
         damage: why the entry at a byte position is invalid, and this position; None if no entry is known to be.
     """
 
@@ -34,6 +38,7 @@ class Chunk:
     aborted: Sequence[tuple[int, int]] = ()
     until: int = NO_LIMIT
     end_offset: int = NO_LIMIT
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
     damage: tuple[str, int] | None = None
 
     @property

@@ -14,8 +14,8 @@ import pyarrow as pa
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
-#: Maximum decompressed size of a batch in bytes: Arrow's offsets and Kafka's size field have 31 bits.
-LIMIT = (1 << 31) - 1
+#: Maximum value of ``decompressed.batch.max.bytes``: Arrow's offsets and Kafka's size field have 31 bits.
+_LIMIT = (1 << 31) - 1
 
 _XERIAL = b"\x82SNAPPY\x00"
 _STREAMS = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
@@ -23,44 +23,52 @@ _STREAMS = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
 _MIN_READ = 1 << 16
 
 
-def decompress(codec: int, data: memoryview, magic: int) -> Any:
+def decompress(codec: int, data: memoryview, magic: int, max_bytes: int) -> Any:
     """Return the content of a compressed batch or message as a buffer.
 
     Args:
         codec: the low three bits of the attributes.
         magic: the message format; the lz4 frames of format 0 have a wrong header checksum (KAFKA-3160).
+        max_bytes: limit of the size of the content.
 
     Raises:
-        ValueError: the codec is unknown, the data are damaged, or their content is larger than ``LIMIT``.
+        ValueError: the codec is unknown, the data are damaged, or their content is larger than the limit.
+        MemoryError: not enough memory.
     """
+    limit = min(max_bytes, _LIMIT)
     try:
         if codec == SNAPPY:
-            return _decompress_snappy(data)
+            return _decompress_snappy(data, limit)
         if codec not in _STREAMS:
             raise ValueError(f"unknown compression codec {codec}")
         if codec == LZ4 and magic == 0:
             data = memoryview(_fix_header_checksum(data))
-        return _decompress_stream(_STREAMS[codec], data)
+        return _decompress_stream(_STREAMS[codec], data, limit)
+    except MemoryError:
+        raise
     except (OSError, pa.ArrowException, struct.error) as error:
         raise ValueError(f"{NAMES.get(codec, codec)} data is damaged: {error}") from error
 
 
-def _decompress_stream(name: str, data: memoryview) -> Any:
+def _too_large(name: str, limit: int) -> ValueError:
+    return ValueError(f"{name} content is larger than decompressed.batch.max.bytes = {limit}")
+
+
+def _decompress_stream(name: str, data: memoryview, limit: int) -> Any:
     with pa.input_stream(pa.py_buffer(data), compression=name) as stream:
-        pieces, size, read_size = [], 0, max(_MIN_READ, 16 * len(data))
+        pieces, size, read_size = [], 0, max(_MIN_READ, min(16 * len(data), limit + 1))
         while len(piece := stream.read_buffer(read_size)):
             size += piece.size
-            if size > LIMIT:
-                raise ValueError(f"{name} content is larger than {LIMIT} bytes")
+            if size > limit:
+                raise _too_large(name, limit)
             pieces.append(piece)
             read_size = max(_MIN_READ, min(size, 16 * _MIN_READ))
     return _joined(pieces)
 
 
-def _decompress_snappy(data: memoryview) -> Any:
-    codec = pa.Codec("snappy")
+def _decompress_snappy(data: memoryview, limit: int) -> Any:
     if bytes(data[:8]) != _XERIAL:
-        return codec.decompress(pa.py_buffer(data), _snappy_size(data))
+        return _decompress_block(data, limit, limit)
     if len(data) < 16:
         raise ValueError("truncated snappy header")
     pieces, at, size = [], 16, 0
@@ -72,13 +80,18 @@ def _decompress_snappy(data: memoryview) -> Any:
         at += 4
         if block < 0 or block > len(data) - at:
             raise ValueError("truncated snappy block")
-        content = codec.decompress(pa.py_buffer(data[at : at + block]), _snappy_size(data[at : at + block]))
+        content = _decompress_block(data[at : at + block], limit - size, limit)
         size += content.size
-        if size > LIMIT:
-            raise ValueError(f"snappy content is larger than {LIMIT} bytes")
         pieces.append(content)
         at += block
     return _joined(pieces)
+
+
+def _decompress_block(block: memoryview, room: int, limit: int) -> Any:
+    size = _snappy_size(block)
+    if size > room:
+        raise _too_large("snappy", limit)
+    return pa.Codec("snappy").decompress(pa.py_buffer(block), size)
 
 
 def _joined(pieces: list[Any]) -> Any:
@@ -92,7 +105,7 @@ def _snappy_size(block: memoryview) -> int:
         size |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
             # The compression ratio of snappy is at most about 21. A much larger size is damaged: allocate no memory.
-            if size > LIMIT or size > 64 * len(block) + 64:
+            if size > 64 * len(block) + 64:
                 break
             return size
     raise ValueError("invalid size of a snappy block")

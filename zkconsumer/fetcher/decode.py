@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import codecs, decode_py
-from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
+from zkconsumer.fetcher.chunk import MAX_DECOMPRESSED_BYTES, NO_LIMIT, Chunk
 from zkconsumer.fetcher.column_buffers import ColumnBuffers
 from zkconsumer.fetcher.record_format import (
     CHECK_CRC,
@@ -40,7 +40,7 @@ else:
             "or set ZKCONSUMER_PURE=1 to use the much slower decoder in Python"
         ) from error
 
-#: Maximum rows, and bytes of records, of one piece. A single batch of the log may exceed them.
+#: Maximum rows, and bytes of records, of one piece. A single record may exceed them.
 MAX_ROWS = 65_536
 MAX_BYTES = 2 << 20
 
@@ -60,6 +60,7 @@ def make_chunk(
     aborted: Sequence[tuple[int, int]] = (),
     until: int = NO_LIMIT,
     end_offset: int = NO_LIMIT,
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> Chunk:
     """Return the records of a fetch response as a chunk, after a check of the header of each entry.
 
@@ -80,6 +81,7 @@ def make_chunk(
         aborted,
         until,
         end_offset,
+        max_decompressed_bytes,
         None if reason is None else (reason, size),
     )
 
@@ -114,9 +116,10 @@ class DecodedRows:
 
 
 class _Part(NamedTuple):
-    """Records that are decoded in one call: a run of plain entries, or the content of a compressed one.
+    """Records that are decoded in one call: a run of plain entries, the content of a compressed one, or a slice.
 
-    ``[start, end)`` is their place in ``data``. ``offset`` is where reading resumes if they are malformed.
+    ``[start, end)`` is their place in ``data``. ``offset`` is where reading resumes if they are malformed, unless an
+    earlier slice has rows.
     """
 
     data: Any
@@ -124,12 +127,17 @@ class _Part(NamedTuple):
     start: int
     end: int
     offset: int
+    ends_segment: bool = True
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the data are complete entries, with their headers."""
+        return not self.segment.attributes & CODEC_MASK and self.start == self.segment.begin
 
     @property
     def has_batch_headers(self) -> bool:
         """Whether the data are complete batches of format 2."""
-        segment = self.segment
-        return segment.magic == 2 and not segment.attributes & CODEC_MASK and self.start == segment.begin
+        return self.segment.magic == 2 and self.is_run
 
     @property
     def record_count(self) -> int:
@@ -140,7 +148,7 @@ class _Part(NamedTuple):
 class ChunkReader:
     """Decodes one chunk in pieces.
 
-    A piece has at most ``max_rows`` rows and ``max_bytes`` bytes, unless a single batch of the log has more.
+    A piece has at most ``max_rows`` rows and ``max_bytes`` bytes, unless a single record has more.
     """
 
     def __init__(
@@ -159,6 +167,7 @@ class ChunkReader:
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._position = 0
         self._next_offset = chunk.fetch_offset
+        self._after_last_row = chunk.fetch_offset
         # Aborted transactions that start at a later offset, and the producers of those that have started.
         self._upcoming_aborts = sorted(chunk.aborted, key=lambda entry: entry[1])
         self._aborting_producers: set[int] = set()
@@ -175,9 +184,10 @@ class ChunkReader:
         parts: list[_Part] = []
         rows = size = 0
         damage: CorruptRecordError | None = None
+        following = self._parts()
         while True:
             try:
-                part = self._next_part()
+                part = next(following, None)
             except CorruptRecordError as error:
                 part, damage = None, error
             more_rows = part.segment.rows if part else 0
@@ -199,39 +209,60 @@ class ChunkReader:
 
     # ---- segments ----
 
-    def _next_part(self) -> _Part | None:
-        """Return the next part with records for the reader, or None at the end."""
-        chunk = self._chunk
-        while True:
-            try:
-                found = native.scan(
-                    self._data,
-                    self._position,
-                    chunk.fetch_offset,
-                    chunk.until,
-                    self._max_rows,
-                    self._max_bytes,
-                    self._flags,
-                )
-            except ValueError as error:
-                reason, position = error.args
-                raise self._corrupt(reason, position, self._next_offset) from None
-            if found is None:
-                if chunk.damage is not None:
-                    raise self._corrupt(*chunk.damage, self._next_offset)
-                if not self._position and chunk.next_offset == chunk.fetch_offset and len(chunk.data):
-                    raise self._corrupt("no complete batch", 0, chunk.fetch_offset)
-                return None
-            segment = Segment(*found)
-            # A compressed message of format 0 or 1 has the offset of its last record, not of its first.
-            has_first_offset = segment.magic == 2 or not segment.attributes & CODEC_MASK
-            if has_first_offset and segment.base_offset >= chunk.until:
-                return None
-            part = None if self._is_hidden(segment) else self._part_of(segment)
+    def _parts(self) -> Iterator[_Part]:
+        """Yield the parts with records for the reader."""
+        while (segment := self._next_segment()) is not None:
+            if not self._is_hidden(segment):
+                yield from self._slices(self._part_of(segment))
             self._position = segment.end
             self._next_offset = segment.next_offset
-            if part is not None:
-                return part
+
+    def _next_segment(self) -> Segment | None:
+        """Return the next segment, or None at the end."""
+        chunk = self._chunk
+        try:
+            found = native.scan(
+                self._data,
+                self._position,
+                chunk.fetch_offset,
+                chunk.until,
+                self._max_rows,
+                self._max_bytes,
+                self._flags,
+            )
+        except ValueError as error:
+            reason, position = error.args
+            raise self._corrupt(reason, position, self._next_offset) from None
+        if found is None:
+            if chunk.damage is not None:
+                raise self._corrupt(*chunk.damage, self._next_offset)
+            if not self._position and chunk.next_offset == chunk.fetch_offset and len(chunk.data):
+                raise self._corrupt("no complete batch", 0, chunk.fetch_offset)
+            return None
+        segment = Segment(*found)
+        # A compressed message of format 0 or 1 has the offset of its last record, not of its first.
+        has_first_offset = segment.magic == 2 or not segment.attributes & CODEC_MASK
+        return None if has_first_offset and segment.base_offset >= chunk.until else segment
+
+    def _slices(self, part: _Part) -> Iterator[_Part]:
+        """Yield a part in slices within the limits; only a single batch of the log exceeds them."""
+        rows, size = self._max_rows, self._max_bytes
+        start, left = part.start, part.segment.rows
+        if left <= rows and part.end - part.start <= size:
+            yield part
+            return
+        if part.has_batch_headers:
+            start = part.segment.payload
+        while start < part.end or left:
+            if part.segment.magic == 2:
+                count, end = native.split(part.data, start, part.end, left, rows, size)
+            else:
+                found = Segment(*native.scan(part.data, start, -1 << 63, NO_LIMIT, rows, size, 0))
+                count, end = found.rows, found.end
+            left -= count
+            slice_segment = part.segment._replace(rows=count)
+            yield part._replace(segment=slice_segment, start=start, end=end, ends_segment=not left)
+            start = end
 
     def _is_hidden(self, segment: Segment) -> bool:
         """Return whether the segment is a control batch or part of an aborted transaction."""
@@ -281,7 +312,9 @@ class ChunkReader:
     def _decompress(self, segment: Segment) -> Any:
         data = memoryview(self._chunk.data)[segment.payload : segment.end]
         try:
-            return codecs.decompress(segment.attributes & CODEC_MASK, data, segment.magic)
+            return codecs.decompress(
+                segment.attributes & CODEC_MASK, data, segment.magic, self._chunk.max_decompressed_bytes
+            )
         except ValueError as error:
             raise self._corrupt(str(error), segment.begin, self._next_offset) from None
 
@@ -296,14 +329,18 @@ class ChunkReader:
         rows, size = sum(part.segment.rows for part in parts), sum(part.end - part.start for part in parts)
         buffers = ColumnBuffers(rows, size, headers)
         chunk = self._chunk
-        damage: CorruptRecordError | None = None
-        next_offset = parts[-1].segment.next_offset
+        failed = -1
         for part in parts:
             failed = _decode_part(part, buffers, chunk.fetch_offset, chunk.until, timestamp_scale)
             if failed >= 0:
-                damage, next_offset = self._malformed(part, failed)
                 break
         counts = buffers.counts()
+        if counts["rows"]:
+            self._after_last_row = buffers.last_offset() + 1
+        next_offset = part.segment.next_offset if part.ends_segment else self._after_last_row
+        damage: CorruptRecordError | None = None
+        if failed >= 0:
+            damage, next_offset = self._malformed(part, failed)
         if counts["rows"]:
             yield DecodedRows(chunk.partition, counts["rows"], next_offset, buffers.columns, buffers.headers, counts)
         if damage is not None:
@@ -316,8 +353,9 @@ class ChunkReader:
 
     def _malformed(self, part: _Part, failed: int) -> tuple[CorruptRecordError, int]:
         """Return the error for the entry at byte ``failed`` of a part, and the offset where reading resumes."""
-        offset, position = part.offset, part.segment.begin
-        if not part.segment.attributes & CODEC_MASK:
+        segment = part.segment
+        offset, position = max(part.offset, min(self._after_last_row, segment.next_offset)), segment.begin
+        if part.is_run:
             position = failed  # the entries of a run before the malformed one have been decoded
             decoded = memoryview(part.data)[part.start : failed]
             offset = max(offset, native.next_offset(decoded, -1 << 63, -1 << 63, NO_LIMIT)[0])

@@ -26,10 +26,11 @@ from zkconsumer.fetcher.record_format import (
     read_entry,
     read_headers,
     read_records,
+    read_varint,
     wrap64,
 )
 
-__all__ = ["crc32c", "decode", "measure", "messages", "next_offset", "scan"]
+__all__ = ["crc32c", "decode", "measure", "messages", "next_offset", "scan", "split"]
 
 _I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -325,6 +326,27 @@ def _add_headers(data: memoryview, batch: Segment, total: list[int]) -> None:
             total[0] += 1
             total[1] += len(key)
             total[2] += len(value or b"")
+
+
+def split(data: Any, start: int, end: int, count: int, max_rows: int, max_bytes: int, /) -> tuple[int, int]:
+    """Return how many of the ``count`` records in ``[start, end)`` fit into a piece, and the byte position after them.
+
+    The records are those of one batch of format 2. At least one is returned. The last piece ends at ``end``, even if
+    other bytes follow the records, and so does a piece whose first record is malformed; ``decode`` reports both.
+    """
+    view = memoryview(data).cast("B")
+    if not 0 <= start <= end <= len(view):
+        raise IndexError("range is outside of the data")
+    rows, at = 0, start
+    while rows < min(count, max_rows):
+        try:
+            length, after = read_varint(view, at, end, 5)
+        except MalformedError:
+            break
+        if length < 1 or length > end - after or (rows and after + length - start > max_bytes):
+            break
+        rows, at = rows + 1, after + length
+    return (count, end) if rows in (0, count) else (rows, at)
 
 
 # ---- messages ------------------------------------------------------------------------------------------

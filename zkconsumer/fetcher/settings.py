@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.config import ConsumerConfig
+from zkconsumer.fetcher.chunk import MAX_DECOMPRESSED_BYTES
 
 #: Seconds to wait before a broker is used again after an error that is not retriable, such as failed authentication.
 FATAL_ERROR_BACKOFF_S = 5.0
@@ -19,6 +20,7 @@ class FetchSettings:
         max_wait_ms: maximum milliseconds that the broker waits for ``min_bytes``.
         min_bytes: bytes of records that the broker collects before it answers.
         partition_max_bytes: maximum bytes of records per partition and fetch response.
+        max_decompressed_bytes: maximum decompressed size of a batch in bytes.
         read_committed: do not read records of open and aborted transactions.
         receive_buffer_bytes: size of the socket's receive buffer; -1 for the default of the operating system.
         socket_timeout_s: maximum seconds to wait for the response of a broker.
@@ -34,6 +36,7 @@ class FetchSettings:
     receive_buffer_bytes: int = -1
     backoff_s: float = 0.2
     security: Security = PLAINTEXT
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 
     @classmethod
     def from_config(cls, config: ConsumerConfig) -> FetchSettings:
@@ -48,4 +51,5 @@ class FetchSettings:
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
             backoff_s=config.refresh_leader_backoff_ms / 1000,
             security=Security.of(config),
+            max_decompressed_bytes=config.decompressed_batch_max_bytes,
         )

@@ -282,6 +282,7 @@ class ConsumerFetcherThread:
             aborted=data.aborted if self._settings.read_committed else (),
             until=info.until,
             end_offset=end_offset,
+            max_decompressed_bytes=self._settings.max_decompressed_bytes,
         )
 
     def handle_partitions_with_errors(self, infos: Sequence[PartitionTopicInfo]) -> None:
