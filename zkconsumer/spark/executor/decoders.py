@@ -134,12 +134,26 @@ def decode_record(decoder: RecordDecoder, record: MessageAndMetadata) -> Iterato
     """Yield the rows of a record.
 
     Raises:
-        UndecodableRecordError: the decoder raised an exception, which is the cause.
+        UndecodableRecordError: the decoder raised an exception, which is the cause, or did not return tuples.
+        MemoryError: not enough memory, which is not the fault of the record.
     """
     try:
-        yield from decoder.decode(record) or ()
+        rows = decoder.decode(record)
+        for row in _checked_rows(rows):
+            if not isinstance(row, tuple | list):
+                raise TypeError(f"decode() must return rows that are tuples, got a row of type {type(row).__name__}")
+            yield row
+    except MemoryError:
+        raise
     except Exception as error:
         raise _undecodable(decoder, record, error) from error
+
+
+def _checked_rows(rows: Iterable[tuple[Any, ...]] | None) -> Iterable[tuple[Any, ...]]:
+    """Return the result of a decoder. The items of a str or dict are letters or keys, which are no rows."""
+    if isinstance(rows, str | bytes | bytearray | Mapping):
+        raise TypeError(f"decode() must return an iterable of tuples or None, got {type(rows).__name__}")
+    return rows or ()
 
 
 def is_end_of_stream(decoder: RecordDecoder, row: tuple[Any, ...], record: MessageAndMetadata) -> bool:
@@ -150,6 +164,8 @@ def is_end_of_stream(decoder: RecordDecoder, row: tuple[Any, ...], record: Messa
     """
     try:
         return bool(decoder.is_end_of_stream(row))
+    except MemoryError:
+        raise
     except Exception as error:
         raise _undecodable(decoder, record, error) from error
 
@@ -181,6 +197,8 @@ def to_batch(rows: list[tuple[Any, ...]], schema: pa.Schema, partition: TopicPar
         columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
         arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    except MemoryError:  # pa.ArrowMemoryError is one
+        raise
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise UndecodableRecordError(
             f"topic {partition.topic!r} partition {partition.partition}: rows of the decoder do not match its schema "

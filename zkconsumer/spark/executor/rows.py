@@ -238,8 +238,16 @@ class _BatchReader(RowReader):
             decoded = [result] if isinstance(result, pa.RecordBatch) else list(result or ())
             if not decoded:
                 return []
+            for part in decoded:
+                if not isinstance(part, pa.RecordBatch):
+                    raise TypeError(
+                        "decode() must return a RecordBatch, an iterable of them or None, "
+                        f"got {type(part).__name__} in {type(result).__name__}"
+                    )
             table = pa.Table.from_batches([part.select(self._valid_schema.names) for part in decoded])
             return list(table.cast(self._valid_schema).to_batches())
+        except MemoryError:
+            raise
         except Exception as error:
             if batch.num_rows > 1 and self._policy != "raise":
                 middle = batch.num_rows // 2

@@ -1,0 +1,107 @@
+"""Tests of user-defined decoders that fail or return something else than rows."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import batches
+import pyarrow as pa
+import pytest
+from batches import Record
+
+from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.message import MessageAndMetadata, TopicPartition
+from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder, UndecodableRecordError
+from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout
+
+SCHEMA = pa.schema([("word", pa.string())])
+
+
+class Returns(RecordDecoder):
+    """Returns, or raises, the attribute for the records whose value is ``bad``."""
+
+    schema: ClassVar[Any] = "word string"
+    result: ClassVar[Any] = None
+
+    def decode(self, record: MessageAndMetadata) -> Any:
+        if record.value != b"bad":
+            return [(record.value.decode(),)]
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self.result
+
+
+class ReturnsBatches(BatchDecoder):
+    """Returns, or raises, the attribute for the batches with a ``bad`` value."""
+
+    schema: ClassVar[Any] = "word string"
+    result: ClassVar[Any] = None
+
+    def decode(self, batch: pa.RecordBatch) -> Any:
+        if b"bad" not in batch.column("value").to_pylist():
+            return pa.RecordBatch.from_arrays([batch.column("value").cast(pa.string())], ["word"])
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self.result
+
+
+def read(decoder: type[Any], policy: str) -> list[Any]:
+    """Return the words of a chunk with a record that the decoder answers with its ``result``."""
+    schema = SCHEMA.append(CORRUPT_FIELD) if policy == "quarantine" else SCHEMA
+    layout = Layout(schema, f"unit.test_decoders:{decoder.__name__}", {}, policy)
+    reader = layout.reader(check_crcs=True, can_end=False)
+    data = batches.batch([Record(offset, value=value) for offset, value in enumerate((b"good", b"bad", b"fine"))])
+    found = reader.read(Chunk(TopicPartition("t", 0), 0, 3, data))
+    return [word for batch in found for word in batch.column("word").to_pylist()]
+
+
+@pytest.fixture
+def returning(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def set_result(result: Any) -> None:
+        for decoder in (Returns, ReturnsBatches):
+            monkeypatch.setattr(f"unit.test_decoders.{decoder.__name__}.result", result)
+
+    return set_result
+
+
+@pytest.mark.parametrize("decoder", [Returns, ReturnsBatches])
+@pytest.mark.parametrize("policy", ["raise", "skip", "quarantine"])
+@pytest.mark.parametrize("error", [MemoryError("no memory"), pa.ArrowMemoryError("no memory")])
+def test_memory_error_is_not_skipped(decoder: type[Any], policy: str, error: Exception, returning: Any) -> None:
+    returning(error)
+    with pytest.raises(MemoryError, match="no memory"):
+        read(decoder, policy)
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        ("word", "decode() must return an iterable of tuples or None, got str"),
+        (b"word", "decode() must return an iterable of tuples or None, got bytes"),
+        ({"word": "x"}, "decode() must return an iterable of tuples or None, got dict"),
+        (["w"], "decode() must return rows that are tuples, got a row of type str"),
+        ([{"word": "x"}], "decode() must return rows that are tuples, got a row of type dict"),
+        ([("x",), "w"], "decode() must return rows that are tuples, got a row of type str"),
+    ],
+)
+def test_result_that_is_no_rows_is_refused(result: Any, reason: str, returning: Any) -> None:
+    returning(result)
+    with pytest.raises(UndecodableRecordError) as raised:
+        read(Returns, "raise")
+    assert f"topic 't' partition 0 offset 1: decoder Returns raised TypeError('{reason}')" in str(raised.value)
+    assert read(Returns, "skip") == ["good", "fine"]
+    assert read(Returns, "quarantine") == ["good", "fine", None]
+
+
+@pytest.mark.parametrize("result", ["word", {"word": "x"}, [("x",)]])
+def test_result_that_is_no_batch_is_refused(result: Any, returning: Any) -> None:
+    returning(result)
+    with pytest.raises(UndecodableRecordError, match="must return a RecordBatch, an iterable of them or None, got"):
+        read(ReturnsBatches, "raise")
+    assert read(ReturnsBatches, "skip") == ["good", "fine"]
+
+
+@pytest.mark.parametrize("result", [None, [], (), [("a",), ["b"]]])
+def test_result_may_have_any_number_of_rows(result: Any, returning: Any) -> None:
+    returning(result)
+    assert read(Returns, "raise") == ["good", *(row[0] for row in result or ()), "fine"]
