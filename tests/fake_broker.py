@@ -41,6 +41,8 @@ class FakeBroker:
         high_watermark: the high watermark in Fetch responses; the end of the log by default.
         end: the end offset in ListOffsets responses.
         fetches: fetch offset and maximum bytes of each Fetch request.
+        newest: newest version of each request.
+        change_frame: changes a response with its size and correlation id; takes the API key, too.
     """
 
     def __init__(
@@ -53,9 +55,10 @@ class FakeBroker:
     ) -> None:
         self.entries, self.start, self.change = entries, start, change
         self.high_watermark = self.end = entries[-1][1] if entries else start
+        self.change_frame: Callable[[int, bytes], bytes] = lambda _key, frame: frame
         self.fetches: list[tuple[int, int]] = []
         self.connections = 0
-        self._newest = {FETCH: fetch_version, LIST_OFFSETS: 5, METADATA: 9, API_VERSIONS: 2}
+        self.newest = {FETCH: fetch_version, LIST_OFFSETS: 5, METADATA: 9, API_VERSIONS: 2}
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._open: set[socket.socket] = set()
         self.endpoint = Endpoint("127.0.0.1", self._listening.getsockname()[1])
@@ -113,13 +116,15 @@ class FakeBroker:
             if response.flexible_version_q(version):
                 body = b"\0" + body  # the tagged fields of the header
         changed = self.change(key, request, body)
-        return None if changed is None else struct.pack(">ii", len(changed) + 4, correlation) + changed
+        if changed is None:
+            return None
+        return self.change_frame(key, struct.pack(">ii", len(changed) + 4, correlation) + changed)
 
     def _api_versions(self, version: int) -> bytes:
-        unsupported = version > self._newest[API_VERSIONS]
+        unsupported = version > self.newest[API_VERSIONS]
         keys = [
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=newest)
-            for key, newest in self._newest.items()
+            for key, newest in self.newest.items()
         ]
         response = ApiVersionsResponse(
             version=0 if unsupported else version, error_code=35 if unsupported else 0, api_keys=keys

@@ -168,8 +168,9 @@ def test_records_above_high_watermark_of_response_are_read(reader: Callable[...,
         assert reader(broker, 100).read(130) == list(range(100, 130))
 
 
-def test_truncated_last_batch_is_evidence_against_the_one_before(reader: Callable[..., Reader]) -> None:
-    data = rebased(LOG[0][0], 103) + LOG[1][0][:20]
+@pytest.mark.parametrize("size", [8, 16, 17, 60])
+def test_truncated_last_batch_is_evidence_against_the_one_before(size: int) -> None:
+    data = rebased(LOG[0][0], 103) + LOG[1][0][:size]
     chunk = make_chunk(PARTITION, 100, data, end_offset=1000)
     assert chunk.damage == ("offset exceeds that of the next batch", 0)
     # Kafka's LazyDownConversionRecordsSend fills a response with an incomplete message of offset -1.

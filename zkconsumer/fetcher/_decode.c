@@ -321,9 +321,7 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
     const char *reason = NULL;
     size_t at = 0, end = (size_t)data.len, last_at = 0;
     int64_t lowest = first_offset, position = from_offset, before_last = from_offset;
-    while (end - at > MAGIC_AT) {
-        Entry e = read_entry(base + at, end - at, 0);
-        if ((reason = e.reason)) break;
+    while (end - at >= 8) {
         int64_t offset = (int64_t)get64(base + at);
         if (at && offset < position && offset > before_last) {
             reason = "offset exceeds that of the next batch";
@@ -331,7 +329,8 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
             position = before_last;
             break;
         }
-        if (!e.complete) break;
+        Entry e = read_entry(base + at, end - at, 0);
+        if ((reason = e.reason) || !e.complete) break;
         if (offset < lowest || e.next_offset <= position) reason = "offset goes backward";
         else if (e.next_offset > end_offset) reason = "offset exceeds the end of the log";
         if (reason) break;

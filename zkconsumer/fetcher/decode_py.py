@@ -17,7 +17,6 @@ from zkconsumer.fetcher.record_format import (
     CODEC_MASK,
     CONTROL,
     LOG_APPEND,
-    MAGIC_OFFSET,
     MalformedError,
     Segment,
     crc32c,
@@ -111,15 +110,15 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
     at = last_at = 0
     lowest, position, before_last = first_offset, from_offset, from_offset
     reason: str | None = None
-    while len(view) - at > MAGIC_OFFSET:
+    while len(view) - at >= 8:
+        (offset,) = struct.unpack_from(">q", view, at)
+        if at and before_last < offset < position:
+            reason, at, position = "offset exceeds that of the next batch", last_at, before_last
+            break
         try:
             entry = read_entry(view, at, False)
         except ValueError as error:
             reason = error.args[0]
-            break
-        (offset,) = struct.unpack_from(">q", view, at)
-        if at and before_last < offset < position:
-            reason, at, position = "offset exceeds that of the next batch", last_at, before_last
             break
         if entry is None:
             break

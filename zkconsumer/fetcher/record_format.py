@@ -18,11 +18,9 @@ CODEC_MASK, LOG_APPEND, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 #: Flags of ``scan``.
 CHECK_CRC, SPLIT_TRANSACTIONS = 1, 2
 
-#: Position of the format number (magic) of an entry.
-MAGIC_OFFSET = 16
-
 #: Sizes in bytes. The log overhead is the offset and the size field, which precede every entry.
 _LOG_OVERHEAD = 12
+_MAGIC_OFFSET = 16
 _BATCH_HEADER = 61
 _MIN_RECORD = 7
 _MESSAGE_HEADER = {0: 26, 1: 34}
@@ -131,10 +129,10 @@ def read_entry(data: memoryview, at: int, check_crc: bool) -> Segment | None:
         ValueError: ``(reason, at)``: the entry is corrupt.
     """
     left = len(data) - at
-    if left <= MAGIC_OFFSET:
+    if left <= _MAGIC_OFFSET:
         return None
     (size,) = struct.unpack_from(">i", data, at + 8)
-    (magic,) = struct.unpack_from(">b", data, at + MAGIC_OFFSET)
+    (magic,) = struct.unpack_from(">b", data, at + _MAGIC_OFFSET)
     if not 0 <= magic <= 2:
         raise ValueError("unknown message format", at)
     size += _LOG_OVERHEAD
@@ -178,7 +176,7 @@ def _read_batch(data: memoryview, at: int, end: int, check_crc: bool) -> Segment
 def _read_message(data: memoryview, at: int, end: int, check_crc: bool) -> Segment:
     """Return a complete message of format 0 or 1."""
     base_offset, _, crc, magic, attributes = struct.unpack_from(">qiIbB", data, at)
-    if check_crc and zlib.crc32(data[at + MAGIC_OFFSET : end]) != crc:
+    if check_crc and zlib.crc32(data[at + _MAGIC_OFFSET : end]) != crc:
         raise ValueError("CRC does not match", at)
     timestamp, position = -1, at + 18
     if magic == 1:

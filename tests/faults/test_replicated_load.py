@@ -1,0 +1,119 @@
+"""Load with ``acks=all`` on three brokers that are killed in turn: no valid offset may count as corrupt.
+
+Brokers return records above the high watermark of the same response, and a new leader may report a lower one.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+from kazoo.client import KazooClient
+from support import wait_for, wait_until_equal
+
+from zkconsumer import ConsumerConfig
+from zkconsumer.devcluster import DevCluster
+
+from .faults import Member
+from .test_broker_faults import in_sync
+
+TOPIC, PARTITIONS = "replicated", 4
+
+#: Duration of the load, and interval between the ends of two brokers, in seconds.
+LOAD_S, KILL_INTERVAL_S = 180, 30
+
+
+@pytest.fixture
+def three_brokers() -> Iterator[DevCluster]:
+    config = {
+        "min.insync.replicas": 2,
+        "zookeeper.session.timeout.ms": 2000,
+        "replica.lag.time.max.ms": 2000,
+        "controlled.shutdown.enable": "false",
+    }
+    with DevCluster(brokers=3, broker_config=config) as cluster:
+        cluster.create_topic(TOPIC, PARTITIONS, replication=3)
+        yield cluster
+
+
+class Producers:
+    """Threads that produce small batches to random partitions with ``acks=all``, until they are stopped."""
+
+    def __init__(self, cluster: DevCluster, count: int) -> None:
+        self.acknowledged = 0
+        self._servers = cluster.bootstrap_servers
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._run, args=[number], daemon=True) for number in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, seed: int) -> None:
+        rng = random.Random(seed)
+        producer = KafkaProducer(
+            bootstrap_servers=self._servers, acks="all", enable_idempotence=False, linger_ms=1, max_block_ms=30_000
+        )
+        while not self._stopped.is_set():
+            partition = rng.randrange(PARTITIONS)
+            sent = [producer.send(TOPIC, b"%d" % number, partition=partition) for number in range(rng.randrange(1, 50))]
+            for future in sent:
+                try:
+                    future.get(timeout=60)
+                except KafkaError:
+                    continue  # not acknowledged, because its leader was killed
+                with self._lock:
+                    self.acknowledged += 1
+        producer.close()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(90)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LOAD_S + 300)
+def test_replicated_load_has_no_corrupt_offsets(three_brokers: DevCluster) -> None:
+    cluster = three_brokers
+    zk = KazooClient(cluster.zookeeper_connect)
+    zk.start()
+    members = [
+        Member(
+            ConsumerConfig.from_dict(
+                cluster.consumer_properties
+                | {"group.id": f"load-{level}", "auto.offset.reset": "smallest", "isolation.level": level}
+                | {"fetch.message.max.bytes": 20_000, "fetch.wait.max.ms": 10}
+            ),
+            {TOPIC: 1},
+        )
+        for level in ("read_uncommitted", "read_committed")
+    ]
+    load = Producers(cluster, 3)
+    ends_at = time.monotonic() + LOAD_S
+    number = 0
+    while time.monotonic() + KILL_INTERVAL_S < ends_at:
+        before = load.acknowledged
+        wait_for(lambda: load.acknowledged >= before + 1000, KILL_INTERVAL_S, what="1000 records are acknowledged")
+        time.sleep(KILL_INTERVAL_S / 2)
+        broker = cluster.brokers[number % 3]
+        broker.kill()
+        time.sleep(KILL_INTERVAL_S / 4)
+        broker.start()
+        wait_for(lambda: set(in_sync(zk, TOPIC).values()) == {3}, 60, what="all replicas are in sync")
+        number += 1
+    load.stop()
+    ends = cluster.admin.offsets(TOPIC, PARTITIONS)
+    for member in members:
+        expected = sum(ends.values())
+        wait_until_equal(lambda member=member: member.count, expected, 60)  # type: ignore[misc]
+        for partition in range(PARTITIONS):
+            assert [m.offset for m in member.seen if m.partition == partition] == list(range(ends[partition]))
+        member.leave()  # raises the error of its stream
+    print(f"{load.acknowledged} records acknowledged, {number} brokers killed")
+    zk.stop()
+    zk.close()
