@@ -76,44 +76,66 @@ class Producers:
             thread.join(90)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(LOAD_S + 300)
-def test_replicated_load_has_no_corrupt_offsets(three_brokers: DevCluster) -> None:
-    cluster = three_brokers
-    zk = KazooClient(cluster.zookeeper_connect)
-    zk.start()
-    members = [
+@pytest.fixture
+def producers(three_brokers: DevCluster) -> Iterator[Producers]:
+    load = Producers(three_brokers, 3)
+    yield load
+    load.stop()
+
+
+@pytest.fixture
+def members(three_brokers: DevCluster) -> Iterator[list[Member]]:
+    """One member that reads all records, and one that reads committed ones, whose end offset may be lower."""
+    small = {"fetch.message.max.bytes": 20_000, "fetch.wait.max.ms": 10, "auto.offset.reset": "smallest"}
+    started = [
         Member(
             ConsumerConfig.from_dict(
-                cluster.consumer_properties
-                | {"group.id": f"load-{level}", "auto.offset.reset": "smallest", "isolation.level": level}
-                | {"fetch.message.max.bytes": 20_000, "fetch.wait.max.ms": 10}
+                three_brokers.consumer_properties | small | {"group.id": level, "isolation.level": level}
             ),
             {TOPIC: 1},
         )
         for level in ("read_uncommitted", "read_committed")
     ]
-    load = Producers(cluster, 3)
+    yield started
+    for member in started:
+        member.connector.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LOAD_S + 300)
+def test_replicated_load_has_no_corrupt_offsets(
+    three_brokers: DevCluster, members: list[Member], producers: Producers
+) -> None:
+    cluster, killed = three_brokers, 0
     ends_at = time.monotonic() + LOAD_S
-    number = 0
     while time.monotonic() + KILL_INTERVAL_S < ends_at:
-        before = load.acknowledged
-        wait_for(lambda: load.acknowledged >= before + 1000, KILL_INTERVAL_S, what="1000 records are acknowledged")
-        time.sleep(KILL_INTERVAL_S / 2)
-        broker = cluster.brokers[number % 3]
+        before = producers.acknowledged
+        wait_for(lambda: producers.acknowledged >= before + 1000, 60, what="1000 records are acknowledged")
+        time.sleep(KILL_INTERVAL_S / 2)  # load while all brokers are running
+        broker = cluster.brokers[killed % 3]
         broker.kill()
-        time.sleep(KILL_INTERVAL_S / 4)
+        time.sleep(KILL_INTERVAL_S / 4)  # load while a broker is missing
         broker.start()
-        wait_for(lambda: set(in_sync(zk, TOPIC).values()) == {3}, 60, what="all replicas are in sync")
-        number += 1
-    load.stop()
-    ends = cluster.admin.offsets(TOPIC, PARTITIONS)
+        wait_for(lambda: set(replicas_in_sync(cluster)) == {3}, 60, what="all replicas are in sync")
+        killed += 1
+    producers.stop()
+    admin = cluster.new_admin()
+    ends = admin.offsets(TOPIC, PARTITIONS)
+    admin.close()
     for member in members:
-        expected = sum(ends.values())
-        wait_until_equal(lambda member=member: member.count, expected, 60)  # type: ignore[misc]
+        wait_until_equal(lambda member=member: member.count, sum(ends.values()), 60)  # type: ignore[misc]
         for partition in range(PARTITIONS):
             assert [m.offset for m in member.seen if m.partition == partition] == list(range(ends[partition]))
         member.leave()  # raises the error of its stream
-    print(f"{load.acknowledged} records acknowledged, {number} brokers killed")
-    zk.stop()
-    zk.close()
+    print(f"{producers.acknowledged} records acknowledged, {killed} brokers killed")
+
+
+def replicas_in_sync(cluster: DevCluster) -> list[int]:
+    """Return the number of in-sync replicas of each partition."""
+    zk = KazooClient(cluster.zookeeper_connect)
+    zk.start()
+    try:
+        return list(in_sync(zk, TOPIC).values())
+    finally:
+        zk.stop()
+        zk.close()

@@ -1,1 +1,1 @@
-"""Fuzzing of the compiled decoder with the address and undefined-behavior sanitizers."""
+"""Fuzzing: the compiled decoder with sanitizers, and the way of records from a socket to messages."""

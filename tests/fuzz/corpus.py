@@ -23,7 +23,7 @@ def _random_bytes(rng: random.Random, size: int) -> bytes | None:
     return b"" if kind < 0.25 else rng.randbytes(rng.randrange(1, size))
 
 
-def _random_records(rng: random.Random, start: int, count: int, size: int) -> list[Record]:
+def random_records(rng: random.Random, start: int, count: int, size: int) -> list[Record]:
     records, offset = [], start
     for _ in range(count):
         headers = tuple(
@@ -44,11 +44,11 @@ def make_corpus(seed: int, path: Path) -> None:
     for magic, codecs in batches.CODECS.items():
         for codec in codecs:
             for log_append_time in (None, 1_700_000_000_000) if magic else (None,):
-                records = _random_records(rng, 100, rng.randrange(1, 12), 40)
+                records = random_records(rng, 100, rng.randrange(1, 12), 40)
                 entries.append(
                     batches.entry(magic, records, codec, log_append_time=log_append_time, raw_snappy=rng.random() < 0.5)
                 )
-        records = _random_records(rng, 0, rng.randrange(1, 20), 60)
+        records = random_records(rng, 0, rng.randrange(1, 20), 60)
         if magic == 2:
             first, last = records[0].timestamp, max(record.timestamp for record in records)
             content = b"".join(batches.encoded_record(record, 0, first) for record in records)
@@ -57,12 +57,12 @@ def make_corpus(seed: int, path: Path) -> None:
             content = batches.message_set(magic, records)
             payloads += [(content, magic, flags, 1000, 5, 7, len(records)) for flags in (0, 8)]
     entries += [
-        batches.batch(_random_records(rng, 0, 300, 10)),
-        batches.batch(_random_records(rng, 0, 4, 9000)),
-        batches.batch(_random_records(rng, 5, 4, 30), producer_id=4242, transactional=True),
+        batches.batch(random_records(rng, 0, 300, 10)),
+        batches.batch(random_records(rng, 0, 4, 9000)),
+        batches.batch(random_records(rng, 5, 4, 30), producer_id=4242, transactional=True),
         batches.control_batch(9, 4242, commit=False),
         batches.control_batch(9, 4242, commit=True),
         batches.batch([], base_offset=3, last_offset=8),
-        batches.batch(_random_records(rng, 5, 3, 30), delete_horizon=1_650_000_000_000),
+        batches.batch(random_records(rng, 5, 3, 30), delete_horizon=1_650_000_000_000),
     ]
     path.write_bytes(pickle.dumps((entries, payloads)))

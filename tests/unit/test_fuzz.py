@@ -1,4 +1,4 @@
-"""Tests of the compiled decoder with the sanitizers, and of the self-test of the fuzzer."""
+"""Tests of the compiled decoder with the sanitizers, of the way from the socket to messages, and of the fuzzers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fuzz.wire import WireFuzzer
+
+from zkconsumer.fetcher import _decode, decode, decode_py
+from zkconsumer.fetcher.record_format import CHECK_CRC
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "zkconsumer" / "fetcher" / "_decode.c"
 
 
-def fuzz(*arguments: str, compiler: str | None = None) -> subprocess.CompletedProcess[str]:
+def fuzz(*arguments: str, compiler: str | None = None, module: str = "tests.fuzz") -> subprocess.CompletedProcess[str]:
     environment = dict(os.environ) if compiler is None else {**os.environ, "CC": compiler}
-    command = [sys.executable, "-m", "tests.fuzz", *arguments]
+    command = [sys.executable, "-m", module, *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
@@ -94,3 +100,35 @@ def test_undetected_self_test_check_is_an_error(tmp_path: Path) -> None:
     done = fuzz("--self-test", "--source", str(changed))
     assert done.returncode == 2
     assert "the check 'row-room' of the self-test must occur once in _decode.c" in done.stderr
+
+
+# ---- records over a socket ---------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(120)
+def test_changed_responses_give_error_or_all_records() -> None:
+    done = fuzz("--seconds", "6", module="tests.fuzz.wire")
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    executions, reported = map(int, match(r"(\d+) executions, (\d+) with a reported error", done.stdout).groups())
+    assert executions > 50
+    assert executions / 4 < reported < executions
+
+
+def without_offset_checks(data: Any, _first: int, _from: int, _end: int) -> Any:
+    return decode_py.next_offset(data, -1 << 63, -1 << 63, (1 << 63) - 1)
+
+
+def without_crc_checks(data: Any, start: int, offset: int, until: int, rows: int, size: int, flags: int) -> Any:
+    return decode_py.scan(data, start, offset, until, rows, size, flags & ~CHECK_CRC)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("function", "broken"), [("next_offset", without_offset_checks), ("scan", without_crc_checks)])
+def test_wire_fuzzer_notices_missing_check(function: str, broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = types.SimpleNamespace(**{name: getattr(_decode, name) for name in decode_py.__all__})
+    setattr(twin, function, broken)
+    monkeypatch.setattr(decode, "native", twin)
+    fuzzer = WireFuzzer(seed=1)
+    with pytest.raises(AssertionError, match="read|missing|continue"):
+        list(map(fuzzer.execute, range(1000)))

@@ -320,13 +320,14 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
     const uint8_t *base = data.buf;
     const char *reason = NULL;
     size_t at = 0, end = (size_t)data.len, last_at = 0;
-    int64_t lowest = first_offset, position = from_offset, before_last = from_offset;
+    int64_t lowest = first_offset, position = from_offset; /* of this entry */
+    int64_t lowest_of_last = lowest, position_of_last = position, span_of_last = 0;
     while (end - at >= 8) {
         int64_t offset = (int64_t)get64(base + at);
-        if (at && offset < position && offset > before_last) {
+        if (at && offset < position && offset > position_of_last && add64(offset, -span_of_last) >= lowest_of_last) {
             reason = "offset exceeds that of the next batch";
             at = last_at;
-            position = before_last;
+            position = position_of_last;
             break;
         }
         Entry e = read_entry(base + at, end - at, 0);
@@ -334,7 +335,9 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
         if (offset < lowest || e.next_offset <= position) reason = "offset goes backward";
         else if (e.next_offset > end_offset) reason = "offset exceeds the end of the log";
         if (reason) break;
-        before_last = position;
+        lowest_of_last = lowest;
+        position_of_last = position;
+        span_of_last = add64(e.next_offset, -offset);
         last_at = at;
         lowest = position = e.next_offset;
         at += e.size;

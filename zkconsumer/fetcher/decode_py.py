@@ -94,7 +94,7 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
 
     The CRC of an entry does not cover its offset. Offsets must therefore be between ``from_offset`` and ``end_offset``,
     and must not go backward. If the offset of an entry exceeds that of the next one, which may be incomplete, either
-    may be wrong. It is the second if its offset is also below the entry before both; otherwise the first is reported.
+    may be wrong. The first is reported if lower offsets for it are left between the entries around it, else the second.
 
     Args:
         first_offset: lowest base offset of the first entry. Brokers return whole batches, so a batch may start below
@@ -108,12 +108,13 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
     """
     view = memoryview(data)
     at = last_at = 0
-    lowest, position, before_last = first_offset, from_offset, from_offset
+    lowest, position = first_offset, from_offset
+    lowest_of_last, position_of_last, span_of_last = lowest, position, 0
     reason: str | None = None
     while len(view) - at >= 8:
         (offset,) = struct.unpack_from(">q", view, at)
-        if at and before_last < offset < position:
-            reason, at, position = "offset exceeds that of the next batch", last_at, before_last
+        if at and position_of_last < offset < position and wrap64(offset - span_of_last) >= lowest_of_last:
+            reason, at, position = "offset exceeds that of the next batch", last_at, position_of_last
             break
         try:
             entry = read_entry(view, at, False)
@@ -128,7 +129,9 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
         if entry.next_offset > end_offset:
             reason = "offset exceeds the end of the log"
             break
-        before_last, last_at, at = position, at, entry.end
+        lowest_of_last, position_of_last = lowest, position
+        span_of_last = wrap64(entry.next_offset - offset)
+        last_at, at = at, entry.end
         lowest = position = entry.next_offset
     return position if at else -1, at, reason
 
