@@ -168,7 +168,7 @@ class ConsumerConfig:
         Choice(("raise", "skip")),
         "raise",
         "What to do with a corrupt batch: raise CorruptRecordError, or skip it and log an error if it is still corrupt "
-        "after a second fetch.",
+        "after a second fetch and an intact batch follows.",
     )
     # ---- security of the brokers' listeners ----
     security_protocol: str = declare_librdkafka(

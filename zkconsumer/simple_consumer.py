@@ -15,6 +15,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import (
+    BrokerUnavailableError,
     ConfigurationError,
     CorruptRecordError,
     MessageSizeTooLargeError,
@@ -137,6 +138,8 @@ class SimpleConsumer:
             response = protocol.read_fetch_response(frame, request.API_VERSION)
         operation = f"fetch {topic_partition} from offset {offset}"
         self._check(response.error_code, operation)
+        if [data.partition for data in response.partitions] != [topic_partition]:
+            raise BrokerUnavailableError(f"broker {self._channel.endpoint} returned other partitions in {operation!r}")
         [data] = response.partitions
         self._check(data.error_code, operation)
         if not len(data.records):
