@@ -24,8 +24,7 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
-from zkconsumer.fetcher.chunk import NO_LIMIT
-from zkconsumer.fetcher.decode import make_chunk, read_messages
+from zkconsumer.fetcher.decode import MAX_ROWS, make_chunk, read_messages
 from zkconsumer.message import Endpoint, MessageAndMetadata, TopicPartition
 
 #: Timestamps for ``offset_for_time`` and ``earliest_or_latest_offset``. Source: kafka.api.OffsetRequest.
@@ -156,7 +155,7 @@ class SimpleConsumer:
             )
         messages: list[MessageAndMetadata] = []
         try:
-            for found, _ in read_messages(chunk, check_crcs=check_crcs, max_rows=NO_LIMIT):
+            for found, _ in read_messages(chunk, check_crcs=check_crcs, max_rows=MAX_ROWS):
                 messages += found
         except CorruptRecordError as error:
             if not messages:

@@ -156,7 +156,8 @@ class KafkaStream:
         iterator can be used after an error, and further calls return the same iterator.
 
         Args:
-            max_rows: maximum rows per batch. A batch has fewer rows if they exceed 2 MiB.
+            max_rows: maximum rows per batch. A batch has fewer rows if they exceed 2 MiB, and more, up to 65,536, if a
+                single record batch in the log has more.
             include_headers: add a column with the headers.
         """
         if self._batches is None:

@@ -628,7 +628,8 @@ def test_pieces_add_up_to_the_whole(log: list[Part], max_rows: int, max_bytes: i
     starts = [rows_of(batch)[0].offset for batch, _ in found]
     for (_, after), following in zip(found, starts[1:], strict=False):
         assert after <= following
-    assert all(len(batch) <= max_rows for batch, _ in found)
+    largest = max(len(part.rows) for part in log)
+    assert all(len(batch) <= max(max_rows, largest) for batch, _ in found)
     by_rows = read(data, max_rows=max_rows)
     assert (by_rows.rows, by_rows.error) == (rows, "")
 
@@ -639,11 +640,11 @@ def test_plain_entries_are_split_at_limits() -> None:
     size = len(data) // 5
     assert read(data, max_rows=4).pieces == [4, 4, 2]
     assert read(data, max_rows=5).pieces == [4, 4, 2]
-    assert read(data, max_rows=1).pieces == [1] * 10
+    assert read(data, max_rows=1).pieces == [2, 2, 2, 2, 2]
     assert read(data, max_rows=100).pieces == [10]
     assert read_arrow(data, max_bytes=3 * size).pieces == [6, 4]
     assert read_arrow(data, max_bytes=3 * size - 1).pieces == [4, 4, 2]
-    assert read_arrow(data, max_bytes=1).pieces == [1] * 10
+    assert read_arrow(data, max_bytes=1).pieces == [2, 2, 2, 2, 2]
     assert read(data, max_rows=4).next_offsets == [4, 8, 10]
 
 
@@ -658,14 +659,30 @@ def test_compressed_entries_are_merged_within_limits(magic: int, codec: int) -> 
     assert (whole.rows, whole.pieces, whole.next_offsets) == (rows, [10], [10])
     assert read(data, max_rows=4).pieces == [4, 4, 2]
     assert read(data, max_rows=4).next_offsets == [4, 8, 10]
-    assert read(data, max_rows=1).pieces == [1] * 10
+    assert read(data, max_rows=1).pieces == [2, 2, 2, 2, 2]
     assert read_arrow(data, max_bytes=3 * size).pieces == [6, 4]
     assert read_arrow(data, max_bytes=3 * size - 1).pieces == [4, 4, 2]
     assert read_arrow(data).rows == in_microseconds(rows)
 
 
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide batches that have more than four rows."""
+    monkeypatch.setattr(decode, "MAX_ROWS", 4)
+
+
+@pytest.mark.usefixtures("twin", "small_slices")
+@given(log=logs(6), max_rows=st.integers(1, 8))
+@settings(max_examples=50)
+def test_slices_add_up_to_the_whole(log: list[Part], max_rows: int) -> None:
+    data, rows = joined(log)
+    found = read(data, max_rows=max_rows)
+    assert (found.rows, found.error) == (rows, "")
+    assert max(found.pieces, default=0) <= max(4, max_rows)
+
+
 @every_codec
-@pytest.mark.usefixtures("twin")
+@pytest.mark.usefixtures("twin", "small_slices")
 def test_large_batch_is_read_in_slices(magic: int, codec: int) -> None:
     records = [Record(offset, value=b"v" * 20) for offset in range(10, 20)]
     rows = [expected(record, magic) for record in records]
@@ -677,10 +694,9 @@ def test_large_batch_is_read_in_slices(magic: int, codec: int) -> None:
     assert sliced.next_offsets == [14, 18, 31] if magic < 2 or codec else [14, 18, 20, 31]
     later = read(chunk_of(data, 15), max_rows=4) if codec or magic == 2 else sliced
     assert [row.offset for row in later.rows][-6:] == [15, 16, 17, 18, 19, 30]
-    assert max(read_arrow(chunk_of(data, 10), max_bytes=100).pieces) < 5
 
 
-@pytest.mark.usefixtures("twin")
+@pytest.mark.usefixtures("twin", "small_slices")
 @pytest.mark.parametrize("codec", batches.CODECS[2])
 @pytest.mark.parametrize(("surplus", "end"), [(b"", 9), (b"surplus", 8)])
 def test_slices_before_malformed_record_are_read(codec: int, surplus: bytes, end: int) -> None:

@@ -681,7 +681,7 @@ def test_batches_are_limited_to_max_rows() -> None:
 
     found = read_until_timeout(fed.stream.batches(max_rows=4))
 
-    assert [batch.column("offset").to_pylist() for batch in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [batch.column("offset").to_pylist() for batch in found] == [[0, 1, 2, 3], [4, 5, 6, 7, 8], [9]]
 
 
 def test_positions_within_batches() -> None:

@@ -56,6 +56,7 @@ static uint64_t get64(const uint8_t *p) {
 }
 /* Offsets in corrupt input may overflow, which is undefined for signed numbers. */
 static int64_t add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static int64_t sub64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 
 /* ---- checksums ------------------------------------------------------------------------------ */
 
@@ -324,7 +325,7 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
     int64_t lowest_of_last = lowest, position_of_last = position, span_of_last = 0;
     while (end - at >= 8) {
         int64_t offset = (int64_t)get64(base + at);
-        if (at && offset < position && offset > position_of_last && add64(offset, -span_of_last) >= lowest_of_last) {
+        if (at && offset < position && offset > position_of_last && sub64(offset, span_of_last) >= lowest_of_last) {
             reason = "offset exceeds that of the next batch";
             at = last_at;
             position = position_of_last;
@@ -337,7 +338,7 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
         if (reason) break;
         lowest_of_last = lowest;
         position_of_last = position;
-        span_of_last = add64(e.next_offset, -offset);
+        span_of_last = sub64(e.next_offset, offset);
         last_at = at;
         lowest = position = e.next_offset;
         at += e.size;

@@ -37,10 +37,9 @@ class ColumnBuffers:
                     memoryview(self.headers[at]).cast("B")[:] = bytes(4)
         self.state = bytearray(8 * len(STATE))
 
-    def last_offset(self) -> int:
-        """Return the offset of the last row, of which there must be one."""
-        end = 8 * self.counts()["rows"]
-        return int(memoryview(self.columns[0]).cast("B")[end - 8 : end].cast("q")[0])
+    def offset_at(self, row: int) -> int:
+        """Return the offset of a row."""
+        return int(memoryview(self.columns[0]).cast("B").cast("q")[row])
 
     def counts(self) -> dict[str, int]:
         """Return the counters of the decoder by name."""

@@ -40,7 +40,8 @@ else:
             "or set ZKCONSUMER_PURE=1 to use the much slower decoder in Python"
         ) from error
 
-#: Maximum rows, and bytes of records, of one piece. A single record may exceed them.
+#: Maximum rows, and bytes of records, of one piece. A single record may exceed them. A batch of the log is not divided
+#: unless it does.
 MAX_ROWS = 65_536
 MAX_BYTES = 2 << 20
 
@@ -148,7 +149,8 @@ class _Part(NamedTuple):
 class ChunkReader:
     """Decodes one chunk in pieces.
 
-    A piece has at most ``max_rows`` rows and ``max_bytes`` bytes, unless a single record has more.
+    A piece has at most ``max_rows`` rows and ``max_bytes`` bytes, unless a single batch of the log has more. A batch
+    with more than ``MAX_ROWS`` or ``MAX_BYTES`` is divided.
     """
 
     def __init__(
@@ -213,7 +215,11 @@ class ChunkReader:
         """Yield the parts with records for the reader."""
         while (segment := self._next_segment()) is not None:
             if not self._is_hidden(segment):
-                yield from self._slices(self._part_of(segment))
+                part = self._part_of(segment)
+                if part.segment.rows <= MAX_ROWS and part.end - part.start <= MAX_BYTES:
+                    yield part
+                else:
+                    yield from self._slices(part)
             self._position = segment.end
             self._next_offset = segment.next_offset
 
@@ -245,8 +251,8 @@ class ChunkReader:
         return None if has_first_offset and segment.base_offset >= chunk.until else segment
 
     def _slices(self, part: _Part) -> Iterator[_Part]:
-        """Yield a part in slices within the limits; only a single batch of the log exceeds them."""
-        rows, size = self._max_rows, self._max_bytes
+        """Yield a large part; a single batch of the log that is too large is divided into slices."""
+        rows, size = max(self._max_rows, MAX_ROWS), max(self._max_bytes, MAX_BYTES)
         start, left = part.start, part.segment.rows
         if left <= rows and part.end - part.start <= size:
             yield part
@@ -335,8 +341,8 @@ class ChunkReader:
             if failed >= 0:
                 break
         counts = buffers.counts()
-        if counts["rows"]:
-            self._after_last_row = buffers.last_offset() + 1
+        if counts["rows"] and (failed >= 0 or not part.ends_segment):
+            self._after_last_row = buffers.offset_at(counts["rows"] - 1) + 1
         next_offset = part.segment.next_offset if part.ends_segment else self._after_last_row
         damage: CorruptRecordError | None = None
         if failed >= 0:
