@@ -1,19 +1,127 @@
-"""Structured logging that prints nothing until the application configures logging."""
+"""Structured logging, and the default handler, which shows warnings in processes that have not configured logging."""
 
 from __future__ import annotations
 
 import logging
+import re
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 
-_PLAIN: list[Any] = [
-    structlog.stdlib.filter_by_level,
-    structlog.processors.format_exc_info,
-    structlog.processors.KeyValueRenderer(key_order=["event"]),
-]
+#: Logger of kazoo. It reports each lost connection and each attempt to connect as a warning.
+KAZOO = "zkconsumer.zookeeper.kazoo"
 
-logging.getLogger("zkconsumer").addHandler(logging.NullHandler())
+#: Seconds for which the default handler does not repeat an event.
+_REPEAT_INTERVAL = 60.0
+
+#: Maximum number of events that the default handler remembers.
+_MAX_REMEMBERED = 1000
+
+#: Keys whose values distinguish events of the same name. In an error, numbers are ignored: they often change with each
+#: attempt.
+_DISTINGUISHING = (
+    *("group", "consumer_id", "query", "topic", "topics", "partition"),
+    *("path", "endpoint", "property", "method", "members"),
+)
+_ERRORS = ("error", "exception", "reason")
+
+
+class _Rendered(str):
+    """The message of an event, with the values that distinguish it from other events of the same logger."""
+
+    __slots__ = ("identity",)
+    identity: tuple[str, ...]
+
+
+_render_text = structlog.processors.KeyValueRenderer(key_order=["event"])
+
+
+def _render(logger: Any, method: str, values: dict[str, Any]) -> _Rendered:
+    rendered = _Rendered(_render_text(logger, method, values))
+    rendered.identity = (
+        str(values.get("event")),
+        *(repr(values.get(key)) for key in _DISTINGUISHING),
+        *(re.sub("[0-9]+", "#", str(values.get(key))) for key in _ERRORS),
+    )
+    return rendered
+
+
+_PLAIN: list[Any] = [structlog.stdlib.filter_by_level, structlog.processors.format_exc_info, _render]
+
+
+class DefaultHandler(logging.Handler):
+    """Writes warnings to standard error as long as no other handler receives them.
+
+    That is checked for each event, so an application may configure logging before or after the import. A warning that
+    differs from an earlier one in numbers only is shown once a minute, with the number of repetitions.
+
+    Args:
+        clock: returns the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(logging.WARNING)
+        self._clock = clock
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        # Hash of an event's identity: when it was shown, and its repetitions since then. In the order of the times.
+        self._shown: OrderedDict[int, tuple[float, int]] = OrderedDict()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one event, unless another handler receives it or it was shown within the last minute."""
+        if self._is_noise(record) or self.is_superseded(record.name):
+            return
+        repeated = self._count(record)
+        if repeated is None or sys.stderr is None:
+            return
+        try:
+            suffix = f" (repeated {repeated} times)" if repeated else ""
+            sys.stderr.write(self.format(record) + suffix + "\n")
+            sys.stderr.flush()
+        except Exception:
+            self.handleError(record)
+
+    def is_superseded(self, name: str) -> bool:
+        """Return whether another handler receives the events of a logger."""
+        logger: logging.Logger | None = logging.getLogger(name)
+        while logger is not None:
+            if any(handler is not self for handler in logger.handlers):
+                return True
+            logger = logger.parent if logger.propagate else None
+        return False
+
+    def _is_noise(self, record: logging.LogRecord) -> bool:
+        return record.name == KAZOO and record.levelno < logging.ERROR and self.level > logging.DEBUG
+
+    def _count(self, record: logging.LogRecord) -> int | None:
+        """Return how often the event was suppressed since it was shown, or None if it is to be suppressed again."""
+        if record.levelno < logging.WARNING:
+            return 0
+        identity = hash((record.name, record.levelno, getattr(record.msg, "identity", None) or record.getMessage()))
+        now = self._clock()
+        shown_at, repeated = self._shown.get(identity, (-_REPEAT_INTERVAL, 0))
+        if now - shown_at < _REPEAT_INTERVAL:
+            self._shown[identity] = shown_at, repeated + 1
+            return None
+        self._shown[identity] = now, 0
+        self._shown.move_to_end(identity)
+        if len(self._shown) > _MAX_REMEMBERED:
+            self._shown.popitem(last=False)
+        return repeated
+
+
+_default_handler = DefaultHandler()
+logging.getLogger("zkconsumer").addHandler(_default_handler)
+
+
+def show_level(level: int) -> None:
+    """Show events of ``level`` and above on standard error, unless logging has been configured."""
+    if not _default_handler.is_superseded("zkconsumer"):
+        logging.getLogger("zkconsumer").setLevel(level)
+        _default_handler.setLevel(level)
 
 
 def get_logger(name: str, **context: object) -> Any:

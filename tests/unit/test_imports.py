@@ -201,12 +201,12 @@ def test_only_kafka_python_encoding_is_used() -> None:
 
 def test_importing_configures_no_logging() -> None:
     code = (
-        "import logging, zkconsumer, structlog; assert not logging.getLogger().handlers; "
-        "assert not structlog.is_configured(); logging.getLogger('zkconsumer').error('nobody listens')"
+        "import logging, zkconsumer.consumer, structlog; assert not logging.getLogger().handlers; "
+        "assert not structlog.is_configured(); logging.getLogger('application').warning('unchanged')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
 
-    assert (done.stdout, done.stderr) == ("", "")
+    assert (done.stdout, done.stderr) == ("", "unchanged\n")
 
 
 # ---- exported names ------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.log import show_level
 from zkconsumer.spark.batch import ZkConsumerBatchReader
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import tasks
@@ -178,7 +179,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """
         if self._planner is None:
             self._options = SourceOptions.parse(self._raw_options)
-            _log_to_stderr()
+            show_level(logging.INFO)  # Spark copies standard error to its log
             _exit_on_sigterm()
             planner = Planner(self._options, seen, application=os.getppid())
             if self._is_bounded:
@@ -209,14 +210,3 @@ def _exit_on_sigterm() -> None:
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, exit_once)
-
-
-def _log_to_stderr() -> None:
-    """Log to standard error, which Spark copies to its log, unless the application has configured logging."""
-    logger = logging.getLogger("zkconsumer")
-    if all(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        logging.getLogger("zkconsumer.zookeeper.kazoo").setLevel(logging.WARNING)

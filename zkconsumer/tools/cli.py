@@ -6,11 +6,13 @@ Exit codes: 0 success, 1 failure (with one line on standard error), 2 invalid ar
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
 
 from zkconsumer.errors import ZkConsumerError
+from zkconsumer.log import show_level
 from zkconsumer.tools import (
     cluster,
     console_consumer,
@@ -50,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         tool.add_to(tools)
     options = parser.parse_args(arguments)
+    show_level(getattr(logging, options.log_level.upper()))
     try:
         code = int(options.run(options))
         if sys.stdout is not None:  # None if the shell has closed standard output

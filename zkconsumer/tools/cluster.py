@@ -29,6 +29,7 @@ def add_to(tools: Any) -> None:
         help="Start and stop a development cluster",
         description="Start and stop a development cluster of ZooKeeper and Kafka brokers on this machine.",
     )
+    common.add_log_level(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     up = actions.add_parser("up", help="start a cluster; stop it with Ctrl-C")
     up.add_argument("--brokers", type=common.positive, default=2, metavar="N", help="number of brokers (default: 2)")

@@ -30,6 +30,9 @@ _BROKER_TIMEOUT = 10.0
 #: Seconds for which a request is retried.
 _RETRY_TIMEOUT = 15.0
 
+#: Values of ``--log-level``.
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
 #: Default of ``--zookeeper``, as in Kafka's tools.
 LOCAL = "localhost:2181"
 
@@ -49,8 +52,20 @@ def add_tool(tools: Any, name: str, run: Any, description: str) -> argparse.Argu
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_log_level(parser)
     parser.set_defaults(run=run)
     return parser
+
+
+def add_log_level(parser: argparse.ArgumentParser) -> None:
+    """Add ``--log-level``."""
+    parser.add_argument(
+        "--log-level",
+        type=str.lower,
+        choices=LOG_LEVELS,
+        default="warning",
+        help="show log events of this level and above on standard error (default: warning)",
+    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

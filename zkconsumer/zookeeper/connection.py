@@ -23,10 +23,11 @@ from zkconsumer.errors import (
     RetriableError,
     ZooKeeperUnavailableError,
 )
+from zkconsumer.log import KAZOO
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 
 #: kazoo logs the requests that it sends, with the credentials in them.
-_kazoo_log = logging.getLogger("zkconsumer.zookeeper.kazoo")
+_kazoo_log = logging.getLogger(KAZOO)
 
 
 def _hide_credentials(record: logging.LogRecord) -> bool:
