@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -18,23 +18,31 @@ KAZOO = "zkconsumer.zookeeper.kazoo"
 #: Seconds for which the default handler does not repeat an event.
 _REPEAT_INTERVAL = 60.0
 
+#: Maximum number of times that the default handler shows an event in this interval because its error has changed.
+_MAX_ERRORS = 10
+
 #: Maximum number of events that the default handler remembers.
 _MAX_REMEMBERED = 1000
 
-#: Keys whose values distinguish events of the same name. In an error, numbers are ignored: they often change with each
-#: attempt.
+#: Keys whose values distinguish events of the same name, and keys with the error of an event.
 _DISTINGUISHING = (
-    *("group", "consumer_id", "query", "topic", "topics", "partition"),
+    *("event", "group", "consumer_id", "query", "topic", "topics", "partition"),
     *("path", "endpoint", "property", "method", "members"),
 )
 _ERRORS = ("error", "exception", "reason")
 
 
 class _Rendered(str):
-    """The message of an event, with the values that distinguish it from other events of the same logger."""
+    """The message of an event.
 
-    __slots__ = ("identity",)
-    identity: tuple[str, ...]
+    Attributes:
+        identity: hash of the values that distinguish the event from others.
+        error: hash of the error.
+    """
+
+    __slots__ = ("error", "identity")
+    identity: int
+    error: int
 
 
 _render_text = structlog.processors.KeyValueRenderer(key_order=["event"])
@@ -42,10 +50,8 @@ _render_text = structlog.processors.KeyValueRenderer(key_order=["event"])
 
 def _render(logger: Any, method: str, values: dict[str, Any]) -> _Rendered:
     rendered = _Rendered(_render_text(logger, method, values))
-    rendered.identity = (
-        str(values.get("event")),
-        *(repr(values.get(key)) for key in _DISTINGUISHING),
-        *(re.sub("[0-9]+", "#", str(values.get(key))) for key in _ERRORS),
+    rendered.identity, rendered.error = (
+        hash(tuple(str(values.get(key)) for key in keys)) for keys in (_DISTINGUISHING, _ERRORS)
     )
     return rendered
 
@@ -53,11 +59,20 @@ def _render(logger: Any, method: str, values: dict[str, Any]) -> _Rendered:
 _PLAIN: list[Any] = [structlog.stdlib.filter_by_level, structlog.processors.format_exc_info, _render]
 
 
+@dataclass(slots=True)
+class _Shown:
+    """An event that was shown at ``since`` and perhaps again with other errors; it was suppressed ``count`` times."""
+
+    since: float
+    errors: set[int]
+    count: int = 0
+
+
 class DefaultHandler(logging.Handler):
     """Writes warnings to standard error as long as no other handler receives them.
 
-    That is checked for each event, so an application may configure logging before or after the import. A warning that
-    differs from an earlier one in numbers only is shown once a minute, with the number of repetitions.
+    That is checked for each event, so an application may configure logging before or after the import. A repeated
+    warning is shown when its error changes and otherwise once a minute, with the number of repetitions.
 
     Args:
         clock: returns the time in seconds.
@@ -67,8 +82,7 @@ class DefaultHandler(logging.Handler):
         super().__init__(logging.WARNING)
         self._clock = clock
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        # Hash of an event's identity: when it was shown, and its repetitions since then. In the order of the times.
-        self._shown: OrderedDict[int, tuple[float, int]] = OrderedDict()
+        self._shown: OrderedDict[int, _Shown] = OrderedDict()  # by identity, in the order of ``since``
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one event, unless another handler receives it or it was shown within the last minute."""
@@ -100,17 +114,21 @@ class DefaultHandler(logging.Handler):
         """Return how often the event was suppressed since it was shown, or None if it is to be suppressed again."""
         if record.levelno < logging.WARNING:
             return 0
-        identity = hash((record.name, record.levelno, getattr(record.msg, "identity", None) or record.getMessage()))
-        now = self._clock()
-        shown_at, repeated = self._shown.get(identity, (-_REPEAT_INTERVAL, 0))
-        if now - shown_at < _REPEAT_INTERVAL:
-            self._shown[identity] = shown_at, repeated + 1
+        rendered = record.msg if isinstance(record.msg, _Rendered) else None
+        identity = hash((record.name, record.levelno, rendered.identity if rendered else record.getMessage()))
+        error = rendered.error if rendered else 0
+        now, shown = self._clock(), self._shown.get(identity)
+        if shown is not None and now - shown.since < _REPEAT_INTERVAL:
+            if error not in shown.errors and len(shown.errors) < _MAX_ERRORS:
+                shown.errors.add(error)
+                return 0
+            shown.count += 1
             return None
-        self._shown[identity] = now, 0
+        self._shown[identity] = _Shown(now, {error})
         self._shown.move_to_end(identity)
         if len(self._shown) > _MAX_REMEMBERED:
             self._shown.popitem(last=False)
-        return repeated
+        return shown.count if shown is not None else 0
 
 
 _default_handler = DefaultHandler()

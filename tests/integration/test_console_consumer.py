@@ -100,6 +100,30 @@ def test_values_are_printed_one_per_line(admin: Any, topic: Topic, console: Call
     assert code == 0
 
 
+def test_missing_topic_is_reported_on_standard_error(group: str, console: Callable[..., Tool]) -> None:
+    code, out, errors = console(f"missing-{group}", "--timeout-ms", "300", "--log-level", "WARNING").ended()
+
+    warning, processed = errors.splitlines()
+    assert "WARNING zkconsumer.rebalance: event='topic_missing'" in warning
+    assert f"topics=['missing-{group}']" in warning
+    assert (code, out, processed) == (0, b"", "Processed a total of 0 messages")
+
+
+def test_log_level_selects_events(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+    name = topic()
+    produce(admin, name, 0, [b"a"])
+    restart = ("--from-beginning", "--delete-consumer-offsets")
+    shown = {
+        level: console(name, "--max-messages", "1", *restart, "--log-level", level).ended()[2]
+        for level in ("error", "info", "debug")
+    }
+
+    assert shown["error"] == "Processed a total of 1 messages\n"
+    assert "INFO zkconsumer.rebalance: event='consumer_registered'" in shown["info"]
+    assert "zkconsumer.zookeeper.kazoo" not in shown["info"]
+    assert "DEBUG zkconsumer.zookeeper.kazoo: " in shown["debug"]
+
+
 def test_null_value_is_printed_as_null(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
     name = topic()
     records = [batches.Record(0, key=b"k", value=None), batches.Record(1, value=b"last")]

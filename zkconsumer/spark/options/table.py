@@ -213,7 +213,7 @@ OPTIONS = (
         "failOnDataLoss",
         "true",
         "Fail the query if records were deleted before they were read. ``false``: skip missing records. Losses that "
-        "are found when a batch is planned are logged; those that tasks find are not.",
+        "are found when a batch is planned are logged by the driver, those that tasks find by the executors.",
         "Spark ``failOnDataLoss``",
     ),
     SourceOption(
