@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
-
-import javaproperties
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
@@ -23,21 +22,27 @@ from zkconsumer.properties import (
     Choice,
     Integer,
     Name,
+    PemFile,
     Property,
+    Servers,
     Text,
     declare,
     declare_librdkafka,
     declare_own,
-    invalid,
 )
+from zkconsumer.properties_file import parse_properties
+from zkconsumer.security_checks import check_security
 from zkconsumer.settings import Setting
 
 #: Oldest JVM release of each group of releases that share a round-robin order.
 ROUND_ROBIN_ORDERS = ("1.0", "0.10.2", "0.8.2")
 
 _PASSWORD = Text("password")
-_PEM_FILE = Text(valid="path of a PEM file")
+_PEM_FILE = PemFile()
 _VERIFY_HOST = Choice(("https", "none"))
+
+#: Maximum length of an unknown property's name that is shown completely, and characters that end it.
+_MAX_NAME, _NOT_IN_NAME = 80, re.compile(r"[^a-zA-Z0-9._-]")
 
 #: Alternative names, which librdkafka accepts.
 _ALIASES = {"sasl.mechanisms": "sasl.mechanism"}
@@ -70,12 +75,12 @@ class ConsumerConfig:
     # ---- identity and servers ----
     group_id: str = declare(Name(is_znode=True), REQUIRED, "Name of the consumer group.")
     zookeeper_connect: str = declare(
-        Text("list", "``host:port,...``, with an optional ``/chroot`` at the end"),
+        Servers(default_port=2181, has_chroot=True),
         REQUIRED,
         "ZooKeeper servers of the group, and of the brokers unless ``bootstrap.servers`` is set.",
     )
     bootstrap_servers: str = declare_own(
-        Text("list", "``host:port,...``"),
+        Servers(),
         "",
         "Brokers of a cluster that does not register its brokers in ZooKeeper (KRaft).",
         counterpart="none; same name in Kafka's new consumer",
@@ -312,8 +317,6 @@ class ConsumerConfig:
         for name, value in derived.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        if not self.zookeeper_connect.strip():
-            raise invalid("zookeeper.connect", "a list such as 'host:port,host:port/chroot'", self.zookeeper_connect)
         if self.socket_timeout_ms < self.fetch_wait_max_ms:
             raise ConfigurationError(
                 f"property 'socket.timeout.ms' must be at least fetch.wait.max.ms = {self.fetch_wait_max_ms}, "
@@ -336,22 +339,25 @@ class ConsumerConfig:
             ConfigurationError: with the property, its value and the valid values.
         """
         values: dict[str, Any] = {}
-        texts = {_ALIASES.get(key, key): _as_text(value) for key, value in properties.items() if value is not None}
+        given: set[str] = set()
+        unread = {_ALIASES.get(key, key): value for key, value in properties.items() if value is not None}
         for field in dataclasses.fields(cls):
             key = _key(field.name)
             declared: Property = field.metadata["property"]
-            text = texts.pop(key, None)
-            if text is not None:
-                values[field.name] = declared.type.parse(key, text)
+            value = unread.pop(key, None)
+            if value is not None:
+                values[field.name] = declared.parse(key, value)
+                given.add(key)
             elif declared.default is REQUIRED:
                 raise ConfigurationError(f"Missing required property '{key}'")
             else:
                 values[field.name] = declared.default
-        for key in sorted(texts):
+        for key in sorted(unread):
             if key in WITHOUT_EFFECT:
-                _log().warning("property_ignored", property=key, value=texts[key], reason=WITHOUT_EFFECT[key])
+                _log().warning("property_ignored", property=key, value=unread[key], reason=WITHOUT_EFFECT[key])
             else:
                 _report_unknown(key, strict)
+        check_security({_key(name): value for name, value in values.items()}, given)
         return cls(**values)
 
     @classmethod
@@ -411,8 +417,7 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
         ConfigurationError: the file cannot be read, or is not a Java properties file.
     """
     try:
-        with Path(path).open("rb") as file:
-            return dict(javaproperties.load(file))
+        return parse_properties(Path(path).read_bytes())
     except OSError as error:
         raise ConfigurationError(f"cannot read the properties file {str(path)!r}: {error.strerror}") from error
     except (ValueError, UnicodeError) as error:
@@ -423,20 +428,17 @@ def _key(attribute: str) -> str:
     return attribute.replace("_", ".")
 
 
-def _as_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value).strip()
-
-
 def _report_unknown(key: str, strict: bool) -> None:
     if key.startswith("external"):
         return  # VerifiableProperties ignores these without a warning
     close = difflib.get_close_matches(key, property_names(), 1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
+    # A line without a separator is one long name, which may contain a password.
+    name = _NOT_IN_NAME.split(key[:_MAX_NAME])[0]
+    shown = name if name == key else f"{name}..."
     if strict:
-        raise ConfigurationError(f"unknown property {key!r}{hint}")
-    _log().warning("property_unknown", property=key, remedy=hint.lstrip("; ") or None)
+        raise ConfigurationError(f"unknown property {shown!r}{hint}")
+    _log().warning("property_unknown", property=shown, remedy=hint.lstrip("; ") or None)
 
 
 def _log() -> Any:

@@ -16,6 +16,9 @@ REQUIRED = object()
 
 _INT_MAX = (1 << 31) - 1
 
+#: A host name, an IPv4 address, or an IPv6 address in brackets; and a port.
+_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:/\[\],]+)(?::(?P<port>[0-9]{1,5}))?")
+
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]*")
 
 
@@ -56,6 +59,47 @@ class Text:
     valid: str = ""
 
     def parse(self, _key: str, text: str, /) -> str:
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class PemFile:
+    """The path of a PEM file."""
+
+    name: str = "string"
+    valid: str = "path of a PEM file"
+
+    def parse(self, key: str, text: str, /) -> str:
+        if not text:
+            raise invalid(key, "the path of a PEM file", text)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """A list of servers.
+
+    Attributes:
+        default_port: port of a server without one; None if each server must have a port.
+        has_chroot: whether a path may follow the servers.
+    """
+
+    default_port: int | None = None
+    has_chroot: bool = False
+    name: str = "list"
+
+    @property
+    def valid(self) -> str:
+        return "``host:port,...``" + (", with an optional ``/chroot`` at the end" if self.has_chroot else "")
+
+    def parse(self, key: str, text: str, /) -> str:
+        servers = text.partition("/")[0] if self.has_chroot else text
+        for server in servers.split(","):
+            parts = _SERVER.fullmatch(server.strip())
+            port = int(parts["port"] or self.default_port or 0) if parts else 0
+            if not 0 < port < 65536:
+                form = "a list such as 'host:port,host:port" + ("/chroot'" if self.has_chroot else "'")
+                raise ConfigurationError(f"property {key!r} must be {form}, got {text!r}: invalid server {server!r}")
         return text
 
 
@@ -151,6 +195,19 @@ class Property:
     meaning: str
     counterpart: str | None
     derived_default: str
+
+    def parse(self, key: str, value: object) -> Any:
+        """Return the value of the property.
+
+        Blanks around the value are ignored, except in passwords.
+
+        Raises:
+            ConfigurationError: with the name of the property, the value and the valid values.
+
+        Source: Kafka 3.9 ConfigDef.parseType.
+        """
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        return self.type.parse(key, text if self.type.name == "password" else text.strip())
 
     def setting(self, name: str) -> Setting:
         """Return the row of the property in the table of properties."""

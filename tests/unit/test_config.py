@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -303,10 +304,124 @@ def test_property_without_effect_is_logged(name: str, caplog: pytest.LogCaptureF
     "name", ["sasl.password", "ssl.key.password", "zookeeper.sasl.password", "zookeeper.auth.digest"]
 )
 def test_repr_masks_secrets(name: str) -> None:
-    built = ConsumerConfig.from_dict({**REQUIRED, name: "me:hidden-from-you"})
+    switches = {
+        "sasl.password": {"security.protocol": "SASL_SSL"},
+        "ssl.key.password": {"security.protocol": "SSL", "ssl.certificate.location": "/c.pem"},
+        "zookeeper.sasl.password": {"zookeeper.sasl.mechanism": "DIGEST-MD5"},
+    }
+    built = ConsumerConfig.from_dict({**REQUIRED, **switches.get(name, {}), name: "me:hidden-from-you"})
 
     assert value_of(built, name) == "me:hidden-from-you"
     assert "hidden-from-you" not in repr(built)
+
+
+# ---- security --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        (
+            {"ssl.ca.location": "/ca.pem"},
+            "ssl.ca.location has no effect without security.protocol = SSL or SASL_SSL; set it, or remove "
+            "ssl.ca.location",
+        ),
+        (
+            {"security.protocol": "SASL_PLAINTEXT", "ssl.endpoint.identification.algorithm": "https"},
+            "ssl.endpoint.identification.algorithm has no effect without security.protocol = SSL or SASL_SSL",
+        ),
+        (
+            {"security.protocol": "SSL", "sasl.mechanisms": "PLAIN", "sasl.password": "hidden-from-you"},
+            "sasl.mechanism, sasl.password have no effect without security.protocol = SASL_PLAINTEXT or SASL_SSL; set "
+            "it, or remove sasl.mechanism and sasl.password",
+        ),
+        (
+            {"security.protocol": "SSL", "ssl.key.location": "/k.pem"},
+            "ssl.key.location has no effect without ssl.certificate.location",
+        ),
+        (
+            {"zookeeper.ssl.ca.location": "/ca.pem", "zookeeper.ssl.client.enable": "false"},
+            "zookeeper.ssl.ca.location has no effect without zookeeper.ssl.client.enable = true",
+        ),
+        (
+            {"zookeeper.ssl.client.enable": True, "zookeeper.ssl.key.password": "hidden-from-you"},
+            "zookeeper.ssl.key.password has no effect without zookeeper.ssl.certificate.location",
+        ),
+        (
+            {"zookeeper.sasl.username": "alice", "zookeeper.sasl.password": "hidden-from-you"},
+            "zookeeper.sasl.username, zookeeper.sasl.password have no effect without zookeeper.sasl.mechanism = "
+            "DIGEST-MD5",
+        ),
+    ],
+)
+def test_security_property_without_its_switch_is_refused(properties: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        ConsumerConfig.from_dict({**REQUIRED, **properties})
+
+    assert str(raised.value).startswith(text)
+    assert "hidden-from-you" not in str(raised.value)
+
+
+def test_defaults_of_security_properties_need_no_switch() -> None:
+    assert config(security_protocol="PLAINTEXT", zookeeper_ssl_client_enable=False) == config()
+
+
+def test_passwords_keep_blanks_at_their_ends(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "group.id=g \nzookeeper.connect=h:2181 \nsecurity.protocol=SASL_SSL \n"
+        "sasl.username= alice \nsasl.password=\\ two  \nzookeeper.auth.digest=alice: p \n",
+    )
+
+    built = ConsumerConfig.from_properties(path)
+
+    assert (built.group_id, built.sasl_username, built.security_protocol) == ("g", "alice", "SASL_SSL")
+    assert (built.sasl_password, built.zookeeper_auth_digest) == (" two  ", "alice: p ")
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sasl.pasword=hidden-from-you",
+        "sasl.jaas.config=hidden-from-you",
+        "zookeeper.auth.digst=alice:hidden-from-you",
+        "sasl.password\xa0hidden-from-you",
+        "sasl.password;hidden-from-you",
+    ],
+)
+def test_value_of_unknown_property_is_not_shown(
+    line: str, strict: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path, f"group.id=g\nzookeeper.connect=h:2181\n{line}\n")
+    with caplog.at_level(logging.DEBUG, "zkconsumer"):
+        try:
+            shown = repr(ConsumerConfig.from_properties(path, strict=strict))
+        except ConfigurationError as error:
+            shown = str(error)
+
+    assert "hidden-from-you" not in shown + caplog.text
+    assert re.split("[=;\xa0]", line)[0] in shown + caplog.text
+
+
+@pytest.mark.parametrize(
+    "servers",
+    ["", " ", ",", ":abc", "h:abc", "h:0", "h:99999", "h:1,", "h:1,:2", "h:1:2", "http://h:1", "h 1", "[::1", "/kafka"],
+)
+def test_invalid_servers_are_refused(servers: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        config(zookeeper_connect=servers)
+    assert "property 'zookeeper.connect' must be a list such as 'host:port,host:port/chroot', got " in str(raised.value)
+
+    with pytest.raises(ConfigurationError) as raised:
+        config(bootstrap_servers=servers)
+    assert "property 'bootstrap.servers' must be a list such as 'host:port,host:port', got " in str(raised.value)
+
+
+def test_servers_without_port() -> None:
+    assert config(zookeeper_connect="zk1, [::1] ,zk_3:2182/a/b").zookeeper_connect == "zk1, [::1] ,zk_3:2182/a/b"
+    with pytest.raises(ConfigurationError, match=r"'bootstrap\.servers' must be .*: invalid server 'localhost'$"):
+        config(bootstrap_servers="h:1,localhost")
 
 
 # ---- documentation ---------------------------------------------------------------------------------
@@ -432,12 +547,35 @@ def test_properties_file_of_kafka_is_read(tmp_path: Path) -> None:
         ("a=\\ud83d\\ude00", {"a": "😀"}),
         ("a=caf\xe9", {"a": "café"}),  # the format is Latin-1
         (r"a\ b\:c\=d=e", {"a b:c=d": "e"}),
+        ("a=b\\\n\nc=d", {"a": "b", "c": "d"}),
+        ("a=b\\\n  # c \nd=e", {"a": "b# c ", "d": "e"}),
+        ("a=b\\\\\\\n c\\", {"a": "b\\c"}),
+        ("  \\\n  a=b", {"a": "b"}),
+        ("\xef\xbb\xbfa=\xc3\xa9\nb=c", {"a": "é", "b": "c"}),  # a byte order mark of UTF-8
+        ("a=\xc3\xa9\x0c\x85\x1c", {"a": "\xc3\xa9\x0c\x85\x1c"}),  # no ends of lines
         (r"a=x\ty\nz\r\f\q", {"a": "x\ty\nz\r\fq"}),
         ("", {}),
     ],
 )
 def test_properties_file_is_parsed_like_java(tmp_path: Path, content: str, read: dict[str, str]) -> None:
     assert read_properties(written(tmp_path, content)) == read
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a=" + b"x" * 10_000_000,
+        pytest.param(b"a=" + b"x\\\n" * 3_333_333, marks=pytest.mark.slow),
+        pytest.param(b"x" * 10_000_000, marks=pytest.mark.slow),
+    ],
+    ids=["value", "continued lines", "name"],
+)
+@pytest.mark.timeout(60)
+def test_long_line_is_read_in_linear_time(content: bytes, tmp_path: Path) -> None:
+    path = written(tmp_path, b"group.id=g\nzookeeper.connect=h:1\n" + content)
+
+    assert sum(map(len, read_properties(path).popitem())) >= 3_333_333
+    ConsumerConfig.from_properties(path)
 
 
 def test_values_of_file_are_trimmed(tmp_path: Path) -> None:
