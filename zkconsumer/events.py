@@ -461,6 +461,13 @@ EVENTS = (
         "zkconsumer.rebalance",
         "A ZooKeeper watch has fired or the session state has changed.",
     ),
+    LogEvent(
+        "zookeeper_login_failed",
+        ("warning",),
+        "zkconsumer.zookeeper",
+        "Authentication with a ZooKeeper server failed after an earlier success; it is repeated. Logged when the error "
+        "changes.",
+    ),
 )
 
 

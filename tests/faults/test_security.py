@@ -246,9 +246,12 @@ def test_client_without_required_certificate_is_refused(secured: Secured) -> Non
         ({"security.protocol": "SASL_SSL"}, "requires sasl.username and sasl.password"),
         ({"security.protocol": "TLS"}, "property 'security.protocol' must be .*, got 'TLS'"),
         ({"security.protocol": "SSL", "ssl.ca.location": "/none.pem"}, "could not load ssl.ca.location = '/none.pem'"),
+        (
+            {"zookeeper.ssl.client.enable": True, "zookeeper.ssl.ca.location": "/none.pem"},
+            "could not load zookeeper.ssl.ca.location = '/none.pem': No such file or directory",
+        ),
         ({"zookeeper.auth.digest": PASSWORD}, "zookeeper.auth.digest must have the form user:password"),
         ({"zookeeper.sasl.mechanism": "DIGEST-MD5"}, "requires zookeeper.sasl.username"),
-        ({"zookeeper.ssl.certificate.location": "/c.pem"}, "must be set together"),
         ({"zookeeper.sasl.mechanism": "GSSAPI"}, "requires the module kerberos: pip install pykerberos"),
     ],
 )

@@ -17,6 +17,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import AuthenticationError, ConfigurationError
+from zkconsumer.tls import client_context
 
 
 @dataclass(frozen=True)
@@ -80,17 +81,14 @@ class Security:
 
     @cached_property
     def _context(self) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=self.ca_location)
-            context.check_hostname = self.check_hostname
-            if self.certificate_location:
-                context.load_cert_chain(self.certificate_location, self.key_location, self.key_password)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigurationError(
-                f"could not load ssl.ca.location = {self.ca_location!r}, ssl.certificate.location = "
-                f"{self.certificate_location!r}, ssl.key.location = {self.key_location!r}: {error}"
-            ) from error
-        return context
+        return client_context(
+            "",
+            ca_location=self.ca_location,
+            certificate_location=self.certificate_location,
+            key_location=self.key_location,
+            key_password=self.key_password,
+            check_hostname=self.check_hostname,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # An SSLContext cannot be pickled.

@@ -11,7 +11,6 @@ import socket
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
-from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KazooState
@@ -24,6 +23,7 @@ from zkconsumer.errors import (
     ZooKeeperUnavailableError,
 )
 from zkconsumer.log import KAZOO
+from zkconsumer.zookeeper.kazoo_client import Client
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 
 #: kazoo logs the requests that it sends, with the credentials in them.
@@ -74,13 +74,13 @@ class Connection:
         self._has_response = False  # set by each call that receives a response, cleared by the lease thread
         self._session_timeout = session_timeout  # written by kazoo's connection thread
         try:
-            self.client = KazooClient(
+            self.client = Client(
                 hosts,
-                timeout=session_timeout,
+                session_timeout,
+                security,
                 # kazoo's default for max_delay is 60 s.
                 connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},
                 logger=_kazoo_log,
-                **security.client_arguments(),
             )
         except ValueError as error:
             raise ConfigurationError(f"zookeeper.connect = {hosts!r}: {error}") from error
@@ -128,7 +128,7 @@ class Connection:
             raise BadVersion(str(error) or f"znode {path} was modified concurrently") from error
         except kazoo_errors.NoAuthError as error:
             raise self.access_denied_error(path) from error
-        except kazoo_errors.AuthFailedError as error:
+        except (kazoo_errors.AuthFailedError, kazoo_errors.SessionClosedRequireSaslError) as error:
             raise self.authentication_error() from error
         except _CONNECTION_ERRORS as error:  # ConnectionClosedError is a subclass of SessionExpiredError
             raise ZooKeeperUnavailableError(
@@ -180,7 +180,9 @@ class Connection:
     def authentication_error(self) -> AuthenticationError:
         """Return the error for credentials that ZooKeeper has rejected."""
         return AuthenticationError(
-            f"authentication with ZooKeeper at {self.hosts!r} failed; check zookeeper.sasl.* and zookeeper.auth.digest"
+            f"authentication with ZooKeeper at {self.hosts!r} failed"
+            + (f": {self.client.login_error}" if self.client.login_error else "")
+            + "; check zookeeper.sasl.*, zookeeper.auth.digest and zookeeper.ssl.*"
         )
 
     def access_denied_error(self, path: str) -> AuthenticationError:

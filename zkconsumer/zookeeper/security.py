@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import ssl
 from dataclasses import dataclass, field
 from typing import Any
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.tls import client_context
 
 
 def _require_module(name: str, remedy: str) -> None:
@@ -26,19 +28,12 @@ class ZooKeeperSecurity:
     """Security settings of connections to ZooKeeper. Its repr does not contain secrets.
 
     Attributes:
-        tls: whether the connection is encrypted.
-        ca_location, certificate_location, key_location: paths of PEM files, used with ``tls``.
-        check_hostname: whether the server's certificate must match its host name.
+        tls: TLS context; None if the connection is not encrypted.
         sasl_mechanism: ``DIGEST-MD5``, which requires username and password, or ``GSSAPI``.
         digest: ``user:password`` for ZooKeeper's digest authentication.
     """
 
-    tls: bool = False
-    ca_location: str | None = None
-    certificate_location: str | None = None
-    key_location: str | None = None
-    key_password: str | None = field(default=None, repr=False)
-    check_hostname: bool = True
+    tls: ssl.SSLContext | None = None
     sasl_mechanism: str | None = None
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
@@ -63,17 +58,18 @@ class ZooKeeperSecurity:
             _require_module("puresasl", "pip install 'zkconsumer[sasl]'")
         if config.zookeeper_sasl_mechanism == "GSSAPI":
             _require_module("kerberos", "pip install pykerberos, which requires the system's Kerberos libraries")
-        if bool(config.zookeeper_ssl_certificate_location) != bool(config.zookeeper_ssl_key_location):
-            raise ConfigurationError(
-                "zookeeper.ssl.certificate.location and zookeeper.ssl.key.location must be set together"
+        tls = None
+        if config.zookeeper_ssl_client_enable:
+            tls = client_context(
+                "zookeeper.",
+                ca_location=config.zookeeper_ssl_ca_location,
+                certificate_location=config.zookeeper_ssl_certificate_location,
+                key_location=config.zookeeper_ssl_key_location,
+                key_password=config.zookeeper_ssl_key_password,
+                check_hostname=config.zookeeper_ssl_endpoint_identification_algorithm == "https",
             )
         return cls(
-            config.zookeeper_ssl_client_enable,
-            config.zookeeper_ssl_ca_location,
-            config.zookeeper_ssl_certificate_location,
-            config.zookeeper_ssl_key_location,
-            config.zookeeper_ssl_key_password,
-            config.zookeeper_ssl_endpoint_identification_algorithm == "https",
+            tls,
             config.zookeeper_sasl_mechanism,
             config.zookeeper_sasl_username,
             config.zookeeper_sasl_password,
@@ -86,17 +82,10 @@ class ZooKeeperSecurity:
         return bool(self.sasl_mechanism or self.digest)
 
     def client_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of ``KazooClient`` for these settings."""
+        """Return the keyword arguments of ``KazooClient`` for these settings. ``Client`` applies the TLS context."""
         arguments: dict[str, Any] = {}
         if self.tls:
-            arguments |= {
-                "use_ssl": True,
-                "ca": self.ca_location,
-                "certfile": self.certificate_location,
-                "keyfile": self.key_location,
-                "keyfile_password": self.key_password,
-                "check_hostname": self.check_hostname,
-            }
+            arguments["use_ssl"] = True
         if self.sasl_mechanism:
             options: dict[str, Any] = {"mechanism": self.sasl_mechanism}
             if self.sasl_mechanism == "DIGEST-MD5":

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.protocol.states import KazooState
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
@@ -82,7 +82,6 @@ class ZooKeeperSession:
         self._timeout = connection_timeout
         self._lock = threading.Lock()  # guards setting _closing; never held while blocking
         self._closing = threading.Event()
-        self._authentication_failed = False  # written by kazoo's connection thread
         self._start_stop_lock = threading.RLock()  # kazoo must not be started and stopped concurrently
         self._connection = Connection(
             hosts, session_timeout=session_timeout, call_timeout=connection_timeout, security=security
@@ -147,6 +146,8 @@ class ZooKeeperSession:
             if self.has_failed_authentication:
                 raise self.authentication_error()
             if time.monotonic() >= deadline:
+                if self._client.login_error:
+                    raise self.authentication_error()
                 option = "zookeeper.connection.timeout.ms" if timeout == self._timeout else "unavailable.timeout.ms"
                 raise ZooKeeperUnavailableError(
                     f"could not connect to ZooKeeper at {self.hosts!r} within {timeout:g} s; check zookeeper.connect "
@@ -194,8 +195,8 @@ class ZooKeeperSession:
 
     @property
     def has_failed_authentication(self) -> bool:
-        """Whether ZooKeeper has rejected the credentials; kazoo then does not connect again."""
-        return self._authentication_failed and not self._closing.is_set()
+        """Whether ZooKeeper has rejected the first login; later ones are repeated."""
+        return self._client.is_refused and not self._closing.is_set()
 
     @property
     def has_ended(self) -> bool:
@@ -226,8 +227,6 @@ class ZooKeeperSession:
             self.lease.renew_soon()
         elif state == KazooState.LOST:
             self.lease.end()
-            # AUTH_FAILED is visible only here: kazoo changes the state to CLOSED right afterwards.
-            self._authentication_failed |= self._client.client_state == KeeperState.AUTH_FAILED
         self._events.put(Event(state.lower()))
 
 

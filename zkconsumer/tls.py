@@ -1,0 +1,52 @@
+"""The TLS context of connections to brokers and to ZooKeeper."""
+
+from __future__ import annotations
+
+import ssl
+
+from zkconsumer.errors import ConfigurationError
+
+
+def client_context(
+    prefix: str,
+    *,
+    ca_location: str | None,
+    certificate_location: str | None,
+    key_location: str | None,
+    key_password: str | None,
+    check_hostname: bool,
+) -> ssl.SSLContext:
+    """Create the TLS context of a client.
+
+    Only the certificate authorities in ``ca_location`` are trusted; the system's are if it is None.
+
+    Args:
+        prefix: start of the names of the properties: ``""`` for brokers, ``"zookeeper."`` for ZooKeeper.
+        ca_location, certificate_location, key_location: paths of PEM files.
+        key_password: password of an encrypted private key.
+        check_hostname: whether the server's certificate must name its host.
+
+    Raises:
+        ConfigurationError: a file cannot be loaded, or the private key is encrypted and there is no password.
+    """
+
+    def missing_password() -> str:  # OpenSSL would otherwise ask for the password on the terminal
+        raise ConfigurationError(
+            f"the private key of {prefix}ssl.key.location = {key_location!r} is encrypted; set {prefix}ssl.key.password"
+        )
+
+    files = {"ca": ca_location}
+    try:
+        context = ssl.create_default_context(cafile=ca_location)
+        context.check_hostname = check_hostname
+        if certificate_location:
+            files = {"certificate": certificate_location, "key": key_location}
+            password = missing_password if key_password is None else key_password
+            context.load_cert_chain(certificate_location, key_location, password)
+    except OSError as error:  # SSLError is a subclass
+        names = ", ".join(f"{prefix}ssl.{name}.location = {path!r}" for name, path in files.items() if path)
+        raise ConfigurationError(f"could not load {names}: {error.strerror or error}") from error
+    return context
+
+
+__all__ = ["client_context"]

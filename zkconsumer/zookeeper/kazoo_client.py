@@ -1,0 +1,135 @@
+"""Client: a kazoo client with its own TLS context that repeats logins which fail after an earlier success.
+
+kazoo ends the session when authentication fails, and treats a connection that is closed during a SASL handshake as a
+failed authentication, as ZooKeeper before 3.6 closes it for wrong credentials. With kazoo alone, a server that restarts
+at that moment would end the consumer.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import ssl
+import time
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.states import KeeperState
+
+from zkconsumer.log import get_logger
+from zkconsumer.zookeeper.security import ZooKeeperSecurity
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Creates TLS connections with a given context. kazoo's context always trusts the system's authorities, too."""
+
+    def __init__(self, context: ssl.SSLContext, client: Client) -> None:
+        super().__init__()
+        self._context = context
+        self._client = client
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_settings: object
+    ) -> ssl.SSLSocket:
+        """Connect to a server, and perform the TLS handshake."""
+        connection = socket.create_connection(address, timeout)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return self._context.wrap_socket(connection, server_hostname=hostname or address[0])
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, ssl.SSLCertVerificationError):
+                self._client.login_error = (
+                    f"the certificate of {hostname or address[0]} is not trusted: {error.verify_message}"
+                )
+            raise
+
+    def select(self, readers: list[Any], *others: Any) -> Any:
+        """Wait for sockets. Data that the TLS layer has already decrypted counts as readable."""
+        pending = [reader for reader in readers if isinstance(reader, ssl.SSLSocket) and reader.pending()]
+        return (pending, [], []) if pending else super().select(readers, *others)
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """Reports the connection of a client as usable after its login, and decides what a failed login means."""
+
+    client: Client
+
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        client = self.client
+        client.is_logging_in = True
+        try:
+            timeouts = super()._connect(host, hostip, port)
+        except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError, KazooTimeoutError):
+            raise
+        except Exception as error:  # SASL mechanisms raise various types
+            raise client.on_login_failure(f"{host}:{port}", error) from error
+        finally:
+            client.is_logging_in = False
+        client.on_login()
+        return timeouts
+
+
+class Client(KazooClient):  # type: ignore[misc]
+    """A kazoo client. After its first login, it repeats failed logins with its session, as it repeats connections.
+
+    If they fail for a session timeout, it abandons the session, so that ZooKeeper deletes its ephemeral znodes.
+
+    Args:
+        arguments: further arguments of ``KazooClient``.
+
+    Attributes:
+        is_refused: whether ZooKeeper has rejected the first login; the client then does not connect again.
+        login_error: why the last login or TLS handshake failed; empty after a successful login.
+        is_logging_in: whether a connection is being established. Used by kazoo's connection thread only.
+    """
+
+    def __init__(self, hosts: str, session_timeout: float, security: ZooKeeperSecurity, **arguments: Any) -> None:
+        self.is_refused = False
+        self.login_error = ""
+        self.is_logging_in = False
+        self._has_logged_in = False
+        self._failing_since = math.inf
+        self._has_abandoned = False  # the session, since the last successful login
+        self._state_after_login = KeeperState.CONNECTED
+        self._log = get_logger("zkconsumer.zookeeper")
+        arguments |= security.client_arguments()
+        handler = _Handler(security.tls, self) if security.tls else None
+        super().__init__(hosts, timeout=session_timeout, handler=handler, **arguments)
+        self._connection = _Connection(
+            self, self._conn_retry.copy(), logger=self.logger, sasl_options=arguments.get("sasl_options")
+        )
+
+    def _session_callback(self, state: KeeperState) -> None:
+        if self.is_logging_in and state in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO):
+            self._state_after_login = state
+        else:
+            super()._session_callback(state)
+
+    def on_login(self) -> None:
+        """Report the connection as usable."""
+        self.login_error, self._has_logged_in = "", True
+        self._failing_since, self._has_abandoned = math.inf, False
+        super()._session_callback(self._state_after_login)
+
+    def on_login_failure(self, endpoint: str, error: Exception) -> Any:
+        """Return the error that tells kazoo how to continue after a failed login."""
+        text = f"{error}: {error.__cause__}" if error.__cause__ else str(error) or type(error).__name__
+        is_closed = isinstance(error.__cause__, kazoo_errors.ConnectionDropped)
+        is_new, self.login_error = text != self.login_error, text
+        if not self._has_logged_in:
+            self.is_refused = not is_closed  # the server may be restarting
+            return kazoo_errors.ConnectionDropped(text) if is_closed else kazoo_errors.AuthFailedError(text)
+        if is_new:
+            self._log.warning("zookeeper_login_failed", endpoint=endpoint, error=text)
+        self._failing_since = min(self._failing_since, time.monotonic())
+        if time.monotonic() - self._failing_since > self._session_timeout / 1000 and not self._has_abandoned:
+            self._has_abandoned = True
+            return kazoo_errors.SessionExpiredError(text)
+        return kazoo_errors.ConnectionDropped(text)
+
+
+__all__ = ["Client"]
