@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from kazoo.client import KazooClient
-from support import numbers, produce, take, values, wait_for
+from support import numbers, produce, take, values
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.broker.channel import BrokerChannel
@@ -316,79 +316,3 @@ def test_unwritable_znode_is_named_with_remedy(
     )
     with pytest.raises(ZkConsumerError, match=rf"/consumers/{group}/owners/{name} denied by.*zookeeper\.auth\.digest"):
         stranger.create_message_streams({name: 1})
-
-
-@pytest.mark.slow
-def test_sasl_digest_login_to_zookeeper(tmp_path: Path) -> None:
-    jaas = tmp_path / "jaas.conf"
-    jaas.write_text(
-        f'Server {{\n org.apache.zookeeper.server.auth.DigestLoginModule required user_alice="{PASSWORD}";\n}};\n'
-    )
-    options = [
-        f"-Djava.security.auth.login.config={jaas}",
-        "-Dzookeeper.authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
-    ]
-    with DevCluster(zookeeper_options=options) as cluster:
-        name = cluster.create_topic("t")
-        produce(cluster.admin, name, 0, numbers(0, 10))
-        properties = {
-            "zookeeper.connect": cluster.zookeeper_connect,
-            "group.id": "g",
-            "auto.offset.reset": "smallest",
-            "consumer.timeout.ms": 20_000,
-            "zookeeper.sasl.mechanism": "DIGEST-MD5",
-            "zookeeper.sasl.username": "alice",
-            "zookeeper.sasl.password": PASSWORD,
-        }
-        with create_consumer(ConsumerConfig.from_dict(properties)) as connector:
-            [stream] = connector.create_message_streams({name: 1})[name]
-            take(stream, 10)
-        zk = KazooClient(cluster.zookeeper_connect)
-        zk.start(timeout=10)
-        try:
-            acls, _ = wait_for(lambda: zk.get_acls("/consumers/g/offsets/t/0"))
-            assert ("sasl", "alice") in {(acl.id.scheme, acl.id.id) for acl in acls}
-        finally:
-            zk.stop()
-            zk.close()
-        refused = create_consumer(ConsumerConfig.from_dict({**properties, "zookeeper.sasl.password": "wrong"}))
-        with pytest.raises(AuthenticationError, match="authentication with ZooKeeper at .* failed") as raised:
-            refused.create_message_streams({name: 1})
-        assert "wrong" not in str(raised.value)
-        refused.shutdown()
-
-
-@pytest.mark.slow
-def test_zookeeper_connection_is_encrypted(tmp_path: Path) -> None:
-    authority, stranger = trustme.CA(), trustme.CA()
-    for name, ca in (("ca.pem", authority), ("other.pem", stranger)):
-        ca.cert_pem.write_to_path(tmp_path / name)
-    port = free_port()
-    settings = {
-        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "secureClientPort": port,
-        "secureClientPortAddress": "127.0.0.1",
-        "ssl.keyStore.location": write_keystore(authority, tmp_path),
-        "ssl.keyStore.type": "PEM",
-        "ssl.trustStore.location": tmp_path / "ca.pem",
-        "ssl.trustStore.type": "PEM",
-        "ssl.clientAuth": "none",
-    }
-    with DevCluster(zookeeper_config=settings) as cluster:
-        name = cluster.create_topic("t")
-        produce(cluster.admin, name, 0, numbers(0, 10))
-        properties = {
-            "zookeeper.connect": f"127.0.0.1:{port}",
-            "group.id": "g",
-            "auto.offset.reset": "smallest",
-            "consumer.timeout.ms": 20_000,
-            "zookeeper.ssl.client.enable": True,
-            "zookeeper.ssl.ca.location": tmp_path / "ca.pem",
-        }
-        with create_consumer(ConsumerConfig.from_dict(properties)) as connector:
-            [stream] = connector.create_message_streams({name: 1})[name]
-            assert len(take(stream, 10)) == 10
-        other = {**properties, "zookeeper.ssl.ca.location": tmp_path / "other.pem"}
-        refused = create_consumer(ConsumerConfig.from_dict({**other, "zookeeper.connection.timeout.ms": 2000}))
-        with pytest.raises(ZkConsumerError):
-            refused.create_message_streams({name: 1})

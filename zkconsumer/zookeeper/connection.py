@@ -175,7 +175,8 @@ class Connection:
 
     def not_connected_error(self) -> ZooKeeperUnavailableError:
         """Return the error for a call while the client is not connected."""
-        return ZooKeeperUnavailableError(f"not connected to ZooKeeper at {self.hosts!r}")
+        reason = f"; the last login failed: {self.client.login_error}" if self.client.login_error else ""
+        return ZooKeeperUnavailableError(f"not connected to ZooKeeper at {self.hosts!r}{reason}")
 
     def authentication_error(self) -> AuthenticationError:
         """Return the error for credentials that ZooKeeper has rejected."""

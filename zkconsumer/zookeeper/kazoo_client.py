@@ -117,7 +117,11 @@ class Client(KazooClient):  # type: ignore[misc]
 
     def on_login_failure(self, endpoint: str, error: Exception) -> Any:
         """Return the error that tells kazoo how to continue after a failed login."""
-        text = f"{error}: {error.__cause__}" if error.__cause__ else str(error) or type(error).__name__
+        text = (
+            f"{error}: {error.__cause__}"
+            if error.__cause__
+            else str(error) or f"the login was rejected ({type(error).__name__})"
+        )
         is_closed = isinstance(error.__cause__, kazoo_errors.ConnectionDropped)
         is_new, self.login_error = text != self.login_error, text
         if not self._has_logged_in:
