@@ -8,6 +8,7 @@ import hmac
 import json
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,14 +23,14 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from kazoo.client import KazooClient
-from support import numbers, produce, take, values
+from support import numbers, produce, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.security import Security
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.process import free_port
-from zkconsumer.errors import AuthenticationError, ConfigurationError, ZkConsumerError
+from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, ConfigurationError, ZkConsumerError
 from zkconsumer.message import Endpoint
 
 PASSWORD = "the-secret-of-alice"
@@ -218,6 +219,63 @@ def test_untrusted_client_gets_authentication_error(
     finally:
         one.close()
     assert "wrong" not in str(raised.value)
+
+
+def write_credentials(secured: Secured, password: str) -> None:
+    """Set the SCRAM password of ``alice``. Source: Kafka 3.9 AdminZkClient.changeUserOrUserClientIdConfig."""
+    credentials = {"SCRAM-SHA-256": scram("sha256", password), "SCRAM-SHA-512": scram("sha512", password)}
+    zk = KazooClient(secured.cluster.zookeeper_connect)
+    zk.start(timeout=10)
+    try:
+        zk.set("/config/users/alice", json.dumps({"version": 1, "config": credentials}).encode())
+        change = json.dumps({"version": 2, "entity_path": "users/alice"})
+        zk.create("/config/changes/config_change_", change.encode(), sequence=True)
+    finally:
+        zk.stop()
+        zk.close()
+
+
+def test_login_that_was_accepted_before_is_repeated(
+    secured: Secured,
+    consumer: Callable[..., ZookeeperConsumerConnector],
+    unique: Callable[[str], str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The credentials are missing for a while on a broker; a consumer goes on, and a new one is refused."""
+    name = secured.cluster.create_topic(unique("t"))
+    connector = consumer(secured.password("SCRAM-SHA-256"))
+    [stream] = connector.create_message_streams({name: 1})[name]
+    produce(secured.cluster.admin, name, 0, numbers(0, 10))
+    take(stream, 10)
+    accepted = channel(secured, "PASSWORD", secured.password("SCRAM-SHA-256"))
+    accepted.connect()
+    accepted.disconnect()
+
+    def is_refused() -> bool:
+        one = channel(secured, "PASSWORD", secured.password("SCRAM-SHA-256"))
+        try:
+            one.connect()
+        except AuthenticationError:
+            return True
+        finally:
+            one.close()
+        return False
+
+    write_credentials(secured, "another")
+    try:
+        wait_for(is_refused, what="the new credentials on the broker")
+        with pytest.raises(BrokerUnavailableError, match="authentication of user 'alice' with SCRAM-SHA-256 at broker"):
+            accepted.connect()
+        assert connector._runtime is not None
+        [fetcher] = connector._runtime.fetchers._fetchers.values()
+        assert fetcher._channel._socket is not None
+        fetcher._channel._socket.shutdown(socket.SHUT_RDWR)
+        wait_for(lambda: "an earlier login was accepted" in caplog.text, what="the refusal of the consumer's login")
+    finally:
+        write_credentials(secured, PASSWORD)
+    produce(secured.cluster.admin, name, 0, numbers(10, 20))
+    assert values(take(stream, 10)) == numbers(10, 20)
+    accepted.close()
 
 
 def test_stream_raises_if_brokers_refuse_login(

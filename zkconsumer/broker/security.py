@@ -16,7 +16,7 @@ from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import AuthenticationError, ConfigurationError
+from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, ConfigurationError
 from zkconsumer.tls import client_context
 
 
@@ -44,6 +44,8 @@ class Security:
     mechanism: str = "PLAIN"
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+    #: Hosts of brokers that have accepted the credentials.
+    _accepted_by: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, config: ConsumerConfig) -> Security:
@@ -122,9 +124,20 @@ class Security:
         Raises:
             AuthenticationError: the broker rejected the credentials or the mechanism. The message does not contain the
                 password.
+            BrokerUnavailableError: the same, after an earlier login has succeeded: the broker may not have loaded the
+                credentials yet.
         """
         if not self.uses_sasl:
             return
+        try:
+            self._log_in(request, host)
+        except AuthenticationError as error:
+            if not self._accepted_by:
+                raise
+            raise BrokerUnavailableError(f"{error}; an earlier login was accepted, so it is repeated") from error
+        self._accepted_by.add(host)
+
+    def _log_in(self, request: Callable[[Any], Any], host: str) -> None:
         response = request(SaslHandshakeRequest(mechanism=self.mechanism, version=1))
         if response.error_code:
             raise AuthenticationError(
