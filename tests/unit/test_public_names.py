@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from zkconsumer.events import EVENTS
+from zkconsumer.log import KAZOO
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -277,7 +278,7 @@ def dotted_names(text: str) -> Iterator[str]:
     yield from re.findall(r"(?<![\w./-])zkconsumer(?:\.[A-Za-z_]\w*)+", text)
 
 
-DOCUMENTS = sorted([ROOT / "README.rst", *(ROOT / "docs").glob("*.rst")])
+DOCUMENTS = sorted([ROOT / "README.rst", ROOT / "SECURITY.rst", *(ROOT / "docs").glob("*.rst")])
 SCRIPTS = sorted(path for folder in ("docker", "examples") for path in (ROOT / folder).iterdir() if path.is_file())
 
 
@@ -288,7 +289,7 @@ def relative(path: Path) -> str:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
 def test_names_in_documentation_resolve(path: Path) -> None:
     text = path.read_text()
-    loggers = {logger for event in EVENTS for logger in event.logger.split(", ")}
+    loggers = {logger for event in EVENTS for logger in event.logger.split(", ")} | {KAZOO}
 
     for name in {*imports(text), *dotted_names(text)} - loggers:
         assert pkgutil.resolve_name(name) is not None
