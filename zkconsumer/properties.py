@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from zkconsumer.errors import ConfigurationError
@@ -70,8 +71,8 @@ class PemFile:
     valid: str = "path of a PEM file"
 
     def parse(self, key: str, text: str, /) -> str:
-        if not text:
-            raise invalid(key, "the path of a PEM file", text)
+        if not Path(text).is_file():
+            raise invalid(key, "the path of an existing PEM file", text)
         return text
 
 

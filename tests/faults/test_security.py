@@ -33,6 +33,8 @@ from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, ConfigurationError, ZkConsumerError
 from zkconsumer.message import Endpoint
 
+from .faults import Cable
+
 PASSWORD = "the-secret-of-alice"
 _MODULES = "org.apache.kafka.common.security"
 
@@ -221,6 +223,30 @@ def test_untrusted_client_gets_authentication_error(
     assert "wrong" not in str(raised.value)
 
 
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_interrupted_login_to_broker_is_retriable(mechanism: str, secured: Secured) -> None:
+    """A broker that shuts down closes connections at any point of the login."""
+    interrupted: list[bytes] = []
+
+    def interrupt(request: bytes) -> None:
+        if request[4:6] == b"\x00\x24" and not interrupted:  # SaslAuthenticate
+            interrupted.append(request)
+            raise ConnectionAbortedError
+
+    with Cable(secured.ports["PASSWORD"]) as cable:
+        cable.on_request = interrupt
+        config = {"zookeeper.connect": "z:1", "group.id": "g", **secured.password(mechanism)}
+        security = Security.of(ConsumerConfig.from_dict(config))
+        one = BrokerChannel(Endpoint("127.0.0.1", cable.port), "test", timeout=10, security=security)
+        try:
+            with pytest.raises(BrokerUnavailableError):
+                one.connect()
+            one.connect()
+        finally:
+            one.close()
+    assert len(interrupted) == 1
+
+
 def write_credentials(secured: Secured, password: str) -> None:
     """Set the SCRAM password of ``alice``. Source: Kafka 3.9 AdminZkClient.changeUserOrUserClientIdConfig."""
     credentials = {"SCRAM-SHA-256": scram("sha256", password), "SCRAM-SHA-512": scram("sha512", password)}
@@ -303,10 +329,18 @@ def test_client_without_required_certificate_is_refused(secured: Secured) -> Non
     [
         ({"security.protocol": "SASL_SSL"}, "requires sasl.username and sasl.password"),
         ({"security.protocol": "TLS"}, "property 'security.protocol' must be .*, got 'TLS'"),
-        ({"security.protocol": "SSL", "ssl.ca.location": "/none.pem"}, "could not load ssl.ca.location = '/none.pem'"),
+        (
+            {"security.protocol": "SSL", "ssl.ca.location": "/none.pem"},
+            "must be the path of an existing PEM file, got '/none.pem'",
+        ),
+        ({"security.protocol": "SSL", "ssl.ca.location": __file__}, "could not load ssl.ca.location = '.*': "),
+        (
+            {"zookeeper.ssl.client.enable": True, "zookeeper.ssl.ca.location": __file__},
+            "could not load zookeeper.ssl.ca.location = '.*': ",
+        ),
         (
             {"zookeeper.ssl.client.enable": True, "zookeeper.ssl.ca.location": "/none.pem"},
-            "could not load zookeeper.ssl.ca.location = '/none.pem': No such file or directory",
+            "must be the path of an existing PEM file, got '/none.pem'",
         ),
         ({"zookeeper.auth.digest": PASSWORD}, "zookeeper.auth.digest must have the form user:password"),
         ({"zookeeper.sasl.mechanism": "DIGEST-MD5"}, "requires zookeeper.sasl.username"),

@@ -8,11 +8,15 @@ import pickle
 import re
 from pathlib import Path
 
+import javaproperties
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from zkconsumer import ConsumerConfig, ZkConsumerError
 from zkconsumer.config import WITHOUT_EFFECT, property_names, property_table, read_properties
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.properties_file import parse_properties
 from zkconsumer.settings import to_rst
 
 REQUIRED = {"group.id": "g", "zookeeper.connect": "h:2181"}
@@ -306,7 +310,7 @@ def test_property_without_effect_is_logged(name: str, caplog: pytest.LogCaptureF
 def test_repr_masks_secrets(name: str) -> None:
     switches = {
         "sasl.password": {"security.protocol": "SASL_SSL"},
-        "ssl.key.password": {"security.protocol": "SSL", "ssl.certificate.location": "/c.pem"},
+        "ssl.key.password": {"security.protocol": "SSL", "ssl.certificate.location": __file__},
         "zookeeper.sasl.password": {"zookeeper.sasl.mechanism": "DIGEST-MD5"},
     }
     built = ConsumerConfig.from_dict({**REQUIRED, **switches.get(name, {}), name: "me:hidden-from-you"})
@@ -322,7 +326,7 @@ def test_repr_masks_secrets(name: str) -> None:
     ("properties", "text"),
     [
         (
-            {"ssl.ca.location": "/ca.pem"},
+            {"ssl.ca.location": __file__},
             "ssl.ca.location has no effect without security.protocol = SSL or SASL_SSL; set it, or remove "
             "ssl.ca.location",
         ),
@@ -336,11 +340,11 @@ def test_repr_masks_secrets(name: str) -> None:
             "it, or remove sasl.mechanism and sasl.password",
         ),
         (
-            {"security.protocol": "SSL", "ssl.key.location": "/k.pem"},
+            {"security.protocol": "SSL", "ssl.key.location": __file__},
             "ssl.key.location has no effect without ssl.certificate.location",
         ),
         (
-            {"zookeeper.ssl.ca.location": "/ca.pem", "zookeeper.ssl.client.enable": "false"},
+            {"zookeeper.ssl.ca.location": __file__, "zookeeper.ssl.client.enable": "false"},
             "zookeeper.ssl.ca.location has no effect without zookeeper.ssl.client.enable = true",
         ),
         (
@@ -362,8 +366,31 @@ def test_security_property_without_its_switch_is_refused(properties: dict[str, o
     assert "hidden-from-you" not in str(raised.value)
 
 
+@pytest.mark.parametrize("path", ["/none.pem", "", "a\0b"])
+@pytest.mark.parametrize("name", [name for name in property_names() if name.endswith(".location")])
+def test_missing_file_is_refused(name: str, path: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"property '{name}' must be the path of an existing PEM file, got "):
+        ConsumerConfig.from_dict({**REQUIRED, name: path})
+
+
 def test_defaults_of_security_properties_need_no_switch() -> None:
     assert config(security_protocol="PLAINTEXT", zookeeper_ssl_client_enable=False) == config()
+
+
+@given(st.text("ab=:# !\\\t\f\r\nu0041\x85\xe9", max_size=40))
+def test_properties_are_those_of_javaproperties(content: str) -> None:
+    """javaproperties is slow for continued lines, and otherwise the reference.
+
+    A comment after an empty line that is continued is none there, and none in Java 8. It is one in current Java.
+    """
+    assume(not re.search("(^|[\r\n])[ \t\f]*(\\\\[\r\n]+[ \t\f]*)+[#!]", content))
+    try:
+        expected = javaproperties.loads(content)
+    except ValueError:
+        with pytest.raises(ValueError, match="escape"):
+            parse_properties(content.encode("latin-1"))
+    else:
+        assert parse_properties(content.encode("latin-1")) == expected
 
 
 def test_passwords_keep_blanks_at_their_ends(tmp_path: Path) -> None:
