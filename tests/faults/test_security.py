@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from kazoo.client import KazooClient
-from support import numbers, produce, take, values, wait_for
+from support import numbers, produce, stored, take, values, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.broker.channel import BrokerChannel
@@ -190,6 +191,50 @@ def test_consumer_reads_and_commits_through_secured_listener(
         assert set(connector.commit_offsets().values()) == {50}
     assert PASSWORD not in caplog.text
     assert PASSWORD not in repr(connector.config)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_spark_query_reads_through_secured_listener(
+    secured: Secured, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The planning process and the tasks log in, and no output of Spark contains the password."""
+    name, group = secured.cluster.create_topic(unique("t"), 2), unique("g")
+    for partition in range(2):
+        produce(secured.cluster.admin, name, partition, numbers(0, 50))
+    options = {
+        **secured.password("SCRAM-SHA-512"),
+        **secured.tls(),
+        "security.protocol": "SASL_SSL",
+        "zookeeper.auth.digest": f"alice:{PASSWORD}",
+        "zookeeper.connect": secured.cluster.zookeeper_connect,
+        "group.id": group,
+        "subscribe": name,
+        "startingOffsets": "earliest",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "spark.log_driver", json.dumps({"folder": str(tmp_path), "options": options})],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.split()[-1] == "100"
+    assert "event='consumer_registered'" in done.stderr
+    assert PASSWORD not in done.stdout + done.stderr
+    zk = KazooClient(secured.cluster.zookeeper_connect)
+    zk.start(timeout=10)
+    try:
+        wait_until_equal(lambda: stored(zk, group, name), {0: "50", 1: "50"})
+        for partition in range(2):
+            acls, _ = zk.get_acls(f"/consumers/{group}/offsets/{name}/{partition}")
+            assert {acl.id.scheme for acl in acls} == {"digest", "world"}
+    finally:
+        zk.stop()
+        zk.close()
 
 
 def channel(secured: Secured, listener: str, properties: dict[str, object]) -> BrokerChannel:
