@@ -76,6 +76,7 @@ BORDERS = {
     "pyspark": {"spark", "devcluster"},
     "structlog": {"log"},
     "javaproperties": {"properties_file"},
+    "regex": {"rebalance"},
     "rich": {"tools"},
     "prometheus_client": {"prometheus"},
 }

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
+import re
+import threading
+import time
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from zkconsumer import Blacklist, Whitelist
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.rebalance.topic_filter import filter_of
+from zkconsumer.rebalance import topic_filter
+from zkconsumer.rebalance.topic_filter import MATCH_TIMEOUT_S, filter_of
 from zkconsumer.zookeeper.registry import Registration
 
 
@@ -98,3 +107,122 @@ def test_registration_is_read_literally() -> None:
 def test_filter_repr_names_kind_and_expression() -> None:
     assert repr(Whitelist(" a, b")) == "Whitelist('a|b')"
     assert repr(Blacklist("a")) == "Blacklist('a')"
+
+
+# ---- limits -----------------------------------------------------------------------------------------
+
+#: Matching this expression with ``TOPIC`` takes exponential time.
+CATASTROPHIC = r"([\w-]|[\w-]{2})+[.]x|never"
+TOPIC = "orders-" * 20
+
+
+def test_catastrophic_expression_ends_within_time_limit() -> None:
+    slow, stop, turns = Whitelist(CATASTROPHIC), threading.Event(), itertools.count()
+
+    def run_beside() -> None:
+        while not stop.wait(0.01):
+            next(turns)
+
+    beside = threading.Thread(target=run_beside)
+    beside.start()
+    started = time.monotonic()
+    try:
+        with pytest.raises(ConfigurationError, match="takes more than 2 s of CPU time to match 1000 topics; rewrite"):
+            slow.select([TOPIC] * 1000)
+    finally:
+        stop.set()
+        beside.join()
+
+    assert time.monotonic() - started < 20 * MATCH_TIMEOUT_S
+    assert next(turns) > 20, "the interpreter lock must be released"
+
+
+def test_expression_beyond_limit_is_not_matched_again() -> None:
+    slow = Blacklist(CATASTROPHIC)
+    with pytest.raises(ConfigurationError):
+        slow.is_topic_allowed(TOPIC)
+    used = time.process_time()
+
+    with pytest.raises(ConfigurationError, match="CPU time"):
+        slow.is_topic_allowed(TOPIC)
+
+    assert time.process_time() - used < 0.1
+
+
+def test_quick_expressions_of_review_need_no_limit() -> None:
+    assert not Whitelist(r"(\w+-?)+\.x").is_topic_allowed("a" * 200)
+    assert not Whitelist("(a*)*b").is_topic_allowed("a" * 200)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 5000 + "a" + ")" * 5000,
+        "(?:" * 60 + "a" + ")" * 60,
+        "a{999999999}",
+        "((a{1000}){1000}){1000}",
+        "(?:(?:a?){500}+){500}b",
+        "([abc]{100}){100}?",
+        "a" * 70_000,
+        "[" + "a" * 70_000,
+    ],
+    ids=["very deep", "deep", "repeated", "nested", "possessive", "lazy", "long", "long set"],
+)
+def test_too_large_expressions_are_refused_in_short_message(text: str) -> None:
+    used = time.process_time()
+
+    with pytest.raises(ConfigurationError, match="is not supported") as raised:
+        Whitelist(text)
+
+    assert len(str(raised.value)) < 500
+    assert time.process_time() - used < 1
+
+
+@pytest.mark.parametrize("text", ["[a-z0-9]{32}", r"(\d{4}-){50}", "(a|b{20}){20}"])
+def test_usual_repetitions_are_accepted(text: str) -> None:
+    assert not Whitelist(text).is_topic_allowed("-")
+
+
+def test_long_list_of_topics_is_accepted() -> None:
+    names = [f"topic-{number}" for number in range(3000)]
+
+    assert Whitelist(",".join(names)).select([*names, "topic"]) == names
+
+
+def test_filter_can_be_pickled() -> None:
+    assert pickle.loads(pickle.dumps(Whitelist("a.*"))).is_topic_allowed("ab")
+
+
+# ---- the packages re and regex ----------------------------------------------------------------------
+
+
+def _expressions() -> st.SearchStrategy[str]:
+    """Generate expressions in Java's syntax, with most of the supported constructs."""
+    tokens = r"a b A - _ 0 . [.] \. \w \d \W \S [a-c] [^a] [a-] [\w.] \b \B ^ $ \A \z \Qa.b\E \x41"
+    atoms = st.sampled_from([*tokens.split(), r"\p{Alpha}", r"\p{Upper}", r"[\p{Lower}_-]"])
+    quantifiers = st.sampled_from(["", "", "", "*", "+", "?", "{2}", "*?", "+?", "??", "*+", "++", "?+", "{2}+"])
+    groups = st.sampled_from(
+        ["(%s)", "(?:%s)", "(?>%s)", "(?=%s)", "(?!%s)", "(?<=%s)", "(?<!%s)", "(?i:%s)", "(?<n>%s)"]
+    )
+
+    def extend(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        repeated = st.builds(str.__add__, st.builds(lambda group, text: group % text, groups, inner), quantifiers)
+        return (
+            repeated
+            | st.lists(inner, min_size=2, max_size=4).map("".join)
+            | st.lists(inner, min_size=2, max_size=3).map("|".join)
+        )
+
+    whole = st.recursive(st.builds(str.__add__, atoms, quantifiers), extend, max_leaves=12)
+    return st.builds(str.__add__, st.sampled_from(["", "", "(?i)"]), whole)
+
+
+@settings(max_examples=200)
+@given(text=_expressions(), topics=st.lists(st.text("abAB-_.01", min_size=1, max_size=8), min_size=1, max_size=20))
+def test_matches_equal_those_of_re(text: str, topics: list[str]) -> None:
+    try:
+        found = Whitelist(text).select(topics)
+    except ConfigurationError:
+        return  # invalid, or not supported
+    compiled = re.compile(topic_filter._Translation(text).result, re.ASCII)
+    assert found == [topic for topic in topics if compiled.fullmatch(topic)]

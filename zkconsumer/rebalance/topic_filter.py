@@ -3,20 +3,39 @@
 All members must select the same topics; otherwise two members could claim one partition. So an expression is
 translated token by token into Python's syntax, and a construct that may have a different meaning in Python is rejected.
 
+Any member of the group can register any expression. So the size of expressions is limited, and matching ends after
+``MATCH_TIMEOUT_S``; the package ``regex`` has a time limit and releases the interpreter lock, ``re`` does neither.
+
 Source: Kafka 1.1 kafka.consumer.TopicFilter, Whitelist, Blacklist; java.util.regex.Pattern.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache
+import time
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import regex
 
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.zookeeper.registry import Registration
+from zkconsumer.zookeeper.registry import Registration, excerpt
 
 #: Topics that filters do not select unless a member sets ``exclude.internal.topics=false``; the registration does not
 #: contain that property. Members before 0.11 exclude only the first.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+#: CPU seconds of the process for which one filter is matched with topics, and the seconds added for each topic.
+MATCH_TIMEOUT_S = 1.0
+_MATCH_TIMEOUT_PER_TOPIC_S = 0.001
+
+#: Seconds after which an expression that has exceeded the time limit is matched again.
+_RETRY_INTERVAL_S = 60.0
+
+#: Limits of an expression in characters, in characters with its repetitions ``{n}`` written out, and in nested groups.
+_MAX_LENGTH = 1 << 16
+_MAX_REPEATED_LENGTH = 10_000
+_MAX_DEPTH = 50
 
 
 class TopicFilter:
@@ -33,16 +52,24 @@ class TopicFilter:
 
     def __init__(self, text: str) -> None:
         self.regex = text.strip().replace(",", "|").replace(" ", "").lstrip("\"'").rstrip("\"'")
-        self._matches = _compiled(self.regex).fullmatch
+        _compiled(self.regex)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.regex!r})"
 
     def is_topic_allowed(self, topic: str, exclude_internal_topics: bool = True) -> bool:
-        """Return whether the filter selects the topic."""
-        if exclude_internal_topics and topic in INTERNAL_TOPICS:
-            return False
-        return (self._matches(topic) is not None) is (self.pattern == "white_list")
+        """Return whether the filter selects the topic; see ``select``."""
+        return bool(self.select([topic], exclude_internal_topics))
+
+    def select(self, topics: Iterable[str], exclude_internal_topics: bool = True) -> list[str]:
+        """Return the topics that the filter selects, in the same order.
+
+        Raises:
+            ConfigurationError: matching exceeded the time limit.
+        """
+        candidates = [topic for topic in topics if not exclude_internal_topics or topic not in INTERNAL_TOPICS]
+        matching = _compiled(self.regex).matching(candidates)
+        return [topic for topic in candidates if (topic in matching) is (self.pattern == "white_list")]
 
 
 class Whitelist(TopicFilter):
@@ -59,16 +86,54 @@ class Blacklist(TopicFilter):
 
 def filter_of(registration: Registration) -> TopicFilter:
     """Return the filter of a registration whose ``is_filter`` is true."""
-    [regex] = registration.subscription
-    return Whitelist(regex) if registration.pattern == "white_list" else Blacklist(regex)
+    [text] = registration.subscription
+    return Whitelist(text) if registration.pattern == "white_list" else Blacklist(text)
 
 
-@cache
-def _compiled(regex: str) -> re.Pattern[str]:
-    try:
-        return re.compile(_Translation(regex).result, re.ASCII)
-    except re.error as error:
-        raise ConfigurationError(f"{regex} is an invalid regex: {error}") from error
+class _Expression:
+    """A compiled expression whose matches have a time limit."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            translated = _Translation(text).result
+            re.compile(translated, re.ASCII)  # ``regex`` accepts more than ``re``, and more than Java
+            self._pattern = regex.compile(translated, regex.V0 | regex.ASCII, cache_pattern=False)
+        except (re.error, regex.error, RecursionError, OverflowError) as error:
+            raise ConfigurationError(f"{excerpt(text)} is an invalid regex: {error}") from error
+        #: ``time.monotonic`` until which the expression is not matched, because it has exceeded the limit.
+        self._refused_until = 0.0
+        self._text = text
+        #: The topics of the last call and the result: the members of a group often register the same expression.
+        self._last: tuple[Sequence[str], frozenset[str]] = ((), frozenset())
+
+    def matching(self, topics: Sequence[str]) -> frozenset[str]:
+        """Return the topics that match completely."""
+        last_topics, result = self._last
+        if topics != last_topics:
+            result = self._match_all(topics)
+            self._last = topics, result
+        return result
+
+    def _match_all(self, topics: Sequence[str]) -> frozenset[str]:
+        timeout_s = MATCH_TIMEOUT_S + _MATCH_TIMEOUT_PER_TOPIC_S * len(topics)
+        too_slow = ConfigurationError(
+            f"topic filter {excerpt(self._text)} takes more than {timeout_s:.0f} s of CPU time to match {len(topics)} "
+            "topics; rewrite the expression without nested repetitions, or list the topics"
+        )
+        if time.monotonic() < self._refused_until:
+            raise too_slow
+        deadline = time.process_time() + timeout_s  # ``regex`` measures the CPU time of the process, too
+        fullmatch = self._pattern.fullmatch
+        try:
+            return frozenset(t for t in topics if fullmatch(t, timeout=max(deadline - time.process_time(), 1e-6)))
+        except TimeoutError:
+            self._refused_until = time.monotonic() + _RETRY_INTERVAL_S
+            raise too_slow from None
+
+
+@lru_cache(maxsize=1000)
+def _compiled(text: str) -> _Expression:
+    return _Expression(text)
 
 
 #: Java's names of character classes, as the content of a Python set.
@@ -100,19 +165,42 @@ _RANGE_END = re.compile(r"-(?P<end>[A-Za-z0-9_.])")
 class _Translation:
     """Translates one expression from Java's syntax to Python's."""
 
-    def __init__(self, regex: str) -> None:
-        self._regex = regex
+    def __init__(self, text: str) -> None:
+        self._regex = text
         self._position = 0
+        #: Length of each open group with its repetitions written out; the first item is that of the expression.
+        self._lengths = [0]
+        self._last_length = 0  # of the token or group before the current position
+        if len(text) > _MAX_LENGTH:
+            raise self._unsupported(f"more than {_MAX_LENGTH} characters")
         parts = []
-        while self._position < len(regex):
+        while self._position < len(text):
+            start = self._position
             parts.append(self._token())
+            self._measure(text[start : self._position])
         self.result = "".join(parts)
 
     def _unsupported(self, construct: str) -> ConfigurationError:
         return ConfigurationError(
-            f"topic filter {self._regex!r} is not supported: {construct} at position {self._position}; rewrite the "
-            "expression, or list the topics"
+            f"topic filter {excerpt(self._regex)} is not supported: {construct} at position {self._position}; rewrite "
+            "the expression, or list the topics"
         )
+
+    def _measure(self, token: str) -> None:
+        """Check the limits of nested groups and repetitions; ``regex`` compiles ``x{n}`` as ``n`` copies of ``x``."""
+        length = len(token)
+        if token[0] == "(":
+            self._lengths.append(0)
+            if len(self._lengths) > _MAX_DEPTH:
+                raise self._unsupported(f"more than {_MAX_DEPTH} nested groups")
+        elif token == ")" and len(self._lengths) > 1:
+            length += self._lengths.pop()
+        elif token[0] == "{":
+            length = self._last_length * (int(token.strip("{}+?")) - 1)
+        self._lengths[-1] += length
+        self._last_length = length if token[0] != "{" else length + self._last_length
+        if self._lengths[-1] > max(_MAX_REPEATED_LENGTH, len(self._regex)):
+            raise self._unsupported(f"repetitions of more than {_MAX_REPEATED_LENGTH} characters")
 
     def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self._regex, self._position)
@@ -186,7 +274,7 @@ class _Translation:
         while True:
             char = self._regex[self._position : self._position + 1]
             if not char:
-                raise ConfigurationError(f"{self._regex} is an invalid regex: missing ']'")
+                raise ConfigurationError(f"{excerpt(self._regex)} is an invalid regex: missing ']'")
             if char == "]" and not first:
                 self._position += 1
                 return "".join([*parts, "]"])
@@ -209,4 +297,4 @@ class _Translation:
             first = False
 
 
-__all__ = ["INTERNAL_TOPICS", "Blacklist", "TopicFilter", "Whitelist", "filter_of"]
+__all__ = ["INTERNAL_TOPICS", "MATCH_TIMEOUT_S", "Blacklist", "TopicFilter", "Whitelist", "filter_of"]

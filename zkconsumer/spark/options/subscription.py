@@ -80,7 +80,7 @@ class Subscription:
     def partitions(self, cluster: Cluster, exclude_internal: bool) -> list[TopicPartition]:
         """Return the subscribed partitions that exist now. Later changes are reported by the cluster's session."""
         if self.filter is not None:
-            topics = [topic for topic in cluster.topics() if self.filter.is_topic_allowed(topic, exclude_internal)]
+            topics = self.filter.select(cluster.topics(), exclude_internal)
         else:
             topics = sorted({*self.topics, *(partition.topic for partition in self.assigned)})
         found = cluster.partitions(topics)
