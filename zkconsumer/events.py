@@ -436,6 +436,12 @@ EVENTS = (
         "Topics of the subscription do not exist.",
     ),
     LogEvent(
+        "topic_names_invalid",
+        ("warning",),
+        "zkconsumer.cluster",
+        "Znodes of topics have names that brokers reject; topic filters skip them.",
+    ),
+    LogEvent(
         "topics_skipped",
         ("warning",),
         "zkconsumer.spark",

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NotEmptyError
-from support import Load, members, numbers, owners, produce, stored, take, values, wait_for, wait_until_equal
+from support import Load, in_thread, members, numbers, owners, produce, stored, take, values, wait_for, wait_until_equal
 
-from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
+from zkconsumer import ConsumerConfig, TopicPartition, Whitelist, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster
-from zkconsumer.errors import ConsumerRebalanceFailedError
+from zkconsumer.errors import ClosedError, ConsumerRebalanceFailedError
+from zkconsumer.tools import common
 
 from .faults import Cable, Member, Peer, wait_until_all_is_read
 
@@ -34,6 +35,7 @@ UNREADABLE = {
     "no pattern": b'{"version":1,"subscription":{}}',
     "no streams": b'{"version":1,"subscription":{"t":0},"pattern":"static"}',
     "infinitely many streams": b'{"version":1,"subscription":{"t":1e999},"pattern":"static"}',
+    "a billion streams": b'{"version":1,"subscription":{"t":1000000000},"pattern":"static"}',
     "deeply nested": b"[" * 100_000,
 }
 
@@ -88,13 +90,32 @@ def test_first_rebalance_names_unreadable_registration(
     assert members(zk, group) == [peer.consumer_id]
 
 
-def test_untranslatable_filter_blocks_new_claims(
-    cluster: DevCluster, member: Members, topic: Topics, peer: Peer, group: str, zk: KazooClient
+FILTERS = {
+    "untranslatable": "[a-z&&[^t]]+",
+    "exponential": r"([\\w-]|[\\w-]{2})+[.]x|never",
+    "very deep": "(" * 5000 + "t" + ")" * 5000,
+    "many repetitions": "((a{1000}){1000}){1000}",
+}
+
+
+@pytest.mark.parametrize("expression", FILTERS.values(), ids=FILTERS.keys())
+def test_unusable_filter_blocks_new_claims(
+    expression: str,
+    cluster: DevCluster,
+    member: Members,
+    topic: Topics,
+    peer: Peer,
+    group: str,
+    zk: KazooClient,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     name = topic(partitions=2)
     one = member({name: 1}, consumer_id="b")
-    peer.register(b'{"version":1,"subscription":{"[a-z&&[^t]]+":1},"pattern":"white_list","timestamp":"1"}')
-    wait_for(lambda: one.core.unbalanced_since is not None, what="the member reports that it is unbalanced")
+    with caplog.at_level(logging.INFO, "zkconsumer"):
+        path = peer.register(b'{"subscription":{"%s":1},"pattern":"white_list"}' % expression.encode())
+        wait_for(lambda: one.core.unbalanced_since is not None, what="the member reports that it is unbalanced")
+    [message, *_] = [text for record in caplog.records if path in (text := record.getMessage())]
+    assert len(message) < 1500
     cluster.admin.create_partitions(name, 4)
     produce(cluster.admin, name, 0, numbers(0, 10))
     one.wait_for_more(10 - one.count)
@@ -258,6 +279,8 @@ BROKERS = {
     "endpoint without port": b'{"version":4,"endpoints":["PLAINTEXT://h"],"host":null,"port":-1}',
     "TLS only": b'{"version":4,"endpoints":["SSL://127.0.0.1:9093"],"host":null,"port":-1}',
     "dead": b'{"host":"127.0.0.1","port":1,"version":1}',
+    "port is infinite": b'{"host":"127.0.0.1","port":1e999,"version":1}',
+    "version is infinite": b'{"host":"127.0.0.1","port":1,"version":1e999}',
     "no such host": b'{"host":"there-is-no-such-host.invalid","port":9092,"version":1}',
     "host is no name": b'{"host":"\\u0000","port":9092,"version":1}',
 }
@@ -283,6 +306,9 @@ TOPICS = {
     "list": b"[]",
     "null": b'{"partitions":null}',
     "words": b'{"partitions":{"x":[0]}}',
+    "list of partitions": b'{"partitions":[0.9]}',
+    "alias": b'{"partitions":{"0":[0],"00":[0]}}',
+    "negative": b'{"partitions":{"-1":[0]}}',
 }
 
 
@@ -309,6 +335,102 @@ def test_unreadable_topic_znode_is_named(
     zk.set(aside + path, good)
     wait_for(lambda: one.core.unbalanced_since is None, what="the member is balanced again")
     assert one.connector.commit_offsets()[TopicPartition(name, 0)] == 10
+
+
+def test_invalid_topic_names_are_not_claimed(
+    cluster: DevCluster,
+    consumer: Consumers,
+    topic: Topics,
+    zk: KazooClient,
+    aside: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name = topic(partitions=1)
+    produce(cluster.admin, name, 0, numbers(0, 10))
+    copy_topic(zk, aside, name)
+    for bad in ("t" * 40_000, "t with blanks", "t\u202e"):
+        zk.create(f"{aside}/brokers/topics/{bad}", b'{"partitions":{"0":[0]}}')
+    one = consumer(zookeeper_connect=f"{cluster.zookeeper.connect}{aside}")
+    [stream] = one.create_message_streams_by_filter(Whitelist("t.*"))
+    assert values(take(stream, 10)) == numbers(0, 10)
+    assert one.assignment.keys() == {TopicPartition(name, 0)}
+    [event] = [record.getMessage() for record in caplog.records if "topic_names_invalid" in record.getMessage()]
+    assert "3 invalid names" in event
+    assert len(event) < 1000
+
+
+def test_skipped_broker_is_logged_once(
+    cluster: DevCluster, topic: Topics, zk: KazooClient, aside: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    zk.create(f"{aside}/brokers/ids/99", b'{"host":"h","port":1e999,"version":1}')
+    config = ConsumerConfig.from_dict({"group.id": "g", "zookeeper.connect": f"{cluster.zookeeper.connect}{aside}"})
+    with common.access(config) as access:
+        assert all(len(access.cluster.brokers()) == len(cluster.brokers) for _ in range(3))
+    [event] = [record.getMessage() for record in caplog.records if "brokers_skipped" in record.getMessage()]
+    assert "/brokers/ids/99" in event
+
+
+# ---- owner znodes of other clients ------------------------------------------------------------------
+
+
+OWNERS = {
+    "thread": (b"other-0", "by consumer 'other' (the znode contains 'other-0')"),
+    "bare": (b"other", "by another client (the znode contains 'other')"),
+    "escapes": (b"\x1b[31m\nforged-0", "by consumer '\\x1b[31m\\nforged' (the znode contains"),
+    "binary": (b"\xff", "by another client"),
+    "long": (b"o" * 100_000, "(100000 characters)"),
+}
+
+
+@pytest.mark.parametrize(("content", "described"), OWNERS.values(), ids=OWNERS.keys())
+def test_blocked_claim_shows_content_of_owner_znode(
+    content: bytes, described: str, config: Configs, topic: Topics, peer: Peer, group: str
+) -> None:
+    name = topic(partitions=1)
+    path = f"/consumers/{group}/owners/{name}/0"
+    peer.client.create(path, content, ephemeral=True, makepath=True)
+    one = create_consumer(config(rebalance_max_retries=1, zookeeper_session_timeout_ms=1000))
+    with pytest.raises(ConsumerRebalanceFailedError, match=f"{path} is still owned") as caught:
+        one.create_message_streams({name: 1})
+    assert described in str(caught.value)
+    assert len(str(caught.value)) < 1500
+
+
+def test_persistent_owner_znode_is_named(config: Configs, topic: Topics, group: str, zk: KazooClient) -> None:
+    name = topic(partitions=1)
+    zk.create(f"/consumers/{group}/owners/{name}/0", b"other-0", makepath=True)
+    one = create_consumer(config(rebalance_max_retries=1, zookeeper_session_timeout_ms=1000))
+    with pytest.raises(ConsumerRebalanceFailedError, match="is persistent: no session deletes it"):
+        one.create_message_streams({name: 1})
+
+
+def test_client_without_thread_number_is_named(config: Configs, topic: Topics, peer: Peer, group: str) -> None:
+    name = topic(partitions=2)
+    peer.register({name: 1})
+    for number in range(2):
+        peer.own(name, number, thread_id=peer.consumer_id)
+    one = create_consumer(config(rebalance_max_retries=3, rebalance_backoff_ms=500, zookeeper_session_timeout_ms=1000))
+    with pytest.raises(ConsumerRebalanceFailedError, match=f"'{peer.consumer_id}' is another kind of client"):
+        one.create_message_streams({name: 1})
+
+
+def test_blocked_member_examines_owners_rarely(
+    cluster: DevCluster, consumer: Consumers, topic: Topics, peer: Peer, group: str
+) -> None:
+    name = topic(partitions=40)
+    peer.register({name: 1})
+    for number in range(40):
+        peer.own(name, number)
+    requests = bytearray()
+    with Cable(cluster.zookeeper.port) as cable:
+        cable.on_request = requests.extend
+        one = consumer(zookeeper_connect=f"127.0.0.1:{cable.port}", rebalance_backoff_ms=200, rebalance_max_retries=99)
+        starting = in_thread(lambda: one.create_message_streams({name: 1}))
+        wait_for(lambda: requests.count(f"/owners/{name}/39".encode()) >= 15, what="15 claims of partitions 20 to 39")
+        one.shutdown()
+        with pytest.raises(ClosedError):
+            starting.result()
+    assert requests.count(f"/owners/{name}/7".encode()) == 1, "partition 7 is not claimed, but examined"
 
 
 def test_topic_created_during_lookup_is_noticed(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zkconsumer.errors import RegistrationError, ZkConsumerError
+from zkconsumer.errors import ConfigurationError, RegistrationError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper import registry
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, new_consumer_id, thread_ids
@@ -175,6 +175,13 @@ FOREIGN = [
     b'{"subscription":{"t":0},"pattern":"static"}',
     b'{"subscription":{"t":-1},"pattern":"static"}',
     b'{"subscription":{"t":1},"pattern":"static"',
+    b'{"subscription":{"t":1001},"pattern":"static"}',
+    b'{"subscription":{"t":1000000000},"pattern":"white_list"}',
+    b'{"subscription":{"t":1.5},"pattern":"static"}',
+    b'{"subscription":{"t":true},"pattern":"static"}',
+    '{"subscription":{"t":"\u0662"},"pattern":"static"}'.encode(),
+    b'{"subscription":{"t":"1_0"},"pattern":"static"}',
+    b'{"subscription":{"t":1},"pattern":["static"]}',
     b"\xff\xfe{}",
     b'{"subscription":{"foo\\.bar":1},"pattern":"white_list"}',  # 0.8.1 did not escape backslashes
 ]
@@ -201,6 +208,26 @@ def test_invalid_registration_names_path_and_content(data: bytes) -> None:
 def test_registration_with_parser_limits_is_refused(data: bytes) -> None:
     with pytest.raises(RegistrationError):
         Registration.from_json(PATH, data)
+
+
+def test_long_registration_is_shortened_in_message() -> None:
+    data = b'{"subscription":{"%s":0},"pattern":"static"}' % (b"t" * 40_000)
+
+    with pytest.raises(RegistrationError) as raised:
+        Registration.from_json(PATH, data)
+
+    assert len(str(raised.value)) < 700
+    assert f"({len(data)} bytes)" in str(raised.value)
+
+
+def test_streams_as_digits_are_read() -> None:
+    assert Registration.from_json(PATH, b'{"subscription":{"t":"12"},"pattern":"static"}').subscription == {"t": 12}
+
+
+@pytest.mark.parametrize("count", [0, 1001, True, 1.0, "1"])
+def test_own_number_of_streams_has_the_same_limits(count: int) -> None:
+    with pytest.raises(ConfigurationError, match="number of streams must be an integer between 1 and 1000"):
+        Registration.static({"t": count})
 
 
 json_values = st.recursive(
@@ -247,13 +274,26 @@ def test_partitions_are_sorted_numerically(data: bytes, partitions: list[int]) -
     assert registry.parse_partitions("t", data) == partitions
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b'{"partitions":{"a":[1]}}', b'{"partitions":null}'])
+NO_PARTITIONS = [
+    b"",
+    b"{}",
+    b"[]",
+    b"null",
+    b'{"partitions":null}',
+    b'{"partitions":[0.9]}',
+    b"[" * 100_000,
+    *(b'{"partitions":{"0":[1],"%s":[1]}}' % name.encode() for name in ("a", "-1", "99999999999", "01", "٢", " 1", "")),
+]
+
+
+@pytest.mark.parametrize("data", NO_PARTITIONS, ids=[repr(data[:40]) for data in NO_PARTITIONS])
 def test_topic_without_partitions_is_refused(data: bytes) -> None:
     with pytest.raises(ZkConsumerError) as raised:
         registry.parse_partitions("t", data)
 
     assert "/brokers/topics/t" in str(raised.value)
-    assert repr(data) in str(raised.value)
+    assert registry.excerpt(data) in str(raised.value)
+    assert len(str(raised.value)) < 700
 
 
 # ---- brokers ------------------------------------------------------------------------------------------
@@ -339,7 +379,22 @@ def test_broker_without_plaintext_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"null", b"[]", b"5", b'{"endpoints":5}', b'{"endpoints":[5]}', b'{"endpoints":["PLAINTEXT://h"]}'],
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"5",
+        b'{"endpoints":5}',
+        b'{"endpoints":[5]}',
+        b'{"endpoints":["PLAINTEXT://h"]}',
+        b'{"version":1e999,"host":"h","port":9092}',
+        b'{"version":1,"host":"h","port":1e999}',
+        b'{"version":1,"host":"h","port":9092.5}',
+        b'{"version":1,"host":"h","port":99999}',
+        b'{"version":1,"host":"h\\u001b[31m","port":9092}',
+        b'{"version":-1,"host":"h","port":9092}',
+        b'{"version":4,"endpoints":["PLAINTEXT://h:1"],"listener_security_protocol_map":["a"]}',
+    ],
 )
 def test_invalid_broker_znode_names_path_and_content(data: bytes) -> None:
     with pytest.raises(ZkConsumerError) as raised:
@@ -347,6 +402,20 @@ def test_invalid_broker_znode_names_path_and_content(data: bytes) -> None:
 
     assert "/brokers/ids/7" in str(raised.value) or "broker 7" in str(raised.value)
     assert repr(data) in str(raised.value)
+
+
+@pytest.mark.parametrize("node", ["x", "-1", "٢", "99999999999", "\x1b[31m"])
+def test_name_of_broker_znode_must_be_id(node: str) -> None:
+    with pytest.raises(ZkConsumerError, match="is not a broker id"):
+        registry.parse_broker(node, broker(version=1, host="h", port=1))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0), ("2147483647", 2147483647), ("2147483648", None), ("00", None), ("²", None), ("1\n", None), ("", None)],
+)
+def test_partition_number_is_canonical_int32(text: str, number: int | None) -> None:
+    assert registry.parse_partition_number(text) == number
 
 
 # ---- offsets ------------------------------------------------------------------------------------------

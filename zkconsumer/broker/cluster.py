@@ -52,6 +52,7 @@ class ZooKeeperCluster:
         self._znodes = session.znodes
         self._protocol = protocol
         self._last_brokers: list[Endpoint] = []
+        self._reported: dict[str, str] = {}  # kind of skipped znodes to the error
         self._log = get_logger("zkconsumer.cluster")
 
     def brokers(self) -> list[Endpoint]:
@@ -79,20 +80,30 @@ class ZooKeeperCluster:
                 brokers.append(registry.parse_broker(broker_id, node.data, self._protocol))
             except ZkConsumerError as error:
                 errors.append(error)
-        if errors:
-            self._log.warning("brokers_skipped", error="; ".join(str(error) for error in errors))
+        if self._is_new("brokers", reasons := "; ".join(map(str, errors))):
+            self._log.warning("brokers_skipped", error=reasons)
         if errors and not brokers:
             raise errors[0]
         self._last_brokers = brokers
         return brokers
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, and watch their parent znode."""
+        """Return the names of all topics, and watch their parent znode. Names that brokers reject are skipped."""
         topics = self._znodes.children(registry.BROKER_TOPICS, watch=True)
         if topics is None:
             self._znodes.ensure(registry.BROKER_TOPICS)
             topics = self._znodes.children(registry.BROKER_TOPICS, watch=True)
-        return topics or []
+        invalid = [name for name in topics or () if not registry.is_valid_topic_name(name)]
+        examples = ", ".join(map(registry.excerpt, invalid[:3]))
+        if self._is_new("topics", error := f"{len(invalid)} invalid names, such as {examples}" if invalid else ""):
+            self._log.warning("topic_names_invalid", path=registry.BROKER_TOPICS, error=error)
+        return [name for name in topics or () if registry.is_valid_topic_name(name)]
+
+    def _is_new(self, skipped: str, error: str) -> bool:
+        """Return whether an error, if it is not empty, differs from the last one of the same kind of znodes."""
+        is_new = bool(error) and error != self._reported.get(skipped)
+        self._reported[skipped] = error
+        return is_new
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return the partitions of each topic that exists, and watch the topic's znode or its creation."""

@@ -25,15 +25,14 @@ def threads_by_topic(members: Mapping[str, Registration], topics: Iterable[str])
     Args:
         members: consumer id to registration. Topic filters must have been replaced by the topics that they match.
     """
-    return {
-        topic: [
-            thread
-            for consumer_id, registration in members.items()
-            if topic in registration.subscription
-            for thread in thread_ids(consumer_id, registration.subscription[topic])
-        ]
-        for topic in topics
-    }
+    threads: dict[tuple[tuple[str, int], ...], list[str]] = {}  # topics with the same subscribers share one list
+    by_topic = {}
+    for topic in topics:
+        subscribers = tuple((name, m.subscription[topic]) for name, m in members.items() if topic in m.subscription)
+        if subscribers not in threads:
+            threads[subscribers] = [thread for name, streams in subscribers for thread in thread_ids(name, streams)]
+        by_topic[topic] = threads[subscribers]
+    return by_topic
 
 
 def assign_range(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]) -> Assignment:

@@ -5,7 +5,8 @@ Source: Kafka 1.1 kafka.consumer.AssignmentContext, TopicCount, ZkUtils.getConsu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 
 from zkconsumer.broker.cluster import Cluster
 from zkconsumer.config import ConsumerConfig
@@ -13,9 +14,13 @@ from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableEr
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import STRATEGIES, Assignment, assign, threads_by_topic
-from zkconsumer.rebalance.topic_filter import TopicFilter, filter_of
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
+from zkconsumer.rebalance.topic_filter import filter_of
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
+
+#: Seconds after which the cause of a failing claim is examined, and seconds between two examinations.
+_EXAMINE_AFTER_S = 1.0
+_EXAMINE_INTERVAL_S = 30.0
 
 
 class AssignmentContext:
@@ -43,6 +48,10 @@ class AssignmentContext:
         self._paths = GroupPaths(config.group_id)
         self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer_id=consumer_id)
         self._reported_missing: list[str] = []
+        #: The owner znode that the last claim found, and ``time.monotonic`` from which its cause is examined.
+        self._conflict_path = ""
+        self._examine_at = 0.0
+        self._mismatch: str | None = None
 
     def assignment(self) -> Assignment:
         """Return the assignment: of this member's topics with ``range``, else of all topics of the group.
@@ -59,12 +68,26 @@ class AssignmentContext:
         prefix = f"{self._consumer_id}-"
         return {p: t for p, t in assignment.items() if t.startswith(prefix) and t[len(prefix) :].isdigit()}
 
-    def find_strategy_mismatch(self) -> str | None:
-        """Return a description if the other members use another assignment strategy, else None.
+    def find_strategy_mismatch(self, path: str) -> str | None:
+        """Return a description if the other members assign partitions differently, else None.
 
-        Registrations do not contain the strategy, so it is inferred from the owner znodes. Called when another member
-        does not release a partition that is assigned to this one.
+        Called when another member does not release a partition that is assigned to this one. That is usual during a
+        rebalance, and the examination reads all registrations and owner znodes, so it is done only if the same claim
+        fails for some time, and then at long intervals; in between, the last result is returned.
+
+        Args:
+            path: the owner znode of the partition.
         """
+        now = time.monotonic()
+        if path != self._conflict_path:
+            self._conflict_path, self._examine_at, self._mismatch = path, now + _EXAMINE_AFTER_S, None
+        if now >= self._examine_at:
+            self._examine_at = now + _EXAMINE_INTERVAL_S
+            self._mismatch = self._infer_mismatch()
+        return self._mismatch
+
+    def _infer_mismatch(self) -> str | None:
+        """Infer the assignment strategy of the other members, which registrations do not contain, from the owners."""
         threads, partitions = self._read_group()
         expected = assign(self._strategy, self._order, partitions, threads)
         owners = self._read_foreign_owners(partitions)
@@ -80,6 +103,13 @@ class AssignmentContext:
                     f"partition.assignment.strategy={_describe(strategy, order)}, but this consumer uses "
                     f"{_describe(self._strategy, self._order)}; every member of a group must use the same strategy"
                 )
+        bare = sorted(set(owners.values()) & self._read_registrations().keys())
+        if bare:
+            return (
+                f"consumer {excerpt(bare[0])} is another kind of client: its owner znodes contain its consumer id "
+                "without a thread number. It may assign partitions differently, so that partitions are never released "
+                "or not consumed; use only JVM consumers and zkconsumer in the group"
+            )
         return None
 
     def _read_foreign_owners(self, partitions: Mapping[str, list[int]]) -> Assignment:
@@ -97,12 +127,10 @@ class AssignmentContext:
             existing = self._cluster.topics()
         named = {topic for member in members.values() if not member.is_filter for topic in member.subscription}
         named = {topic for topic in named if is_valid_topic_name(topic)}  # a JVM member accepts invalid names
-        if whole_group:
-            topics = sorted(named.union(existing))
-        elif self._own_filter:
-            topics = [topic for topic in existing if self._is_allowed(self._own_filter, topic)]
-        else:
-            topics = sorted(self._registration.subscription)
+        own = sorted(self._registration.subscription)
+        if self._own_filter:
+            own = self._own_filter.select(existing, self._exclude_internal)
+        topics = sorted(named.union(existing)) if whole_group else own
         resolved = {name: self._resolve_filter(name, member, topics) for name, member in members.items()}
         threads = {topic: ids for topic, ids in threads_by_topic(resolved, topics).items() if ids}
         partitions = self._cluster.partitions(sorted(threads))
@@ -141,22 +169,35 @@ class AssignmentContext:
 
     def _resolve_filter(self, consumer_id: str, registration: Registration, topics: list[str]) -> Registration:
         """Return the registration with its topic filter, if it has one, replaced by those of ``topics`` that match."""
-        if not registration.is_filter:
-            return registration
-        [(regex, streams)] = registration.subscription.items()
+        path = self._paths.registration(consumer_id)
         try:
-            topic_filter = filter_of(registration)
-        except ConfigurationError as error:
-            path = self._paths.registration(consumer_id)
+            return resolve_filter(path, registration, topics, self._exclude_internal)
+        except RegistrationError:
             self._session.znodes.get(path, watch=True)  # retry when the content changes
-            raise RegistrationError(
-                f"{path}: {error}. No partitions are claimed while that consumer is in the group; configure it with a "
-                f"list of topics instead of the filter {regex!r}"
-            ) from error
-        return Registration({topic: streams for topic in topics if self._is_allowed(topic_filter, topic)})
+            raise
 
-    def _is_allowed(self, topic_filter: TopicFilter, topic: str) -> bool:
-        return topic_filter.is_topic_allowed(topic, self._exclude_internal)
+
+def resolve_filter(
+    path: str, registration: Registration, topics: Sequence[str], exclude_internal: bool = True
+) -> Registration:
+    """Return a registration with its topic filter, if it has one, replaced by those of ``topics`` that it selects.
+
+    Args:
+        path: path of the registration.
+
+    Raises:
+        RegistrationError: the filter cannot be evaluated.
+    """
+    if not registration.is_filter:
+        return registration
+    [streams] = registration.subscription.values()
+    try:
+        return Registration(dict.fromkeys(filter_of(registration).select(topics, exclude_internal), streams))
+    except ConfigurationError as error:
+        raise RegistrationError(
+            f"{path}: {error}. No partitions are claimed while that consumer is in the group; configure it with a list "
+            "of topics instead of the filter"
+        ) from error
 
 
 def _describe(strategy: str, order: str) -> str:

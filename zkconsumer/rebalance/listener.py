@@ -168,7 +168,7 @@ class ZKRebalancerListener:
     def conflict_error(self, conflict: Conflict) -> PartitionOwnedError:
         """Return the error for a rebalance that a znode of another session prevents."""
         try:
-            mismatch = self._context.find_strategy_mismatch()
+            mismatch = self._context.find_strategy_mismatch(conflict.path)
         except ZkConsumerError:
             mismatch = None  # the next attempt raises the same error
         if mismatch is not None:

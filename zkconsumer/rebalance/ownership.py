@@ -6,15 +6,16 @@ and delete the znodes one by one; the znodes are the same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.connection import BadVersion, NodeExists, NodeMissing
-from zkconsumer.zookeeper.registry import GroupPaths, Registration
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt
 from zkconsumer.zookeeper.session import ZooKeeperSession
-from zkconsumer.zookeeper.znodes import TRANSACTION_LIMIT
+from zkconsumer.zookeeper.znodes import TRANSACTION_LIMIT, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,17 @@ class Conflict:
 
     def __str__(self) -> str:
         return f"{self.path} is still owned by {self.owner}"
+
+
+def _describe_owner(node: Node) -> str:
+    """Describe who owns a partition by its owner znode, whose content need not be a thread id."""
+    content = node.data.decode(errors="replace")
+    consumer_id, _, thread = content.rpartition("-")
+    owner = f"consumer {excerpt(consumer_id)}" if consumer_id and re.fullmatch("[0-9]+", thread) else "another client"
+    found = f"the znode contains {excerpt(content)}"
+    if not node.owner_session:
+        found += " and is persistent: no session deletes it, so delete it if no process uses the partition"
+    return f"{owner} ({found})"
 
 
 class Ownership:
@@ -126,9 +138,8 @@ class Ownership:
         if node.owner_session == self._session.session_id and node.data == pending[path]:
             del pending[path]
             return None
-        owner = node.data.decode(errors="replace").rpartition("-")[0]
-        if owner != self._consumer_id:
-            return Conflict(path, f"consumer {owner!r}")
+        if node.data.decode(errors="replace").rpartition("-")[0] != self._consumer_id:
+            return Conflict(path, _describe_owner(node))
         # The znode belongs to an older session of this member, or to another of its threads.
         try:
             self._session.znodes.delete(path, node.version)

@@ -102,7 +102,7 @@ def examine(state: GroupState, access: Access, stale_after: float) -> Iterator[F
                     f"member {consumer_id}",
                     "they claim no further partitions while this member is registered; subscribe it to topics by name",
                 )
-    threads = subscribed_threads(readable, access.cluster)
+    threads = subscribed_threads(state.group, readable, access.cluster)
     partitions = access.cluster.partitions(sorted({*threads, *state.topics}))
     yield from _check_topics(threads, partitions)
     yield from _check_owners(state, threads)

@@ -15,7 +15,7 @@ from zkconsumer.broker.cluster import Cluster
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import threads_by_topic
-from zkconsumer.rebalance.topic_filter import filter_of
+from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
 from zkconsumer.tools.group_state import GroupState
@@ -94,7 +94,7 @@ def _unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> list[st
     common.check_brokers(cluster)
     state = group_state.read(session, group)
     problems = [error for path, error in state.unreadable.items() if "/ids/" in path]
-    threads = subscribed_threads(state.members, cluster)
+    threads = subscribed_threads(group, state.members, cluster)
     for partition in group_state.partitions_of(cluster, threads):
         owner = state.owners.get(partition)
         if owner is None:
@@ -104,15 +104,16 @@ def _unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> list[st
     return problems
 
 
-def subscribed_threads(members: dict[str, Registration], cluster: Cluster) -> dict[str, list[str]]:
-    """Return the thread ids that subscribe to each existing topic."""
+def subscribed_threads(group: str, members: Mapping[str, Registration], cluster: Cluster) -> dict[str, list[str]]:
+    """Return the thread ids that subscribe to each existing topic.
+
+    Raises:
+        RegistrationError: the topic filter of a member cannot be evaluated.
+    """
     existing = cluster.topics() if any(member.is_filter for member in members.values()) else []
     expanded = {}
     for name, member in members.items():
-        if member.is_filter:
-            topics, [streams] = filter_of(member), member.subscription.values()
-            member = Registration({topic: streams for topic in existing if topics.is_topic_allowed(topic)})
-        expanded[name] = member
+        expanded[name] = resolve_filter(GroupPaths(group).registration(name), member, existing)
     subscribed = sorted(
         {topic for member in expanded.values() for topic in member.subscription if is_valid_topic_name(topic)}
     )

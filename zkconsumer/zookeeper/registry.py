@@ -29,6 +29,26 @@ _FIRST_WITH_API_VERSIONS = 3
 _FILTERS = ("white_list", "black_list")
 OFFSET_MAX = (1 << 63) - 1
 
+#: Maximum number of streams of a member and a topic. Every member lists the threads of the whole group.
+MAX_STREAMS = 1000
+
+_INT_MAX = (1 << 31) - 1
+_MAX_HOST_LENGTH = 255
+
+#: Errors of parsing JSON, and of content with another structure than expected.
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+#: Characters of a znode's content in a message.
+_EXCERPT_LENGTH = 200
+
+
+def excerpt(content: str | bytes) -> str:
+    """Return the beginning of a znode's content for a message, in quotes and without control characters."""
+    if len(content) <= _EXCERPT_LENGTH:
+        return repr(content)
+    unit = "bytes" if isinstance(content, bytes) else "characters"
+    return f"{content[:_EXCERPT_LENGTH]!r}... ({len(content)} {unit})"
+
 
 @dataclass(frozen=True, slots=True)
 class GroupPaths:
@@ -91,13 +111,15 @@ def check_topic_name(name: str) -> None:
 
 
 def check_stream_count(subscription: str, count: int) -> None:
-    """Raise ConfigurationError if ``count`` is not an integer of at least 1.
+    """Raise ConfigurationError if ``count`` is not an integer from 1 to ``MAX_STREAMS``.
 
     Args:
         subscription: the topic or filter, for the message.
     """
-    if type(count) is not int or count < 1:
-        raise ConfigurationError(f"{subscription}: number of streams must be an integer of at least 1, got {count!r}")
+    if type(count) is not int or not 1 <= count <= MAX_STREAMS:
+        raise ConfigurationError(
+            f"{subscription}: number of streams must be an integer between 1 and {MAX_STREAMS}, got {count!r}"
+        )
 
 
 def new_consumer_id(group: str, configured: str | None = None) -> str:
@@ -160,29 +182,49 @@ class Registration:
 
     @classmethod
     def from_json(cls, path: str, data: bytes) -> Registration:
-        """Parse the registration of any member, as leniently as the JVM does.
+        """Parse the registration of any member. Keys that are not needed are ignored, as in the JVM.
 
         Raises:
             RegistrationError: the znode does not contain a registration; the message has its path and content.
         """
         try:
             content = json.loads(data)
-            subscription = {str(topic): int(count) for topic, count in content["subscription"].items()}
-            pattern = str(content["pattern"])
-            if pattern in _FILTERS:
-                subscription = dict(list(subscription.items())[:1])  # the JVM uses the first one
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            counts = content["subscription"].items()
+            subscription = {topic: _integer("number of streams", count, 1, MAX_STREAMS) for topic, count in counts}
+            pattern = content["pattern"]
+            if not isinstance(pattern, str):
+                raise TypeError("pattern must be a string")
+        except _MALFORMED as error:
             raise RegistrationError(
-                f"{path} does not contain a valid consumer registration: {data[:200]!r} "
+                f"{path} does not contain a valid consumer registration: {excerpt(data)} "
                 f"({type(error).__name__}: {error}); the group cannot rebalance until the process that wrote the znode "
                 "is stopped and the znode is deleted"
             ) from error
-        if any(count < 1 for count in subscription.values()):
-            raise RegistrationError(
-                f"{path} does not contain a valid consumer registration: {data[:200]!r} "
-                "(number of streams is less than 1); stop the process that wrote the znode, and delete the znode"
-            )
+        if pattern in _FILTERS:
+            subscription = dict(list(subscription.items())[:1])  # the JVM uses the first one
         return cls(subscription, pattern)
+
+
+def _integer(name: str, value: object, low: int, high: int) -> int:
+    """Return an integer in JSON, or a string of decimal digits, which some clients write instead.
+
+    Raises:
+        ValueError: it is something else, or out of range.
+    """
+    number = int(value) if isinstance(value, str) and re.fullmatch("-?[0-9]{1,10}", value) else value
+    if type(number) is not int or not low <= number <= high:
+        raise ValueError(f"{name} must be an integer between {low} and {high}, got {excerpt(str(value))}")
+    return number
+
+
+def parse_partition_number(text: str) -> int | None:
+    """Return the partition number that the name of a znode or a key in JSON stands for, or None if it is another text.
+
+    A number that is written in any other way than by Kafka, such as with a leading zero, would be an alias.
+    """
+    if not re.fullmatch("0|[1-9][0-9]{0,9}", text) or int(text) > _INT_MAX:
+        return None
+    return int(text)
 
 
 def parse_partitions(topic: str, data: bytes) -> list[int]:
@@ -192,11 +234,18 @@ def parse_partitions(topic: str, data: bytes) -> list[int]:
         ZkConsumerError: the znode does not contain partitions.
     """
     try:
-        return sorted(int(partition) for partition in json.loads(data)["partitions"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        numbers = {name: parse_partition_number(name) for name, _ in json.loads(data)["partitions"].items()}
+    except _MALFORMED as error:
         raise ZkConsumerError(
-            f"{topic_path(topic)} does not contain a valid list of partitions: {data[:200]!r}"
+            f"{topic_path(topic)} does not contain a valid list of partitions: {excerpt(data)}"
         ) from error
+    invalid = [name for name, number in numbers.items() if number is None]
+    if invalid:
+        raise ZkConsumerError(
+            f"{topic_path(topic)} does not contain a valid list of partitions: {excerpt(invalid[0])} is not a "
+            f"partition number; the znode contains {excerpt(data)}"
+        )
+    return sorted(number for number in numbers.values() if number is not None)
 
 
 def parse_topic_id(topic: str, data: bytes) -> uuid.UUID | None:
@@ -210,8 +259,8 @@ def parse_topic_id(topic: str, data: bytes) -> uuid.UUID | None:
     try:
         text = json.loads(data).get("topic_id")
         return None if text is None else uuid.UUID(bytes=base64.urlsafe_b64decode(f"{text}=="))
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        raise ZkConsumerError(f"{topic_path(topic)} does not contain a valid topic id: {data[:200]!r}") from error
+    except _MALFORMED as error:
+        raise ZkConsumerError(f"{topic_path(topic)} does not contain a valid topic id: {excerpt(data)}") from error
 
 
 def parse_broker(node: str, data: bytes, protocol: str = "PLAINTEXT") -> Endpoint:
@@ -224,24 +273,34 @@ def parse_broker(node: str, data: bytes, protocol: str = "PLAINTEXT") -> Endpoin
         ZkConsumerError: the broker has no such listener, or the znode does not contain a broker registration.
     """
     try:
+        if parse_partition_number(node) is None:  # broker ids have the same form
+            raise ValueError("the name of the znode is not a broker id")
         content = json.loads(data)
         protocols = content.get("listener_security_protocol_map") or {}
-        has_api_versions = int(content.get("version", 1)) >= _FIRST_WITH_API_VERSIONS
+        version = _integer("version", content.get("version", 1), 0, _INT_MAX)
+        has_api_versions = version >= _FIRST_WITH_API_VERSIONS
         for endpoint in content.get("endpoints") or ():
             listener, _, address = endpoint.partition("://")
             if protocols.get(listener, listener) == protocol:
-                return Endpoint.parse(address)._replace(has_api_versions=has_api_versions)
-        if protocol == "PLAINTEXT" and content.get("host") and int(content.get("port", -1)) > 0:
-            address = f"{content['host']}:{int(content['port'])}"
-            return Endpoint.parse(address)._replace(has_api_versions=has_api_versions)
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                return _broker_address(address)._replace(has_api_versions=has_api_versions)
+        port = _integer("port", content.get("port", -1), -1, 65535)
+        if protocol == "PLAINTEXT" and content.get("host") and port > 0:
+            return _broker_address(f"{content['host']}:{port}")._replace(has_api_versions=has_api_versions)
+    except _MALFORMED as error:
         raise ZkConsumerError(
-            f"{BROKER_IDS}/{node} does not contain a valid broker registration: {data[:200]!r}"
+            f"{BROKER_IDS}/{node} does not contain a valid broker registration: {excerpt(data)} ({error})"
         ) from error
     raise ZkConsumerError(
-        f"broker {node} has no {protocol} listener ({data[:200]!r}); add a listener, set security.protocol, or set "
+        f"broker {node} has no {protocol} listener ({excerpt(data)}); add a listener, set security.protocol, or set "
         "bootstrap.servers, which does not use ZooKeeper to find brokers"
     )
+
+
+def _broker_address(text: str) -> Endpoint:
+    endpoint = Endpoint.parse(text)
+    if not endpoint.host.isprintable() or " " in endpoint.host or len(endpoint.host) > _MAX_HOST_LENGTH:
+        raise ValueError(f"{excerpt(endpoint.host)} is not a host name")
+    return endpoint
 
 
 def parse_offset(path: str, data: bytes | None) -> int:
@@ -255,7 +314,7 @@ def parse_offset(path: str, data: bytes | None) -> int:
     offset = int(data) if re.fullmatch(rb"\s*[+-]?[0-9]{1,19}\s*", data) else OFFSET_MAX + 1
     if offset > OFFSET_MAX:
         raise ZkConsumerError(
-            f"{path} must contain an integer offset, got {data[:50]!r}; write the next offset to consume, or delete "
+            f"{path} must contain an integer offset, got {excerpt(data)}; write the next offset to consume, or delete "
             "the znode to apply auto.offset.reset"
         )
     return max(-1, offset)
