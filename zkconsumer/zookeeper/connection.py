@@ -83,7 +83,10 @@ class Connection:
                 logger=_kazoo_log,
             )
         except ValueError as error:
-            raise ConfigurationError(f"zookeeper.connect = {hosts!r}: {error}") from error
+            raise ConfigurationError(
+                "zookeeper.connect must be host:port pairs separated by commas, with ports from 1 to 65535 and an "
+                f"optional chroot at the end (h1:2181,h2:2181/kafka), got {hosts!r}"
+            ) from error
 
         self._observe_negotiation(self.client._connection)
 

@@ -23,6 +23,7 @@ from zkconsumer.errors import (
     ZooKeeperUnavailableError,
 )
 from zkconsumer.retry import retrying
+from zkconsumer.zookeeper import addresses
 from zkconsumer.zookeeper.connection import Connection
 from zkconsumer.zookeeper.lease import Lease
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
@@ -150,9 +151,8 @@ class ZooKeeperSession:
                     raise self.authentication_error()
                 option = "zookeeper.connection.timeout.ms" if timeout == self._timeout else "unavailable.timeout.ms"
                 raise ZooKeeperUnavailableError(
-                    f"could not connect to ZooKeeper at {self.hosts!r} within {timeout:g} s; check zookeeper.connect "
-                    "and that the ensemble is running and has a quorum (a read-only server does not accept consumers), "
-                    f"or increase {option}"
+                    f"could not connect to ZooKeeper at {self.hosts!r} within {timeout:g} s: "
+                    f"{addresses.explain(self.hosts, option)}"
                 )
         chroot = self._client.chroot
         # kazoo resolves "/" to the chroot itself.

@@ -1,0 +1,87 @@
+"""Tests of the explanation of servers with which no ZooKeeper session can be established."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from zkconsumer.devcluster.process import free_port
+from zkconsumer.zookeeper.addresses import explain
+
+Answer = Callable[[socket.socket], object]
+
+
+@pytest.fixture
+def server() -> Iterator[Callable[[Answer], int]]:
+    """Start a server that handles each connection with a function; return its port."""
+    listeners: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+
+    def start(answer: Answer) -> int:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+
+        def serve() -> None:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                answer(connection)
+
+        threads.append(threading.Thread(target=serve))
+        threads[-1].start()
+        return int(listener.getsockname()[1])
+
+    yield start
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+    for thread in threads:
+        thread.join()
+
+
+def as_broker(connection: socket.socket) -> None:
+    size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
+    _, _, correlation_id = struct.unpack(">hhi", connection.recv(size, socket.MSG_WAITALL)[:8])
+    connection.sendall(struct.pack(">iihi", 10, correlation_id, 0, 0))
+
+
+def test_refused_port_and_unknown_host_are_distinguished() -> None:
+    port = free_port()
+
+    text = explain(f"127.0.0.1:{port},no-such-host.invalid:2181/chroot", "x")
+
+    assert text == (
+        f"127.0.0.1:{port} refuses the connection; no-such-host.invalid:2181 is not the address of a host that can be "
+        "resolved; check zookeeper.connect, and that the ensemble is running"
+    )
+
+
+def test_broker_is_recognized(server: Callable[[Answer], int]) -> None:
+    assert "is a Kafka broker, not a ZooKeeper server" in explain(f"127.0.0.1:{server(as_broker)}", "x")
+
+
+def test_server_that_closes_connection_may_lack_quorum(server: Callable[[Answer], int]) -> None:
+    text = explain(f"127.0.0.1:{server(lambda connection: connection.recv(14, socket.MSG_WAITALL))}", "the.property")
+
+    assert "check that the ensemble has a quorum" in text
+    assert "or increase the.property" in text
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff" * 100], ids=["silent", "noise"])
+def test_explanation_takes_limited_time(data: bytes, server: Callable[[Answer], int]) -> None:
+    def talk(connection: socket.socket) -> None:
+        connection.sendall(data)
+        connection.recv(100, socket.MSG_WAITALL)  # until the client closes the connection
+
+    started = time.monotonic()
+    text = explain(",".join(f"127.0.0.1:{server(talk)}" for _ in range(3)), "x")
+
+    assert time.monotonic() - started < 4
+    assert ("does not answer" in text) == (data == b"")
