@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import threading
 import time
@@ -192,6 +193,20 @@ def _numbered(zk: KazooClient, path: str) -> dict[int, str]:
     except NoNodeError:
         pass
     return dict(sorted(found.items()))
+
+
+def set_offsets(zk: KazooClient, group: str, topic: str, offsets: dict[int, int]) -> None:
+    """Write offset znodes of a group."""
+    for partition, offset in offsets.items():
+        path = f"/consumers/{group}/offsets/{topic}/{partition}"
+        zk.ensure_path(path)
+        zk.set(path, b"%d" % offset)
+
+
+def registered(zk: KazooClient, group: str, member: str, topics: dict[str, int], pattern: str = "static") -> None:
+    """Register a group member that consists of its znode."""
+    content = json.dumps({"version": 1, "subscription": topics, "pattern": pattern, "timestamp": "1"})
+    zk.create(f"/consumers/{group}/ids/{group}_{member}", content.encode(), ephemeral=True, makepath=True)
 
 
 def by_partition(items: Iterable[MessageAndMetadata]) -> dict[int, list[int]]:

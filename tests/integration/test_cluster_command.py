@@ -241,3 +241,45 @@ def test_wrong_usage_starts_nothing(arguments: list[str], said: str, run: Run, e
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert left(environment) == []
+
+
+# ---- the state file -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def state_file(environment: dict[str, str]) -> Iterator[Path]:
+    """Return the path of the state file of a supervisor that does not run."""
+    path = Path(environment["XDG_STATE_HOME"], "zkconsumer", "cluster.json")
+    path.parent.mkdir(parents=True)
+    path.with_suffix(".lock").touch()
+    yield path
+    path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("pid", [None, "1"], ids=["no marker", "marker of another cluster"])
+def test_folder_of_others_is_not_deleted(pid: str | None, run: Run, state_file: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    if pid is not None:
+        (precious / "supervisor.pid").write_text(pid)
+    addresses = {"kafka": "3.9.2", "zookeeper.connect": "z", "bootstrap.servers": "b"}
+    state_file.write_text(json.dumps({"supervisor": 999_999_999, "logs": str(precious), **addresses}))
+
+    status = run("status")
+
+    assert (status.returncode, status.stdout, status.stderr) == (1, "no cluster is running\n", "")
+    assert precious.is_dir()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"supervisor":"x"}', "[" * 100_000, '{"supervisor":1,"logs":5}'])
+@pytest.mark.parametrize("action", ["status", "down"])
+def test_malformed_state_file_is_reported_in_one_line(content: str, action: str, run: Run, state_file: Path) -> None:
+    state_file.write_text(content)
+
+    done = run(action)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(
+        f"zkconsumer cluster: {state_file} does not contain the state of a development cluster"
+    )
+    assert len(done.stderr.splitlines()) == 1

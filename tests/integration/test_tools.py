@@ -14,46 +14,16 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import numbers, produce, stored, take, wait_for
+from support import numbers, produce, registered, set_offsets, stored, take, wait_for
 
 from zkconsumer import ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.rebalance.assignors import assign_roundrobin
-from zkconsumer.tools.cli import main
 
 Cluster = DevCluster | ExistingCluster
 Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def admin(zkconsumer_cluster: Cluster) -> Any:
-    return zkconsumer_cluster.admin
-
-
-@pytest.fixture
-def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a tool; return its exit code, standard output and standard error."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = main([str(argument) for argument in arguments])
-        return code, *capfd.readouterr()
-
-    return call
-
-
-@pytest.fixture
-def at(zkconsumer_cluster: Cluster) -> str:
-    return zkconsumer_cluster.zookeeper_connect
-
-
-def set_offsets(zk: KazooClient, group: str, topic: str, offsets: dict[int, int]) -> None:
-    for partition, offset in offsets.items():
-        path = f"/consumers/{group}/offsets/{topic}/{partition}"
-        zk.ensure_path(path)
-        zk.set(path, b"%d" % offset)
 
 
 # ---- offset-checker ---------------------------------------------------------------------------------
@@ -214,7 +184,7 @@ def test_update_offsets_writes_to_groups_storage(
 
     assert stored(zk, group, name) == {0: "10"}
     _, out, _ = run("consumer-groups", "--zookeeper", at, "--describe", "--group", group)
-    assert out.splitlines()[1].split()[:4] == [name, "0", "10", "10"]
+    assert out.splitlines()[2].split()[:4] == [name, "0", "10", "10"]
     zk.delete(f"/consumers/{group}/offsets/{name}/0")
     assert (
         "10" in run("offset-checker", "--zookeeper", at, "--group", group, "--topic", name)[1].splitlines()[1].split()
@@ -264,9 +234,10 @@ def test_consumer_groups_lists_describes_and_deletes(
     assert code == 0
     assert errors.startswith("Note: This will only show information about consumers that use ZooKeeper")
     assert [line.split() for line in out.splitlines()] == [
+        [],
         ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID"],
-        [name, "0", "4", "10", "6", f"{group}_busy-0"],
-        [name, "1", "-", "0", "-", f"{group}_busy-0"],
+        [name, "0", "4", "10", "6", f"{group}_busy"],
+        [name, "1", "-", "0", "-", f"{group}_busy"],
         ["-", "-", "-", "-", "-", f"{group}_idle"],
     ]
     code, out, _ = run(*tool, "--delete", "--group", group)
@@ -277,7 +248,7 @@ def test_consumer_groups_lists_describes_and_deletes(
     assert (code, out) == (0, f"Deleted all consumer group information for group '{group}' in zookeeper.\n")
     assert not zk.exists(f"/consumers/{group}")
     code, out, _ = run(*tool, "--describe", "--group", group)
-    assert (code, out) == (1, f"Error: Consumer group '{group}' does not exist.\n")
+    assert (code, out) == (1, f"Error: The consumer group '{group}' does not exist.\n")
 
 
 def test_verify_rebalance_finds_unowned_partitions(
@@ -303,11 +274,6 @@ def test_verify_rebalance_finds_unowned_partitions(
 
 
 # ---- doctor -----------------------------------------------------------------------------------------
-
-
-def registered(zk: KazooClient, group: str, member: str, topics: dict[str, int], pattern: str = "static") -> None:
-    content = json.dumps({"version": 1, "subscription": topics, "pattern": pattern, "timestamp": "1"})
-    zk.create(f"/consumers/{group}/ids/{group}_{member}", content.encode(), ephemeral=True, makepath=True)
 
 
 def test_doctor_finds_nothing_in_healthy_group(topic: Topic, consumer: Consumer, group: str, run: Run, at: str) -> None:
@@ -355,6 +321,7 @@ def test_doctor_reports_each_problem(admin: Any, topic: Topic, group: str, zk: K
         f"/consumers/{group}/offsets/{name}/0-5": "the name must be a partition number",
     }.items():
         assert problem in found[where], where
+        assert not where.startswith("/") or where not in found[where], "the path is printed once"
     problems = [f["problem"] for f in json.loads(out)["findings"] if f["where"] == f"partition {name}-0"]
     assert any(
         "the offset 1000 is out of range; the log start offset is 0 and the end offset is 10" in problem
@@ -370,7 +337,7 @@ def test_doctor_reports_jvm_problems_and_stale_offsets(
     connector = consumer(consumer_id="c", auto_commit_enable=False)
     connector.create_message_streams({name: 1})
     set_offsets(zk, group, name, {0: 4})
-    content = json.dumps({"version": 1, "subscription": {}, "pattern": "static", "timestamp": 1})
+    content = json.dumps({"version": 1, "subscription": {}, "pattern": "static", "timestamp": 1700000000000})
     zk.create(f"/consumers/{group}/ids/{group}_odd", content.encode(), ephemeral=True)
     try:
         wait_for(lambda: time.time() > zk.exists(f"/consumers/{group}/offsets/{name}/0").mtime / 1000 + 1)
@@ -379,7 +346,7 @@ def test_doctor_reports_jvm_problems_and_stale_offsets(
         zk.delete(f"/consumers/{group}/ids/{group}_odd")
 
     assert code == 1
-    assert "JVM members cannot read its registration: the timestamp is not a string" in out
+    assert "JVM members cannot read its registration: timestamp '1700000000000' is not a 32-bit integer" in out
     assert "was not committed for 1 s, and the lag is 6 records" in out
     assert run("doctor", "--zookeeper", at, "--group", group)[0] == 0
 
@@ -525,7 +492,7 @@ def test_consumer_groups_describes_offsets_in_kafka(
 
     _, out, _ = run("consumer-groups", "--zookeeper", at, "--describe", "--group", group)
 
-    assert out.splitlines()[1].split() == [name, "0", "7", "10", "3", f"{group}_c-0"]
+    assert out.splitlines()[2].split() == [name, "0", "7", "10", "3", f"{group}_c"]
 
 
 # ---- JSON output ------------------------------------------------------------------------------------
@@ -641,6 +608,9 @@ def test_watch_and_doctor_use_higher_offset(
     assert code == 1
     assert "the offset 99 is out of range; the log start offset is 0 and the end offset is 10" in out
     set_offsets(zk, group, name, {0: 3})
-    assert run("doctor", *asked, "--stale-after", 1)[0] == 0
+    code, out, _ = run("doctor", *asked, "--stale-after", 1)
+    assert code == 1
+    assert f"differ for 1 partitions; for {name}-0, Kafka has 7 and ZooKeeper has 3" in out
+    assert out.endswith(": 1 problem found\n")
     _, out, _ = run("watch", *asked, "--count", 1)
     assert out.splitlines()[-1].split()[:5] == [name, "0", "7", "10", "3"]

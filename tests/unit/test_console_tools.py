@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import zkconsumer.tools
 from zkconsumer.config import property_table
+from zkconsumer.tools import common
 from zkconsumer.tools.cli import main
 
 Refused = Callable[..., str]
@@ -123,3 +127,34 @@ def test_help_lists_all_consumer_properties(capfd: pytest.CaptureFixture[str]) -
 
     listed = re.findall(r"^  (\S+) \(", capfd.readouterr().out.partition("consumer properties")[2], re.MULTILINE)
     assert listed == [row.name for row in property_table()]
+
+
+# ---- output -----------------------------------------------------------------------------------------
+
+
+def test_tools_print_through_one_function() -> None:
+    """``common.echo`` escapes control characters, which text from znodes can contain."""
+    folder = Path(zkconsumer.tools.__file__).parent
+    calls = [
+        f"{path.name}:{node.lineno}"
+        for path in folder.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+
+    assert {call.partition(":")[0] for call in calls} == {"common.py"}, calls
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("plain é 漢", "plain é 漢"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("a\nb\r\tc", r"a\nb\r\tc"),
+        ("\x9b1m\u2028\u202e\ud800", r"\x9b1m\u2028\u202e\ud800"),
+    ],
+)
+def test_control_characters_are_escaped(text: str, printed: str, capfd: pytest.CaptureFixture[str]) -> None:
+    common.echo(text)
+
+    assert capfd.readouterr().out == printed + "\n"

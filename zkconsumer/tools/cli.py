@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 failure (with one line on standard error), 2 invalid ar
 from __future__ import annotations
 
 import argparse
+import difflib
 import logging
 import os
 import sys
@@ -15,6 +16,7 @@ from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import show_level
 from zkconsumer.tools import (
     cluster,
+    common,
     console_consumer,
     consumer_perf,
     doctor,
@@ -51,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cluster,
     ):
         tool.add_to(tools)
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_hint(unknown[0], options.parser)}")
     show_level(getattr(logging, options.log_level.upper()))
     try:
         code = int(options.run(options))
@@ -59,16 +63,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except ZkConsumerError as error:
-        print(f"zkconsumer {options.tool}: {error}", file=sys.stderr)
+        for line in f"zkconsumer {options.tool}: {error}".split("\n"):
+            common.echo(line, file=sys.stderr)
         return 1
     except OutputClosedError:
-        print(OUTPUT_CLOSED, file=sys.stderr)
+        common.echo(OUTPUT_CLOSED, file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader, such as head, has exited; the interpreter's final flush must not fail either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _hint(argument: str, parser: argparse.ArgumentParser) -> str:
+    """Return a suggestion if an argument is similar to an option of the tool."""
+    known = [name for action in parser._actions for name in action.option_strings]
+    close = difflib.get_close_matches(argument.partition("=")[0], known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 if __name__ == "__main__":

@@ -21,6 +21,12 @@ from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, raise_on_si
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.tools import common
 
+#: Names of the addresses and of the folder in the state file, in the order in which they are printed.
+_ADDRESSES = ("zookeeper.connect", "bootstrap.servers", "logs")
+
+#: File in the folder of a cluster that contains the pid of its supervisor. Only such a folder may be deleted.
+_MARKER = "supervisor.pid"
+
 
 def add_to(tools: Any) -> None:
     """Add the subcommand."""
@@ -45,13 +51,13 @@ def add_to(tools: Any) -> None:
     )
     up.add_argument("--detach", action="store_true", help="run the cluster in the background")
     common.add_json(up)
-    up.set_defaults(run=run_up)
+    up.set_defaults(run=run_up, parser=up)
     down = actions.add_parser("down", help="stop the cluster in the background")
     common.add_json(down)
-    down.set_defaults(run=run_down)
+    down.set_defaults(run=run_down, parser=down)
     status = actions.add_parser("status", help="print the addresses of the cluster in the background")
     common.add_json(status)
-    status.set_defaults(run=run_status)
+    status.set_defaults(run=run_status, parser=status)
 
 
 def _version(text: str) -> str:
@@ -84,6 +90,7 @@ def run_up(options: argparse.Namespace) -> int:
             "logs": str(cluster.folder),
             "servers": {server.name: server.pid for server in (cluster.zookeeper, *cluster.brokers)},
         }
+        (cluster.folder / _MARKER).write_text(str(os.getpid()))
         _print(options, state)
         if state_file:
             os.dup2(1, 2)  # a caller that reads standard error through a pipe waits until it is closed
@@ -93,9 +100,9 @@ def run_up(options: argparse.Namespace) -> int:
             _watch(cluster)
         else:
             output = sys.stderr if options.json else sys.stdout
-            print("press Ctrl-C to stop the cluster", file=output, flush=True)
+            common.echo("press Ctrl-C to stop the cluster", file=output, flush=True)
             _watch(cluster)
-            print("stopping", file=output, flush=True)
+            common.echo("stopping", file=output, flush=True)
     return 0
 
 
@@ -127,7 +134,7 @@ def run_down(options: argparse.Namespace) -> int:
         if time.monotonic() > deadline:
             raise ZkConsumerError(f"the supervisor (pid {state['supervisor']}) did not terminate within 60 s; kill it")
         time.sleep(0.1)
-    common.print_json({"stopped": state}) if options.json else print("stopped")
+    common.print_json({"stopped": state}) if options.json else common.echo("stopped")
     return 0
 
 
@@ -194,6 +201,24 @@ def _supervising(path: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
+def _read_state(path: Path) -> dict[str, Any]:
+    """Return the content of the state file.
+
+    Raises:
+        ZkConsumerError: a supervisor has not written it.
+    """
+    try:
+        state: dict[str, Any] = json.loads(path.read_text())
+        texts = [state[name] for name in ("kafka", *_ADDRESSES)]
+        if type(state["supervisor"]) is not int or not all(isinstance(text, str) for text in texts):
+            raise TypeError("a value has the wrong type")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ZkConsumerError(
+            f"{path} does not contain the state of a development cluster ({type(error).__name__}: {error}); delete it"
+        ) from error
+    return state
+
+
 def _running() -> dict[str, Any] | None:
     """Return the state of the cluster in the background, None if there is none.
 
@@ -201,7 +226,7 @@ def _running() -> dict[str, Any] | None:
     """
     path = _state_file()
     try:
-        state: dict[str, Any] = json.loads(path.read_text())
+        state = _read_state(path)
         lock = path.with_suffix(".lock").open("r+")
     except FileNotFoundError:
         return None
@@ -211,7 +236,10 @@ def _running() -> dict[str, Any] | None:
         except BlockingIOError:
             return state
         path.unlink(missing_ok=True)
-        shutil.rmtree(state["logs"], ignore_errors=True)
+        folder = Path(state["logs"])
+        marker = folder / _MARKER
+        if marker.is_file() and marker.read_text(errors="replace") == str(state["supervisor"]):
+            shutil.rmtree(folder, ignore_errors=True)
         return None
 
 
@@ -220,9 +248,9 @@ def _print(options: argparse.Namespace, state: dict[str, Any] | None) -> None:
         common.print_json(state)
         return
     if state is None:
-        print("no cluster is running")
+        common.echo("no cluster is running")
         return
-    print(f"Kafka {state['kafka']}, supervisor pid {state['supervisor']}")
-    for name in ("zookeeper.connect", "bootstrap.servers", "logs"):
-        print(f"{name}={state[name]}")
+    common.echo(f"Kafka {state['kafka']}, supervisor pid {state['supervisor']}")
+    for name in _ADDRESSES:
+        common.echo(f"{name}={state[name]}")
     sys.stdout.flush()

@@ -9,7 +9,7 @@ import json
 import queue
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from tenacity import Retrying
 
@@ -20,6 +20,7 @@ from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig, read_properties
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.offsets.coordinator import GroupCoordinator
+from zkconsumer.zookeeper import registry
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 CLIENT_ID = "zkconsumer-tools"
@@ -53,7 +54,7 @@ def add_tool(tools: Any, name: str, run: Any, description: str) -> argparse.Argu
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_log_level(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     return parser
 
 
@@ -156,6 +157,24 @@ def check_brokers(cluster: Cluster) -> None:
         )
 
 
+def check_topics(cluster: Cluster, topics: Iterable[str]) -> None:
+    """Raise ``ConfigurationError`` if one of the topics does not exist."""
+    names = list(topics)
+    for name in names:
+        registry.check_topic_name(name)
+    existing = cluster.partitions(names)
+    for name in names:
+        if name not in existing:
+            check_brokers(cluster)
+            raise ConfigurationError(f"topic {name!r} does not exist; check its name, and the chroot of ZooKeeper")
+
+
+def delete_group(config: ConsumerConfig) -> None:
+    """Delete the znodes of the group of a configuration."""
+    with access(config) as closing:
+        closing.session.znodes.delete_tree(registry.GroupPaths(config.group_id).root)
+
+
 def retrying(backoff: float = 0.5) -> Retrying:
     """Return a tenacity ``Retrying`` that retries for 15 seconds.
 
@@ -165,6 +184,22 @@ def retrying(backoff: float = 0.5) -> Retrying:
         backoff: seconds between two calls.
     """
     return retry.retrying(_RETRY_TIMEOUT, interval_s=backoff)
+
+
+def printable(text: object) -> str:
+    """Return text without control characters: each character that is not printable becomes an escape sequence.
+
+    Text from a znode can contain sequences that control the terminal, and line ends that forge lines.
+    """
+    line = str(text)
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def echo(line: object = "", file: TextIO | None = None, *, flush: bool = False) -> None:
+    """Print one line. All tools print text with this function, ``print_table`` or ``print_json``."""
+    print(printable(line), file=file, flush=flush)
 
 
 def print_json(content: object) -> None:
@@ -179,7 +214,7 @@ def print_json_line(content: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table: with rich on a terminal, as aligned text otherwise."""
-    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    texts = [["-" if cell is None else printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty() and (table := rich_table(columns, texts)) is not None:
         from rich.console import Console
 
@@ -187,16 +222,17 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         return
     widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
     for row in (columns, *texts):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
-    """Return a ``rich`` table, None if the extra ``cli`` is not installed."""
+    """Return a ``rich`` table, None if the extra ``cli`` is not installed. The cells contain no markup."""
     try:
         from rich.table import Table
+        from rich.text import Text
     except ImportError:
         return None
     table = Table(*columns)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))
     return table

@@ -1,7 +1,8 @@
 """The tool ``console-consumer``: print the messages of one or more topics.
 
-Source: Kafka 1.1 kafka.tools.ConsoleConsumer with ``--zookeeper``. Deliberate difference: a message is written before
-its offset can be committed, so no message is lost if the tool is killed.
+Source: Kafka 1.1 kafka.tools.ConsoleConsumer with ``--zookeeper``. Deliberate differences: a message is written before
+its offset can be committed, so no message is lost if the tool is killed; and a topic that does not exist is an error,
+unless it is selected by a regular expression.
 """
 
 from __future__ import annotations
@@ -91,12 +92,11 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         pass  # the usual way to stop the tool
     except OutputClosedError:
-        print(OUTPUT_CLOSED, file=sys.stderr)
+        common.echo(OUTPUT_CLOSED, file=sys.stderr)
     finally:
-        print(f"Processed a total of {printer.count} messages", file=sys.stderr)
+        common.echo(f"Processed a total of {printer.count} messages", file=sys.stderr)
         if is_generated_group:
-            with common.access(config) as access:
-                access.session.znodes.delete_tree(GroupPaths(config.group_id).root)
+            common.delete_group(config)
     return 0
 
 
@@ -135,7 +135,7 @@ def _print_all(stream: KafkaStream, printer: MessagePrinter) -> None:
 
 
 def _check_znodes(config: ConsumerConfig, options: argparse.Namespace) -> None:
-    """Check that brokers are registered, and that committed offsets do not contradict ``--from-beginning``.
+    """Check that brokers and the topic exist, and that committed offsets do not contradict ``--from-beginning``.
 
     The offsets are deleted with ``--delete-consumer-offsets``.
     """
@@ -146,6 +146,8 @@ def _check_znodes(config: ConsumerConfig, options: argparse.Namespace) -> None:
                 f"No brokers found in ZK. Nothing is registered in {BROKER_IDS} at {config.zookeeper_connect!r}; "
                 "check the chroot, or set bootstrap.servers in --consumer.config if the cluster does not use ZooKeeper"
             )
+        if options.topic:
+            common.check_topics(access.cluster, [options.topic])
         offsets = f"{GroupPaths(config.group_id).root}/offsets"
         if options.delete_consumer_offsets:
             session.znodes.delete_tree(offsets)

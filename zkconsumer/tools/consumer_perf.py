@@ -1,7 +1,8 @@
 """The tool ``consumer-perf``: measure the throughput of a single consumer.
 
 Source: Kafka 1.1 kafka.tools.ConsumerPerformance with ``--zookeeper``, with the same columns. Deliberate differences:
-the znodes of the group are not deleted, and the final wait for further messages is not part of the time.
+a topic that does not exist is an error, the znodes of a generated group are deleted, and the final wait for further
+messages is not part of the time.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def add_to(tools: Any) -> None:
 
     parser.add_argument("--zookeeper", required=True, metavar="HOSTS", help="ZooKeeper servers")
     parser.add_argument("--topic", required=True, help="topic to consume")
-    parser.add_argument("--group", help="consumer group (default: perf-consumer- and a random number)")
+    parser.add_argument("--group", help="consumer group (default: a generated group that is deleted on exit)")
     parser.add_argument(
         "--messages", type=common.positive, required=True, metavar="N", help="number of messages per thread to consume"
     )
@@ -62,9 +63,23 @@ def add_to(tools: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Consume the topic, print the statistics and return the exit code."""
-    config = _config(options)
+    properties = _properties(options)
+    is_generated_group = "group.id" not in properties
+    properties.setdefault("group.id", f"perf-consumer-{random.randrange(100_000)}")
+    config = ConsumerConfig.from_dict(properties)
+    with common.access(config) as access:
+        common.check_topics(access.cluster, [options.topic])
+    try:
+        _measure(options, config)
+    finally:
+        if is_generated_group:
+            common.delete_group(config)
+    return 0
+
+
+def _measure(options: argparse.Namespace, config: ConsumerConfig) -> None:
     if not options.hide_header and not options.json:
-        print(", ".join(_DETAILED if options.show_detailed_stats else _SUMMARY))
+        common.echo(", ".join(_DETAILED if options.show_detailed_stats else _SUMMARY))
     is_interrupted = threading.Event()
     # The consumer is closed before the pool, which wakes readers that wait for messages.
     with (
@@ -86,24 +101,19 @@ def run(options: argparse.Namespace) -> int:
         messages, megabytes = sum(r.messages for r in readers), sum(r.size for r in readers) / _MB
         first, last = (_date(at, options.date_format) for at in (start, start + duration_s))
         _print(options, _SUMMARY, first, last, megabytes, megabytes / duration_s, messages, messages / duration_s)
-    return 0
 
 
-def _config(options: argparse.Namespace) -> ConsumerConfig:
-    properties = read_properties(options.consumer_config) if options.consumer_config else {}
-    group = options.group or properties.get("group.id") or f"perf-consumer-{random.randrange(100_000)}"
-    return ConsumerConfig.from_dict(
-        {
-            "consumer.timeout.ms": 1000,
-            "auto.offset.reset": "largest" if options.from_latest else "smallest",
-            "fetch.message.max.bytes": options.fetch_size,
-            "socket.receive.buffer.bytes": options.socket_buffer_size,
-            "num.consumer.fetchers": options.num_fetch_threads,
-            **properties,
-            "zookeeper.connect": options.zookeeper,
-            "group.id": group,
-        }
-    )
+def _properties(options: argparse.Namespace) -> dict[str, object]:
+    return {
+        "consumer.timeout.ms": 1000,
+        "auto.offset.reset": "largest" if options.from_latest else "smallest",
+        "fetch.message.max.bytes": options.fetch_size,
+        "socket.receive.buffer.bytes": options.socket_buffer_size,
+        "num.consumer.fetchers": options.num_fetch_threads,
+        **(read_properties(options.consumer_config) if options.consumer_config else {}),
+        "zookeeper.connect": options.zookeeper,
+        **({"group.id": options.group} if options.group else {}),
+    }
 
 
 class _Reader:
@@ -165,7 +175,7 @@ def _print(options: argparse.Namespace, columns: tuple[str, ...], *row: str | fl
     if options.json:
         common.print_json_line(dict(zip(columns, row, strict=True)))
     else:
-        print(", ".join(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row), flush=True)
+        common.echo(", ".join(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row), flush=True)
 
 
 def _date(at: float, pattern: str) -> str:

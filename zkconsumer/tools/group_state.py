@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zkconsumer.broker.cluster import Cluster
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_offset
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, parse_offset, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Node
+
+#: Characters of an owner znode that are kept. Thread ids are much shorter.
+_MAX_OWNER_LENGTH = 1000
 
 
 @dataclass(slots=True)
@@ -39,6 +42,13 @@ class GroupState:
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     stored_at: dict[TopicPartition, float] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
+
+    def consumer_of(self, owner: str) -> str:
+        """Return the consumer id for the content of an owner znode.
+
+        It is a thread id, or the consumer id itself if another kind of client, such as kafka-node, wrote it.
+        """
+        return owner if owner in self.sessions else owner.rpartition("-")[0]
 
     @property
     def topics(self) -> list[str]:
@@ -74,7 +84,7 @@ def read(session: ZooKeeperSession, group: str) -> GroupState:
         except RegistrationError as error:
             state.unreadable[path] = str(error)
     for partition, _, node in _partitions(session, f"{paths.root}/owners", state):
-        state.owners[partition] = node.data.decode(errors="replace")
+        state.owners[partition] = node.data.decode(errors="replace")[:_MAX_OWNER_LENGTH]
         state.owner_sessions[partition] = node.owner_session
     for partition, path, node in _partitions(session, f"{paths.root}/offsets", state):
         try:
@@ -91,12 +101,11 @@ def _partitions(
     for topic in session.znodes.children(parent) or ():
         for name, node in _children(session, f"{parent}/{topic}"):
             path = f"{parent}/{topic}/{name}"
-            if name.isdigit():
-                yield TopicPartition(topic, int(name)), path, node
+            number = parse_partition_number(name)
+            if number is not None:
+                yield TopicPartition(topic, number), path, node
             else:
-                state.unreadable[path] = (
-                    f"{path}: the name must be a partition number, got {name!r} (Kafka 0.7 used names such as '0-5')"
-                )
+                state.unreadable[path] = f"{path}: the name must be a partition number, got {excerpt(name)}"
 
 
 def _children(session: ZooKeeperSession, parent: str) -> list[tuple[str, Node]]:
@@ -134,50 +143,57 @@ def log_offsets(
     return offsets, errors
 
 
-def offsets(
-    state: GroupState,
+def in_kafka(
     partitions: Sequence[TopicPartition],
-    fetch_from_kafka: Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]],
+    fetch: Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]],
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    """Return the committed offset of each partition in Kafka, and a note if they could not be read."""
+    try:
+        return (fetch(partitions) if partitions else {}), []
+    except ZkConsumerError as error:
+        return {}, [f"Could not fetch offsets from Kafka: {error}"]
+
+
+def offsets(
+    state: GroupState, partitions: Sequence[TopicPartition], kafka: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     """Return the committed offset of each partition: the one in Kafka if there is one, otherwise ZooKeeper's.
 
     Returns:
         The offset of each partition, -1 if there is none, and a note for each offset that could not be read.
     """
-    in_kafka, notes = _in_kafka(partitions, fetch_from_kafka)
-    committed = {}
+    committed, notes = {}, []
     for partition in partitions:
         path = GroupPaths(state.group).offset(partition)
         if path in state.unreadable:
             notes.append(f"Could not fetch offset for {partition} due to {state.unreadable[path]}.")
             continue
-        offset = in_kafka.get(partition, -1)
+        offset = kafka.get(partition, -1)
         committed[partition] = offset if offset >= 0 else state.offsets.get(partition, -1)
     return committed, notes
 
 
 def furthest(
-    state: GroupState,
-    partitions: Sequence[TopicPartition],
-    fetch_from_kafka: Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]],
-) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Return the higher one of the offsets in Kafka and in ZooKeeper.
+    state: GroupState, partitions: Sequence[TopicPartition], kafka: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return the higher one of the offsets in Kafka and in ZooKeeper, for each partition that has one.
 
     A group whose ``offsets.storage`` was changed has outdated offsets in the former storage.
-
-    Returns:
-        The offset of each partition that has one, and a note for each offset that could not be read.
     """
-    in_kafka, notes = _in_kafka(partitions, fetch_from_kafka)
-    highest = {p: max(in_kafka.get(p, -1), state.offsets.get(p, -1)) for p in partitions}
-    return {partition: offset for partition, offset in highest.items() if offset >= 0}, notes
+    highest = {p: max(kafka.get(p, -1), state.offsets.get(p, -1)) for p in partitions}
+    return {partition: offset for partition, offset in highest.items() if offset >= 0}
 
 
-def _in_kafka(
-    partitions: Sequence[TopicPartition],
-    fetch_from_kafka: Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]],
-) -> tuple[dict[TopicPartition, int], list[str]]:
-    try:
-        return (fetch_from_kafka(partitions) if partitions else {}), []
-    except ZkConsumerError as error:
-        return {}, [f"Could not fetch offsets from Kafka: {error}"]
+def differing_offsets(state: GroupState, kafka: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the offsets in Kafka and in ZooKeeper of each partition that has both, if they differ."""
+    both = {p: (offset, state.offsets.get(p, -1)) for p, offset in sorted(kafka.items())}
+    return {p: pair for p, pair in both.items() if min(pair) >= 0 and pair[0] != pair[1]}
+
+
+def describe_differing(differing: Mapping[TopicPartition, tuple[int, int]]) -> str:
+    """Return a sentence about offsets that differ between the storages."""
+    partition, (kafka, zookeeper) = next(iter(differing.items()))
+    return (
+        f"the committed offsets in Kafka and in ZooKeeper differ for {len(differing)} partitions; for {partition}, "
+        f"Kafka has {kafka} and ZooKeeper has {zookeeper}"
+    )

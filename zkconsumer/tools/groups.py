@@ -1,6 +1,8 @@
 """The tools ``consumer-groups`` and ``verify-rebalance``.
 
 Source: Kafka 1.1 kafka.admin.ConsumerGroupCommand with ``--zookeeper``; Kafka 0.9 kafka.tools.VerifyConsumerRebalance.
+Deliberate differences: ``--list`` is sorted, ``--delete`` also deletes a group that has never had members,
+``--partition`` deletes the offset of one partition, and an error has exit code 1.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
 from zkconsumer.tools.group_state import GroupState
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
@@ -39,6 +41,12 @@ def add_to(tools: Any) -> None:
     parser.add_argument(
         "--topic", help="topic whose offsets and owners --delete deletes, in all groups without --group"
     )
+    parser.add_argument(
+        "--partition",
+        type=_partition_number,
+        metavar="N",
+        help="partition of --topic whose offset --delete deletes; the other partitions keep theirs",
+    )
     common.add_access(parser)
     common.add_json(parser)
     verify = common.add_tool(
@@ -56,22 +64,34 @@ def add_to(tools: Any) -> None:
     common.add_json(verify)
 
 
+def _partition_number(text: str) -> int:
+    number = parse_partition_number(text)
+    if number is None:
+        raise argparse.ArgumentTypeError(f"must be a partition number, got {text!r}")
+    return number
+
+
 def run_groups(options: argparse.Namespace) -> int:
     """List, describe or delete groups, and return the exit code."""
     if options.describe and len(options.group) != 1:
         raise ConfigurationError("--describe requires exactly one --group")
     if options.delete and not options.group and not options.topic:
         raise ConfigurationError("--delete requires --group, --topic, or both")
+    if options.partition is not None and not (options.delete and options.topic and options.group):
+        raise ConfigurationError("--partition requires --delete, --topic and --group")
     with common.access(common.config_of(options, options.zookeeper)) as access:
         session = access.session
         if options.list:
             names = group_state.groups(session)
-            common.print_json(names) if options.json else print("\n".join(names))
+            if options.json:
+                common.print_json(names)
+            for name in () if options.json else names:
+                common.echo(name)
             return 0
         if options.describe:
             return _describe(access, options.group[0], options.json)
         groups = options.group or _groups_of(session, options.topic)
-        errors = {group: _delete(session, group, options.topic) for group in groups}
+        errors = {group: _delete(access, group, options.topic, options.partition) for group in groups}
     _print_deleted(options, errors)
     return 1 if any(errors.values()) else 0
 
@@ -80,12 +100,14 @@ def run_verify(options: argparse.Namespace) -> int:
     """Print the partitions without a live owner; return exit code 1 if there are any."""
     with common.access(common.config_of(options, options.zookeeper)) as access:
         problems = _unowned(access.session, access.cluster, options.group)
+        if not access.session.znodes.children(GroupPaths(options.group).ids):
+            common.echo(f"group {options.group!r} has no members, so no partition needs an owner", file=sys.stderr)
     if options.json:
         common.print_json({"group": options.group, "successful": not problems, "problems": problems})
     else:
         for problem in problems:
-            print(problem)
-        print(f"Rebalance operation {'failed' if problems else 'successful'} !")
+            common.echo(problem)
+        common.echo(f"Rebalance operation {'failed' if problems else 'successful'} !")
     return 1 if problems else 0
 
 
@@ -121,32 +143,34 @@ def subscribed_threads(group: str, members: Mapping[str, Registration], cluster:
 
 
 def _describe(access: Access, group: str, as_json: bool) -> int:
-    print(
+    common.echo(
         "Note: This will only show information about consumers that use ZooKeeper (not those using the Java consumer "
-        "API).\n",
+        "API).",
         file=sys.stderr,
     )
     if not group_state.exists(access.session, group):
-        print(f"Error: Consumer group '{group}' does not exist.")
+        common.echo(f"Error: The consumer group '{group}' does not exist.")
         return 1
     state = group_state.read(access.session, group)
     partitions = group_state.partitions_of(access.cluster, state.topics)
     ends, failed = group_state.log_offsets(access.logs(), partitions, protocol.LATEST)
-    offsets, notes = group_state.offsets(state, partitions, access.coordinator(group).fetch_offsets)
+    in_kafka, notes = group_state.in_kafka(partitions, access.coordinator(group).fetch_offsets)
+    offsets, unreadable = group_state.offsets(state, partitions, in_kafka)
     rows = _rows(state, partitions, offsets, ends)
     names = ("topic", "partition", "current-offset", "log-end-offset", "lag", "consumer-id")
     if as_json:
-        errors = [*failed.values(), *notes]
+        errors = [*failed.values(), *notes, *unreadable]
         common.print_json(
             {"group": group, "rows": [dict(zip(names, row, strict=True)) for row in rows], "errors": errors}
         )
         return 0
-    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    common.echo()
+    texts = [["-" if cell is None else common.printable(cell) for cell in row] for row in rows]
     first = max([15, *(len(row[0]) for row in texts)])
     last = max([15, *(len(row[5]) for row in texts)])
     line = f"%-{first}s %-10s %-15s %-15s %-15s %-{last}s"
     for row in ([name.upper() for name in names], *texts):
-        print(line % tuple(row))
+        common.echo(line % tuple(row))
     return 0
 
 
@@ -162,8 +186,9 @@ def _rows(
         offset, end = offsets.get(partition, -1), ends.get(partition)
         has_offset = offset >= 0
         lag = end - offset if has_offset and end is not None else None
-        rows.append([*partition, offset if has_offset else None, end, lag, state.owners.get(partition)])
-    owning = {owner.rpartition("-")[0] for owner in state.owners.values()}
+        owner = state.owners.get(partition)
+        rows.append([*partition, offset if has_offset else None, end, lag, owner and state.consumer_of(owner)])
+    owning = {state.consumer_of(owner) for owner in state.owners.values()}
     rows += [[None, None, None, None, None, member] for member in sorted(state.sessions) if member not in owning]
     return rows
 
@@ -177,20 +202,33 @@ def _offsets(group: str, topic: str) -> str:
     return GroupPaths(group).offset(TopicPartition(topic, 0)).rpartition("/")[0]
 
 
-def _delete(session: ZooKeeperSession, group: str, topic: str | None) -> str:
-    """Delete a group, or its offsets and owners of a topic; return the error message, empty if it succeeded."""
-    paths = GroupPaths(group)
-    if not group_state.exists(session, group):
+def _delete(access: Access, group: str, topic: str | None, partition: int | None) -> str:
+    """Delete a group, or its offsets and owners of a topic; return the error message, empty if it succeeded.
+
+    A group that has only this topic is deleted completely. The offset of a partition that does not exist is deleted
+    also if the group has members, because no member uses it.
+    """
+    znodes, paths = access.session.znodes, GroupPaths(group)
+    if not group_state.exists(access.session, group):
         return f"Error: Delete for group '{group}' failed because group does not exist."
-    if session.znodes.children(paths.ids):
+    only = None if topic is None or partition is None else TopicPartition(topic, partition)
+    is_used = only is None or only in group_state.partitions_of(access.cluster, [only.topic])
+    if is_used and znodes.children(paths.ids):
         about = f" topic '{topic}'" if topic else ""
         return f"Error: Delete for group '{group}'{about} failed because its consumers are still active."
-    if topic is None:
-        session.znodes.delete_tree(paths.root)
+    if only is not None:
+        znodes.delete(paths.offset(only))
+    elif topic is None or _topics_of(access.session, paths) == {topic}:
+        znodes.delete_tree(paths.root)
     else:
-        session.znodes.delete_tree(_offsets(group, topic))
-        session.znodes.delete_tree(paths.owners(topic))
+        znodes.delete_tree(_offsets(group, topic))
+        znodes.delete_tree(paths.owners(topic))
     return ""
+
+
+def _topics_of(session: ZooKeeperSession, paths: GroupPaths) -> set[str]:
+    _, *parents = paths.subtrees
+    return {topic for parent in parents for topic in session.znodes.children(parent) or ()}
 
 
 def _print_deleted(options: argparse.Namespace, errors: dict[str, str]) -> None:
@@ -200,8 +238,11 @@ def _print_deleted(options: argparse.Namespace, errors: dict[str, str]) -> None:
         return
     for group, error in errors.items():
         if error:
-            print(error)
+            common.echo(error)
+        elif options.partition is not None:
+            partition = TopicPartition(options.topic, options.partition)
+            common.echo(f"Deleted the offset of partition {partition} of group '{group}' in zookeeper.")
         elif options.topic:
-            print(f"Deleted consumer group information for group '{group}' topic '{options.topic}' in zookeeper.")
+            common.echo(f"Deleted consumer group information for group '{group}' topic '{options.topic}' in zookeeper.")
         else:
-            print(f"Deleted all consumer group information for group '{group}' in zookeeper.")
+            common.echo(f"Deleted all consumer group information for group '{group}' in zookeeper.")

@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
             elif where != "-":
                 Path(where).write_text(json.dumps(checkpoint.as_json(selected)) + "\n")
     if options.to == ("json", "-"):
-        print(json.dumps(checkpoint.as_json(selected)))
+        common.echo(json.dumps(checkpoint.as_json(selected)))
     else:
         _print(options, source, target, actions)
     return 1 if _HIGHER in actions.values() else 0
@@ -133,7 +133,7 @@ class _Group:
         # Kafka rejects offsets of partitions that do not exist.
         existing = set(group_state.partitions_of(self._access.cluster, state.topics))
         for partition in sorted(state.offsets.keys() - existing):
-            print(f"skipped: partition {partition} does not exist", file=sys.stderr)
+            common.echo(f"skipped: partition {partition} does not exist", file=sys.stderr)
         return {p: offset for p, offset in state.offsets.items() if offset >= 0 and p in existing}
 
     def in_kafka(self) -> dict[TopicPartition, int]:
@@ -189,8 +189,8 @@ def _print(
     common.print_table(_COLUMNS, rows)
     copied = sum(action in ("copy", "move back") for action in actions.values())
     if not rows:
-        print(f"group {options.group!r} has no offsets to copy")
+        common.echo(f"group {options.group!r} has no offsets to copy")
     elif options.execute:
-        print(f"{copied} of {len(rows)} offsets copied to {to}")
+        common.echo(f"{copied} of {len(rows)} offsets copied to {to}")
     else:
-        print(f"{copied} of {len(rows)} offsets would be copied to {to}; use --execute to copy them")
+        common.echo(f"{copied} of {len(rows)} offsets would be copied to {to}; use --execute to copy them")

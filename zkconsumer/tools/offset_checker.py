@@ -6,6 +6,7 @@ Source: Kafka 0.8.2 kafka.tools.ConsumerOffsetChecker.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         with common.access(common.config_of(options, options.zookeeper)) as access:
             _check(options, access)
     except ZkConsumerError as error:
-        print(f"Exiting due to: {error}.")
+        common.echo(f"Exiting due to: {error}.")
         return 1
     return 0
 
@@ -72,40 +73,49 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     owned = access.session.znodes.children(f"{GroupPaths(options.group).root}/owners")
     topics = options.topic.split(",") if options.topic else owned or []
     partitions = group_state.partitions_of(access.cluster, topics)
+    if options.topic:
+        common.check_topics(access.cluster, topics)
     timeout = options.socket_timeout_ms / 1000
     logs, coordinator = access.logs(timeout), access.coordinator(options.group, timeout)
     fetch = partial(common.retrying(options.retry_backoff_ms / 1000), coordinator.fetch_offsets)
-    offsets, notes = group_state.offsets(state, partitions, fetch)
+    in_kafka, notes = group_state.in_kafka(partitions, fetch)
+    offsets, unreadable = group_state.offsets(state, partitions, in_kafka)
+    notes += unreadable
+    warnings = []
+    if differing := group_state.differing_offsets(state, in_kafka):
+        warnings.append(f"{group_state.describe_differing(differing)}; the table shows those in Kafka")
+        common.echo(f"warning: {warnings[0]}", file=sys.stderr)
     ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
     rows = {partition: _row(state, partition, offsets, ends) for partition in partitions if partition in ends}
     brokers = sorted(dict(logs.leaders.values()).items()) if options.broker_info else None
     if options.json:
         content = {"group": options.group, "partitions": list(rows.values()), "errors": [*notes, *failed.values()]}
+        content["warnings"] = warnings
         if brokers is not None:
             content["brokers"] = {str(node): str(endpoint) for node, endpoint in brokers}
         common.print_json(content)
         return
     for note in notes:
-        print(note)
+        common.echo(note)
     _print_table(options.group, partitions, rows)
     if brokers is not None:
-        print("BROKER INFO")
+        common.echo("BROKER INFO")
         for node, endpoint in brokers:
-            print(f"{node} -> {endpoint}")
+            common.echo(f"{node} -> {endpoint}")
 
 
 def _print_table(
     group: str, partitions: Iterable[TopicPartition], rows: Mapping[TopicPartition, Mapping[str, Any]]
 ) -> None:
-    print(_ROW % ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"))
+    common.echo(_ROW % ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"))
     for partition in partitions:
         row = rows.get(partition)
         if row is None:
-            print(f"No broker for partition {partition.topic} - {partition.partition}")
+            common.echo(f"No broker for partition {partition.topic} - {partition.partition}")
             continue
         lag = "unknown" if row["lag"] is None else row["lag"]
         offset = "unknown" if row["offset"] is None else row["offset"]
-        print(_ROW % (group, *partition, offset, row["logSize"], lag, row["owner"] or "none"))
+        common.echo(_ROW % (group, *partition, offset, row["logSize"], lag, row["owner"] or "none"))
 
 
 def _row(

@@ -101,5 +101,5 @@ class MessagePrinter:
         except Exception as error:
             if not self._skip_on_error:
                 raise
-            print(f"Error processing message, skipping this message: {error!r}", file=sys.stderr)
+            common.echo(f"Error processing message, skipping this message: {error!r}", file=sys.stderr)
             return b""

@@ -10,13 +10,13 @@ import sys
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.cluster import parse_bootstrap
+from zkconsumer.broker.cluster import BootstrapCluster, parse_bootstrap
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.simple_consumer import SimpleConsumer
-from zkconsumer.tools import common
+from zkconsumer.tools import common, group_state
 from zkconsumer.tools.formatters import Formatter
 from zkconsumer.tools.printer import MessagePrinter, add_output_options, formatter_of
 
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         end = _print_all(options, consumer, partition, printer)
     if end is not None:
         text = f"Terminating. Reached the end of partition ({partition.topic}, {partition.partition}) at offset {end}"
-        print(text, file=sys.stderr if options.json else sys.stdout)
+        common.echo(text, file=sys.stderr if options.json else sys.stdout)
     return 0
 
 
@@ -105,6 +105,17 @@ def _print_all(
 
 def _broker(options: argparse.Namespace, partition: TopicPartition, security: Security) -> Endpoint:
     brokers = parse_bootstrap(options.broker_list)
+    cluster = BootstrapCluster(brokers, options.client_id, timeout=30, security=security)
+    try:
+        existing = group_state.partitions_of(cluster, [partition.topic])
+    finally:
+        cluster.close()
+    if partition not in existing:
+        raise ConfigurationError(
+            f"partition {partition.partition} of topic {partition.topic!r} does not exist"
+            if existing
+            else f"topic {partition.topic!r} does not exist"
+        )
     if options.replica >= 0:
         first = brokers[0]
         with SimpleConsumer(first.host, first.port, client_id=options.client_id, security=security) as consumer:
@@ -119,7 +130,5 @@ def _broker(options: argparse.Namespace, partition: TopicPartition, security: Se
     finally:
         logs.close()
     if partition not in leaders:
-        raise ConfigurationError(
-            f"partition {partition.partition} of topic {partition.topic!r} does not exist or has no leader"
-        )
+        raise ConfigurationError(f"partition {partition.partition} of topic {partition.topic!r} has no leader")
     return leaders[partition][1]

@@ -110,26 +110,30 @@ def _sample(group: str, access: Access, logs: LogOffsets, coordinator: GroupCoor
     state = group_state.read(access.session, group)
     partitions = group_state.partitions_of(access.cluster, state.topics)
     ends, _ = group_state.log_offsets(logs, partitions, protocol.LATEST)
-    offsets, _ = group_state.furthest(state, partitions, partial(common.retrying(), coordinator.fetch_offsets))
+    in_kafka, _ = group_state.in_kafka(partitions, partial(common.retrying(), coordinator.fetch_offsets))
+    offsets = group_state.furthest(state, partitions, in_kafka)
     return _Sample(time_s, state, partitions, offsets, ends)
 
 
 def _show(
     options: argparse.Namespace, sample: _Sample, rows: Sequence[tuple[Any, ...]], live: Any, *, exists: bool
 ) -> None:
-    lag, members = sum(row[4] or 0 for row in rows), sample.state.sessions
-    title = f"group {options.group}: {len(members)} members, {len(rows)} partitions, lag {lag:,}"
+    lags, members = [row[4] for row in rows if row[4] is not None], sample.state.sessions
+    title = f"group {options.group}: {len(members)} members, {len(rows)} partitions, lag "
+    title += f"{sum(lags):,}" if lags or not rows else "unknown"
+    if lags and len(lags) < len(rows):
+        title += f" without {len(rows) - len(lags)} partitions whose lag is unknown"
     if not exists:
         title += " (the group does not exist)"
     if options.json:
         named = [dict(zip(map(str.lower, _COLUMNS), row, strict=True)) for row in rows]
         common.print_json_line({"group": options.group, "members": sorted(members), "partitions": named})
     elif live is not None:
-        table = common.rich_table(_COLUMNS, [["-" if c is None else str(c) for c in row] for row in rows])
-        table.title = title
+        table = common.rich_table(_COLUMNS, [["-" if c is None else common.printable(c) for c in row] for row in rows])
+        table.title = common.printable(title)
         live.update(table, refresh=True)
     else:
-        print(title)
+        common.echo(title)
         common.print_table(_COLUMNS, rows)
     sys.stdout.flush()
 

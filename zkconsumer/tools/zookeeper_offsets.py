@@ -1,8 +1,9 @@
 """The tools ``export-offsets``, ``import-offsets`` and ``update-offsets`` for the offsets in ZooKeeper.
 
 Source: Kafka 0.8.2 kafka.tools.ExportZkOffsets, ImportZkOffsets, UpdateOffsetsInZK. Deliberate differences: an import
-writes offset znodes only (Kafka's tool writes any path), it validates all lines before it writes the first one, and a
-group with live members requires ``--force``.
+writes offset znodes only (Kafka's tool writes any path), it validates all lines and checks that the partitions exist
+before it writes the first one, and a group with live members requires ``--force``. An export leaves out offsets that
+are empty or negative.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from zkconsumer.broker import protocol
+from zkconsumer.broker.cluster import Cluster
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
@@ -23,10 +26,12 @@ from zkconsumer.offsets.kafka import KafkaOffsets
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
-from zkconsumer.zookeeper.registry import OFFSET_MAX, GroupPaths
+from zkconsumer.zookeeper.registry import OFFSET_MAX, GroupPaths, excerpt, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
-_LINE = re.compile(r"/consumers/(?P<group>[^/]+)/offsets/(?P<topic>[^/]+)/(?P<partition>[0-9]+):(?P<offset>-?[0-9]+)")
+_LINE = re.compile(
+    r"/consumers/(?P<group>[^/]+)/offsets/(?P<topic>[^/]+)/(?P<partition>[0-9]+):(?P<offset>[0-9]{1,19})"
+)
 
 
 def add_to(tools: Any) -> None:
@@ -47,7 +52,7 @@ def add_to(tools: Any) -> None:
         "--input-file", required=True, type=Path, metavar="FILE", help="file that export-offsets has written"
     )
     imports.add_argument("--force", action="store_true", help="allow groups with live members")
-    common.add_access(imports, brokers=False)
+    common.add_access(imports)
     common.add_json(imports)
     update = common.add_tool(
         tools,
@@ -75,10 +80,14 @@ def run_export(options: argparse.Namespace) -> int:
             for path, error in state.unreadable.items():
                 if "/offsets/" in path:
                     skipped.append(error)
-                    print(f"skipped: {error}", file=sys.stderr)
+                    common.echo(f"skipped: {error}", file=sys.stderr)
             paths = GroupPaths(group)
-            counts[group] = len(state.offsets)
-            lines += [f"{paths.offset(partition)}:{offset}\n" for partition, offset in sorted(state.offsets.items())]
+            found = {partition: offset for partition, offset in sorted(state.offsets.items()) if offset >= 0}
+            for partition in sorted(state.offsets.keys() - found.keys()):
+                skipped.append(f"{paths.offset(partition)} contains no offset")
+                common.echo(f"skipped: {skipped[-1]}", file=sys.stderr)
+            counts[group] = len(found)
+            lines += [f"{paths.offset(partition)}:{offset}\n" for partition, offset in found.items()]
     try:
         options.output_file.write_text("".join(lines))
     except OSError as error:
@@ -93,13 +102,14 @@ def run_import(options: argparse.Namespace) -> int:
     offsets_by_group = _read(options.input_file)
     with common.access(common.config_of(options, options.zkconnect)) as access:
         session = access.session
+        _check_partitions(access.cluster, options.input_file, offsets_by_group)
         _check_idle(session, list(offsets_by_group), options.force)
         for group, offsets in offsets_by_group.items():
             ZooKeeperOffsets(session, group).commit(offsets, allow_lower=True)
     if options.json:
         common.print_json({"offsets": {group: len(offsets) for group, offsets in offsets_by_group.items()}})
     count = sum(map(len, offsets_by_group.values()))
-    print(f"imported {count} offsets of {len(offsets_by_group)} groups", file=sys.stderr)
+    common.echo(f"imported {count} offsets of {len(offsets_by_group)} groups", file=sys.stderr)
     return 0
 
 
@@ -119,8 +129,8 @@ def run_update(options: argparse.Namespace) -> int:
         common.print_json({"group": config.group_id, "partitions": rows})
         return 0
     for partition, offset in sorted(offsets.items()):
-        print(f"updating partition {partition.partition} with new offset: {offset}")
-    print(f"updated the offset for {len(offsets)} partitions")
+        common.echo(f"updating partition {partition.partition} with new offset: {offset}")
+    common.echo(f"updated the offset for {len(offsets)} partitions")
     return 0
 
 
@@ -145,14 +155,27 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
         if not line.strip():
             break  # as in Kafka 0.8.2
         parts = _LINE.fullmatch(line.strip())
-        if parts is None or int(parts["offset"]) > OFFSET_MAX:
+        partition_number = None if parts is None else parse_partition_number(parts["partition"])
+        if parts is None or partition_number is None or int(parts["offset"]) > OFFSET_MAX:
             raise ConfigurationError(
-                f"{path}:{number}: must be /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET, got {line!r}; "
-                "no offset was written"
+                f"{path}:{number}: must be /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET with an offset from 0 to "
+                f"{OFFSET_MAX}, got {excerpt(line)}; no offset was written"
             )
-        partition = TopicPartition(parts["topic"], int(parts["partition"]))
+        partition = TopicPartition(parts["topic"], partition_number)
         offsets.setdefault(parts["group"], {})[partition] = int(parts["offset"])
     return offsets
+
+
+def _check_partitions(cluster: Cluster, path: Path, offsets_by_group: Mapping[str, Iterable[TopicPartition]]) -> None:
+    """Raise ``ConfigurationError`` if a partition of the file does not exist."""
+    wanted = {partition for offsets in offsets_by_group.values() for partition in offsets}
+    missing = sorted(wanted - set(group_state.partitions_of(cluster, {partition.topic for partition in wanted})))
+    if missing:
+        common.check_brokers(cluster)
+        raise ConfigurationError(
+            f"{path} contains offsets of {len(missing)} partitions that do not exist, such as {missing[0]}; create the "
+            "topics, or remove these lines; no offset was written"
+        )
 
 
 def _check_idle(session: ZooKeeperSession, groups: list[str], force: bool) -> None:

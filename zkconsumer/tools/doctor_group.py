@@ -1,0 +1,212 @@
+"""The checks of ``doctor`` for members, owners and the assignment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from zkconsumer.errors import AssignmentError
+from zkconsumer.rebalance.assignors import STRATEGIES, assign
+from zkconsumer.tools.findings import Commands, Finding
+from zkconsumer.tools.group_state import GroupState
+from zkconsumer.zookeeper.registry import Registration, excerpt
+
+_MIXED_CLIENTS = (
+    "other kinds of clients assign partitions differently, so that partitions remain without an owner or are never "
+    "released; use only JVM consumers and zkconsumer in this group, and another group.id for other clients"
+)
+
+
+# ---- members --------------------------------------------------------------------------------------------
+
+
+def check_members(state: GroupState, commands: Commands) -> Iterator[Finding]:
+    """Yield malformed znodes, and registrations that some members cannot read."""
+    for path, error in state.unreadable.items():
+        problem = error.removeprefix(path).removeprefix(":").strip()
+        yield Finding(problem, path, _remedy_of_znode(path))
+    for consumer_id, member in state.members.items():
+        content = json.loads(state.registrations[consumer_id])
+        yield from _check_jvm_compatibility(consumer_id, content)
+        if member.is_filter:
+            yield from _check_filter(consumer_id, member, content)
+    if not state.sessions:
+        yield Finding(
+            "the group has no members, so nothing is consumed",
+            f"group {state.group}",
+            f"start a member; if the group is not used any longer: {commands.delete_group()}",
+        )
+
+
+def _remedy_of_znode(path: str) -> str:
+    name = path.rpartition("/")[2]
+    if "/ids/" in path:
+        return "every JVM member fails to rebalance while this znode exists; stop the program that created it"
+    if "/owners/" in path:
+        return (
+            "another kind of client, such as pykafka, owns partitions under such a name. Members of this group do not "
+            "see that and read the partition, too; use another group.id for the other client"
+        )
+    if not name.isdecimal():
+        return "no member of this group reads it; delete it unless a consumer of Kafka 0.7 needs it"
+    return "write the next offset to consume, or delete the znode so that auto.offset.reset applies"
+
+
+def _check_jvm_compatibility(consumer_id: str, content: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find registrations that zkconsumer accepts but that make every rebalance of a JVM member fail.
+
+    Members before 1.0 parse every number as a 32-bit integer, and reject the JSON if one of them is something else.
+
+    Source: Kafka 0.8.2 kafka.utils.Json.
+    """
+    reasons = [
+        f"{key} {excerpt(str(number))} is not a 32-bit integer, as members before 1.0 require"
+        for key in ("version", "timestamp")
+        if isinstance(number := content.get(key), int | float)
+        and not (type(number) is int and -(1 << 31) <= number < 1 << 31)
+    ]
+    if not all(type(count) is int for count in content["subscription"].values()):
+        reasons.append("a number of streams is not an integer")
+    if reasons:
+        yield Finding(
+            f"JVM members cannot read its registration: {'; '.join(reasons)}",
+            f"member {consumer_id}",
+            "JVM members fail to rebalance while this member is registered; stop the member, or fix its program",
+        )
+
+
+def _check_filter(consumer_id: str, member: Registration, content: Mapping[str, Any]) -> Iterator[Finding]:
+    [expression] = member.subscription
+    if "\\\\" in expression:
+        yield Finding(
+            f"its topic filter {excerpt(expression)} is escaped twice, a defect of Kafka 1.0.1 to 1.1 (KAFKA-6319); it "
+            "matches only topics with a backslash in their name, which cannot exist",
+            f"member {consumer_id}",
+            "use an expression without backslashes, such as [.] for a dot, or replace it by a zkconsumer member",
+        )
+    if len(content["subscription"]) > 1:
+        yield Finding(
+            f"its registration contains {len(content['subscription'])} topic filters, as kafka-node writes them; JVM "
+            f"consumers and zkconsumer use the first one, {excerpt(expression)}, to compute its partitions",
+            f"member {consumer_id}",
+            _MIXED_CLIENTS,
+        )
+
+
+# ---- owners ---------------------------------------------------------------------------------------------
+
+
+def check_owners(
+    state: GroupState, threads: Mapping[str, list[str]], partitions: Mapping[str, list[int]]
+) -> Iterator[Finding]:
+    """Yield topics that do not exist, and partitions with a wrong owner or without one.
+
+    Args:
+        threads: thread ids that subscribe to each topic.
+        partitions: partitions of each existing topic.
+    """
+    for topic in sorted(threads.keys() - partitions.keys()):
+        yield Finding(
+            f"the topic does not exist, but {len(threads[topic])} threads subscribe to it",
+            f"topic {topic}",
+            "create the topic, or correct the subscription; check the chroot of zookeeper.connect",
+        )
+    other_clients = sorted(set(state.owners.values()) & state.sessions.keys())
+    for consumer_id in other_clients:
+        owned = [str(partition) for partition, owner in sorted(state.owners.items()) if owner == consumer_id]
+        yield Finding(
+            f"it is another kind of client, such as kafka-node or wvanbergen/kafka: its owner znodes ({len(owned)}, "
+            f"the first is that of {owned[0]}) contain its consumer id without a thread number",
+            f"member {consumer_id}",
+            _MIXED_CLIENTS,
+        )
+    yield from _check_each_owner(state, threads)
+    yield from _check_unowned(state, threads, partitions, other_clients)
+    yield from _check_strategy(state, threads, partitions)
+
+
+def _check_each_owner(state: GroupState, threads: Mapping[str, list[str]]) -> Iterator[Finding]:
+    for partition, owner in sorted(state.owners.items()):
+        member = state.consumer_of(owner)
+        where = f"partition {partition}"
+        if state.owner_sessions[partition] == 0:
+            yield Finding(
+                f"owned by {excerpt(owner)}, and the owner znode is persistent, so no session deletes it",
+                where,
+                "no member can claim the partition: delete the znode if no process reads the partition",
+            )
+        elif member not in state.sessions:
+            yield Finding(
+                f"owned by {excerpt(owner)}, which is not a member of the group",
+                where,
+                "if the process of the owner has terminated, the znode is deleted when the session expires; otherwise "
+                "stop the process",
+            )
+        elif state.owner_sessions[partition] != state.sessions[member]:
+            yield Finding(
+                f"the owner znode and the registration of {excerpt(owner)} belong to different sessions, so the owner "
+                "znode will be deleted and two members may read the partition",
+                where,
+                "restart this member",
+            )
+        elif member != owner and owner not in threads.get(partition.topic, ()):
+            yield Finding(
+                f"owned by {excerpt(owner)}, which does not subscribe to the topic", where, "restart this member"
+            )
+
+
+def _check_unowned(
+    state: GroupState,
+    threads: Mapping[str, list[str]],
+    partitions: Mapping[str, list[int]],
+    other_clients: list[str],
+) -> Iterator[Finding]:
+    owned = set(state.owners)
+    cause = f" Another cause may be the other kind of client {', '.join(other_clients)}." if other_clients else ""
+    for topic in sorted(threads):
+        for number in partitions.get(topic, ()):
+            if threads[topic] and (topic, number) not in owned:
+                yield Finding(
+                    "the partition has no owner, so it is not consumed",
+                    f"partition {topic}-{number}",
+                    "a rebalance may be in progress: run this tool again after some seconds. JVM members that have "
+                    'stopped retrying ("can\'t rebalance after 4 retries") retry only at the next change of the group: '
+                    f"restart one of them.{cause}",
+                )
+
+
+def _check_strategy(
+    state: GroupState, threads: Mapping[str, list[str]], partitions: Mapping[str, list[int]]
+) -> Iterator[Finding]:
+    """Find members that own partitions according to different assignment strategies."""
+    owners = {p: owner for p, owner in state.owners.items() if owner in threads.get(p.topic, ())}
+    members = {state.consumer_of(owner) for owner in owners.values()}
+    if len(members) < 2:
+        return
+    followers: dict[str, set[str]] = {}
+    for strategy, order in STRATEGIES:
+        try:
+            assignment = assign(strategy, order, partitions, threads)
+        except AssignmentError:
+            continue
+        for member in members:
+            owned = {p for p, owner in owners.items() if state.consumer_of(owner) == member}
+            if owned and all(assignment.get(p) == owners[p] for p in owned):
+                followers.setdefault(f"{strategy} {order}".strip(), set()).add(member)
+    if members in followers.values():
+        return
+    if not followers:
+        yield Finding(
+            "the partitions are not owned according to any assignment strategy of JVM consumers",
+            f"group {state.group}",
+            f"a rebalance may be in progress: run this tool again after some seconds. Otherwise, {_MIXED_CLIENTS}",
+        )
+        return
+    detail = "; ".join(f"{name}: {', '.join(sorted(names))}" for name, names in followers.items())
+    yield Finding(
+        f"the members use different partition assignment strategies and block each other permanently ({detail})",
+        f"group {state.group}",
+        "set the same partition.assignment.strategy for all members; with roundrobin, JVM members before and after 1.0 "
+        "cannot be in one group (KAFKA-5822)",
+    )

@@ -1,0 +1,124 @@
+"""The checks of ``doctor`` for committed offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from zkconsumer.broker import protocol
+from zkconsumer.errors import ZkConsumerError
+from zkconsumer.message import TopicPartition
+from zkconsumer.tools import common, group_state
+from zkconsumer.tools.common import Access
+from zkconsumer.tools.findings import Commands, Finding
+from zkconsumer.tools.group_state import GroupState
+
+#: Seconds after which differing offsets of a group with members are read again: a member with ``dual.commit.enabled``
+#: commits to both storages, one after the other.
+_DUAL_COMMIT_S = 0.5
+
+
+def check(
+    state: GroupState,
+    access: Access,
+    commands: Commands,
+    partitions: Mapping[str, list[int]],
+    stale_after_s: float,
+) -> Iterator[Finding]:
+    """Yield offsets that are out of range, outdated, differ between the storages, or belong to no partition.
+
+    Args:
+        partitions: partitions of each existing topic.
+        stale_after_s: seconds without a commit after which a partition with lag is reported.
+    """
+    existing = [TopicPartition(topic, number) for topic in sorted(partitions) for number in partitions[topic]]
+    fetch = partial(common.retrying(), access.coordinator(state.group).fetch_offsets)
+    in_kafka, notes = group_state.in_kafka(existing, fetch)
+    for note in notes:
+        yield Finding(note, "brokers", "check the brokers; only the offsets in ZooKeeper were examined")
+    differing = group_state.differing_offsets(state, in_kafka)
+    if differing and state.sessions:
+        time.sleep(_DUAL_COMMIT_S)
+        later = group_state.differing_offsets(
+            group_state.read(access.session, state.group), group_state.in_kafka(existing, fetch)[0]
+        )
+        differing = {p: both for p, both in differing.items() if p in later and min(both) == min(later[p])}
+    if differing:
+        yield Finding(
+            group_state.describe_differing(differing),
+            f"group {state.group}",
+            "members with offsets.storage=kafka start at the offsets in Kafka, all others at those in ZooKeeper. Copy "
+            "the offsets that the group uses to the other storage while it has no members; from Kafka: "
+            f"{commands.copy_offsets('zookeeper')}; from ZooKeeper: {commands.copy_offsets('kafka')}",
+        )
+    for partition in sorted(state.offsets.keys() - set(existing)):
+        yield Finding(
+            f"the group has an offset ({state.offsets[partition]}) of a partition that does not exist; if the "
+            "partition is created later, it is consumed from this offset",
+            f"partition {partition}",
+            f"delete it: {commands.delete_offset(partition)}",
+        )
+    yield from _check_logs(state, access, commands, group_state.furthest(state, existing, in_kafka), stale_after_s)
+
+
+def _check_logs(
+    state: GroupState,
+    access: Access,
+    commands: Commands,
+    offsets: Mapping[TopicPartition, int],
+    stale_after_s: float,
+) -> Iterator[Finding]:
+    """Compare committed offsets with the logs."""
+    logs = access.logs()
+    try:
+        starts, failed = group_state.log_offsets(logs, offsets, protocol.EARLIEST)
+        ends, _ = group_state.log_offsets(logs, starts, protocol.LATEST)
+    except ZkConsumerError as error:
+        yield Finding(str(error), "brokers", "check the brokers; the offsets were not compared with the logs")
+        return
+    for partition, error_text in failed.items():
+        yield Finding(
+            error_text,
+            f"partition {partition}",
+            "check the brokers; the partition cannot be consumed until it has a leader",
+        )
+    for partition, end in ends.items():
+        yield from _check_offset(state, commands, partition, offsets[partition], starts[partition], end, stale_after_s)
+
+
+def _check_offset(
+    state: GroupState,
+    commands: Commands,
+    partition: TopicPartition,
+    offset: int,
+    start: int,
+    end: int,
+    stale_after_s: float,
+) -> Iterator[Finding]:
+    """Check a committed offset against the log start offset and the end offset."""
+    where = f"partition {partition}"
+    is_in_zookeeper = offset == state.offsets.get(partition)
+    if not start <= offset <= end:
+        remedy = "auto.offset.reset applies when the partition is consumed next"
+        if is_in_zookeeper:
+            remedy += f"; to start at the log start offset instead: {commands.set_offset(partition, start)}"
+        yield Finding(
+            f"the offset {offset} is out of range; the log start offset is {start} and the end offset is {end}",
+            where,
+            remedy,
+        )
+    elif offset == end:
+        return
+    elif partition in state.owners:
+        # The commit time of an offset in Kafka is unknown.
+        if is_in_zookeeper and (age := time.time() - state.stored_at[partition]) > stale_after_s:
+            yield Finding(
+                f"the offset {offset} was not committed for {age:.0f} s, and the lag is {end - offset} records",
+                where,
+                f"check whether {state.owners[partition]} still processes records",
+            )
+    elif not state.sessions:
+        yield Finding(
+            f"the lag is {end - offset} records, and the group has no members", where, "start a member of the group"
+        )
