@@ -194,6 +194,19 @@ def test_corrected_offset_is_used(
     assert values(one.seen) == numbers(90, 100)
 
 
+def test_highest_offset_is_out_of_range(
+    cluster: DevCluster, member: Members, topic: Topics, group: str, zk: KazooClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = topic(partitions=1)
+    produce(cluster.admin, name, 0, numbers(0, 10))
+    zk.create(f"/consumers/{group}/offsets/{name}/0", b"9223372036854775807", makepath=True)
+    one = member({name: 1})
+    one.wait_for_more(10)
+    assert "offset_out_of_range" in caplog.text
+    one.leave()
+    assert stored(zk, group, name) == {0: "10"}
+
+
 def test_owner_overwrites_invalid_offset(
     cluster: DevCluster, member: Members, topic: Topics, peer: Peer, group: str, zk: KazooClient
 ) -> None:

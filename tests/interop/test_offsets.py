@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import numbers, produce, stored, take, values
+from support import numbers, produce, stored, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -133,3 +133,46 @@ def test_offset_checkers_agree(
         return sorted(line for line in text.splitlines() if line and not line.startswith("SLF4J"))
 
     assert rows(ours) == rows(theirs)
+
+
+def test_consumer_groups_output_equals_that_of_jvm(
+    admin: Any,
+    topic: Topic,
+    consumer: Consumer,
+    group: str,
+    zk: KazooClient,
+    at: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    names = [topic(2), topic(1)]
+    produce(admin, names[0], 0, numbers(0, 10))
+    members = [consumer(consumer_id=letter, auto_commit_enable=False) for letter in "abc"]
+    for member in members:
+        member.create_message_streams({names[0]: 1})
+    wait_for(lambda: [len(member.assignment) for member in members] == [1, 1, 0])
+    members[0].commit_offsets({TopicPartition(names[0], 0): 4})
+    zk.create(f"/consumers/{group}/offsets/{names[1]}/0", b"3", makepath=True)
+    zk.ensure_path(f"/consumers/{group}/owners/{names[1]}")
+
+    def compare(*arguments: str) -> str:
+        theirs = jvm("kafka.admin.ConsumerGroupCommand", "--zookeeper", at, *arguments, release="1.1.1")
+        capfd.readouterr()
+        main(["consumer-groups", "--zookeeper", at, *arguments])
+        ours = capfd.readouterr()
+        # The JVM prints topics in the order of ZooKeeper's hash table.
+        assert sorted(ours.out.splitlines()) == sorted(theirs.splitlines())
+        assert ours.err.startswith("Note: This will only show information")
+        return theirs
+
+    assert f"{group}_c" in compare("--describe", "--group", group)
+    compare("--describe", "--group", "none-such")
+    for member in members:
+        member.shutdown()
+    compare("--describe", "--group", group)
+    for name, tool in zip(names, (True, False), strict=True):
+        delete = ("--delete", "--group", group, "--topic", name)
+        if tool:
+            assert main(["consumer-groups", "--zookeeper", at, *delete]) == 0
+        else:
+            jvm("kafka.admin.ConsumerGroupCommand", "--zookeeper", at, *delete, release="1.1.1")
+    assert not zk.exists(f"/consumers/{group}")

@@ -164,11 +164,17 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
             {"group": group, "rows": [dict(zip(names, row, strict=True)) for row in rows], "errors": errors}
         )
         return 0
+    for partition in partitions:
+        if offsets.get(partition, -1) < 0 and partition not in state.offsets:
+            common.echo(
+                f"Error: Could not fetch offset from zookeeper for group '{group}' partition '{partition}' due to "
+                "missing offset data in zookeeper."
+            )
     common.echo()
     texts = [["-" if cell is None else common.printable(cell) for cell in row] for row in rows]
     first = max([15, *(len(row[0]) for row in texts)])
     last = max([15, *(len(row[5]) for row in texts)])
-    line = f"%-{first}s %-10s %-15s %-15s %-15s %-{last}s"
+    line = f"%-{first}s %-10s %-15s %-15s %-15s %-{last}s "
     for row in ([name.upper() for name in names], *texts):
         common.echo(line % tuple(row))
     return 0

@@ -306,6 +306,8 @@ def _broker_address(text: str) -> Endpoint:
 def parse_offset(path: str, data: bytes | None) -> int:
     """Parse an offset znode and return the offset; -1 if ``data`` is empty or None, or the offset is negative.
 
+    Fetchers use the highest integer for "no end", and no record can have it as offset, so it is read as the one before.
+
     Raises:
         ZkConsumerError: the znode does not contain an integer; the message has its path and content.
     """
@@ -317,4 +319,4 @@ def parse_offset(path: str, data: bytes | None) -> int:
             f"{path} must contain an integer offset, got {excerpt(data)}; write the next offset to consume, or delete "
             "the znode to apply auto.offset.reset"
         )
-    return max(-1, offset)
+    return max(-1, min(offset, OFFSET_MAX - 1))
