@@ -34,6 +34,9 @@ _RETRY_TIMEOUT = 15.0
 #: Values of ``--log-level``.
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
+#: Characters of a cell of a table. Consumer ids are shorter, unless another program wrote them.
+_MAX_CELL_LENGTH = 600
+
 #: Default of ``--zookeeper``, as in Kafka's tools.
 LOCAL = "localhost:2181"
 
@@ -197,6 +200,12 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
+def cell(value: object) -> str:
+    """Return the text of a cell of a table, without control characters and of limited length."""
+    text = "-" if value is None else printable(value)
+    return text if len(text) <= _MAX_CELL_LENGTH else f"{text[:_MAX_CELL_LENGTH]}..."
+
+
 def echo(line: object = "", file: TextIO | None = None, *, flush: bool = False) -> None:
     """Print one line. All tools print text with this function, ``print_table`` or ``print_json``."""
     print(printable(line), file=file, flush=flush)
@@ -214,7 +223,7 @@ def print_json_line(content: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table: with rich on a terminal, as aligned text otherwise."""
-    texts = [["-" if cell is None else printable(cell) for cell in row] for row in rows]
+    texts = [[cell(value) for value in row] for row in rows]
     if sys.stdout.isatty() and (table := rich_table(columns, texts)) is not None:
         from rich.console import Console
 
@@ -222,7 +231,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         return
     widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
     for row in (columns, *texts):
-        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
 
 
 def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
@@ -234,5 +243,5 @@ def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
         return None
     table = Table(*columns)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*map(Text, row))
     return table

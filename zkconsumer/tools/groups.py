@@ -171,7 +171,7 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
                 "missing offset data in zookeeper."
             )
     common.echo()
-    texts = [["-" if cell is None else common.printable(cell) for cell in row] for row in rows]
+    texts = [[common.cell(value) for value in row] for row in rows]
     first = max([15, *(len(row[0]) for row in texts)])
     last = max([15, *(len(row[5]) for row in texts)])
     line = f"%-{first}s %-10s %-15s %-15s %-15s %-{last}s "

@@ -129,7 +129,7 @@ def _show(
         named = [dict(zip(map(str.lower, _COLUMNS), row, strict=True)) for row in rows]
         common.print_json_line({"group": options.group, "members": sorted(members), "partitions": named})
     elif live is not None:
-        table = common.rich_table(_COLUMNS, [["-" if c is None else common.printable(c) for c in row] for row in rows])
+        table = common.rich_table(_COLUMNS, [[common.cell(value) for value in row] for row in rows])
         table.title = common.printable(title)
         live.update(table, refresh=True)
     else:
