@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from zkconsumer.broker.protocol import EARLIEST, LATEST
+from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.options.option_reader import OptionReader
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
@@ -24,6 +25,14 @@ def starts(**options: str) -> StartingOffsets:
 
 def first(decided: StartingOffsets, partition: TopicPartition, group: int = -1) -> StartPosition:
     return decided.start_position(partition, group, checkpoint_offset=None, is_first_assignment=True, is_new=False)
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "startingOffsetsByTimestamp"])
+def test_deeply_nested_json_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"option {name} must be") as raised:
+        starts(**{name: '{"a":' * 100_000})
+
+    assert len(str(raised.value)) < 600
 
 
 # The offsets of Flink's testStartFromGroupOffsets and similar tests: 23, none and 43 are committed.

@@ -162,11 +162,12 @@ def test_quick_expressions_of_review_need_no_limit() -> None:
         "a{999999999}",
         "((a{1000}){1000}){1000}",
         "(?:(?:a?){500}+){500}b",
+        r"((\d{1000}){0}){1000}",
         "([abc]{100}){100}?",
         "a" * 70_000,
         "[" + "a" * 70_000,
     ],
-    ids=["very deep", "deep", "repeated", "nested", "possessive", "lazy", "long", "long set"],
+    ids=["very deep", "deep", "repeated", "nested", "possessive", "none", "lazy", "long", "long set"],
 )
 def test_too_large_expressions_are_refused_in_short_message(text: str) -> None:
     used = time.process_time()

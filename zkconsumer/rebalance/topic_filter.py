@@ -196,7 +196,7 @@ class _Translation:
         elif token == ")" and len(self._lengths) > 1:
             length += self._lengths.pop()
         elif token[0] == "{":
-            length = self._last_length * (int(token.strip("{}+?")) - 1)
+            length = self._last_length * max(0, int(token.strip("{}+?")) - 1)
         self._lengths[-1] += length
         self._last_length = length if token[0] != "{" else length + self._last_length
         if self._lengths[-1] > max(_MAX_REPEATED_LENGTH, len(self._regex)):

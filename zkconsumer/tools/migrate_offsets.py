@@ -162,7 +162,7 @@ def _read(options: argparse.Namespace, group: _Group) -> dict[TopicPartition, in
         return checkpoint.read(Path(where))
     try:
         return checkpoint.from_json(json.loads(sys.stdin.read() if where == "-" else Path(where).read_text()))
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise ConfigurationError(f'{where} must contain offsets such as {{"topic":{{"0":23}}}}: {error}') from error
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.options.table import BY_NAME, SourceOption
+from zkconsumer.zookeeper.registry import excerpt
 
 #: Maximum value of an integer option of Spark.
 _LONG_MAX = (1 << 63) - 1
@@ -131,7 +132,7 @@ def invalid(name: str, expected: str, text: str) -> ConfigurationError:
     Args:
         expected: what the value must be.
     """
-    return ConfigurationError(f"option {name} must be {expected}, got {text!r}")
+    return ConfigurationError(f"option {name} must be {expected}, got {excerpt(text)}")
 
 
 def unknown_option(name: str, known: Iterable[str]) -> ConfigurationError:

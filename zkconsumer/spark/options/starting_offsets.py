@@ -206,7 +206,7 @@ def _read_offsets(name: str, text: str) -> dict[str, Any]:
             found[topic] = {int(number): offset for number, offset in wanted.items()}
             if not all(type(offset) is int and offset >= -2 for offset in found[topic].values()):
                 raise ValueError(wanted)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise invalid(name, f"'group', 'earliest', 'latest' or JSON such as {_EXAMPLE}", text) from error
     return found
 
@@ -222,7 +222,7 @@ def _read_times(name: str, text: str) -> dict[str, Any]:
                 if isinstance(wanted, dict)
                 else _milliseconds(name, str(wanted))
             )
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         expected = 'JSON with past times in milliseconds since 1970, such as {"a":{"0":1700000000000}}'
         raise invalid(name, expected, text) from error
     return found

@@ -122,6 +122,6 @@ def _partitions(text: str) -> tuple[TopicPartition, ...]:
             raise ValueError(text)
         for partition in found:
             check_topic_name(partition.topic)
-    except (ValueError, AttributeError, TypeError, ConfigurationError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError, ConfigurationError) as error:
         raise invalid("assign", 'JSON with partitions by topic, such as {"a":[0,1],"b":[2]}', text) from error
     return tuple(sorted(set(found)))
