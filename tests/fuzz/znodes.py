@@ -159,7 +159,8 @@ def broker(rng: random.Random) -> bytes:
     """Return the content of a broker's znode."""
     host = json.dumps(rng.choice(["h", "::1", *TEXTS]))
     endpoints = ",".join(
-        json.dumps(rng.choice(["PLAINTEXT://h:1", "SSL://h:2", "X://[::1]:3", *TEXTS])) for _ in range(2)
+        json.dumps(rng.choice(["PLAINTEXT://h:1", "SSL://h:2", "X://[::1]:3", f"X://{rng.choice(TEXTS)}", *TEXTS]))
+        for _ in range(2)
     )
     listeners = obj(rng, {"X": '"PLAINTEXT"', "SSL": '"SSL"'})
     number = rng.choice(NUMBERS)

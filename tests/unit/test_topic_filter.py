@@ -184,6 +184,13 @@ def test_usual_repetitions_are_accepted(text: str) -> None:
     assert not Whitelist(text).is_topic_allowed("-")
 
 
+def test_error_of_expression_has_no_control_characters() -> None:
+    with pytest.raises(ConfigurationError, match="is an invalid regex: 'bad character range") as raised:
+        Whitelist("[\x7f-a]")
+
+    assert str(raised.value).isprintable()
+
+
 def test_long_list_of_topics_is_accepted() -> None:
     names = [f"topic-{number}" for number in range(3000)]
 

@@ -99,7 +99,8 @@ class _Expression:
             re.compile(translated, re.ASCII)  # ``regex`` accepts more than ``re``, and more than Java
             self._pattern = regex.compile(translated, regex.V0 | regex.ASCII, cache_pattern=False)
         except (re.error, regex.error, RecursionError, OverflowError) as error:
-            raise ConfigurationError(f"{excerpt(text)} is an invalid regex: {error}") from error
+            # The error may contain characters of the expression.
+            raise ConfigurationError(f"{excerpt(text)} is an invalid regex: {excerpt(str(error))}") from error
         #: ``time.monotonic`` until which the expression is not matched, because it has exceeded the limit.
         self._refused_until = 0.0
         self._text = text

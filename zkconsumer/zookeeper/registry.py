@@ -288,7 +288,7 @@ def parse_broker(node: str, data: bytes, protocol: str = "PLAINTEXT") -> Endpoin
             return _broker_address(f"{content['host']}:{port}")._replace(has_api_versions=has_api_versions)
     except _MALFORMED as error:
         raise ZkConsumerError(
-            f"{BROKER_IDS}/{node} does not contain a valid broker registration: {excerpt(data)} ({error})"
+            f"{BROKER_IDS}/{node} does not contain a valid broker registration: {excerpt(data)} ({excerpt(str(error))})"
         ) from error
     raise ZkConsumerError(
         f"broker {node} has no {protocol} listener ({excerpt(data)}); add a listener, set security.protocol, or set "
