@@ -68,7 +68,9 @@ def tool(tmp_path: Path) -> Iterator[Callable[..., Tool]]:
 def console(zkconsumer_cluster: Cluster, group: str, tmp_path: Path, tool: Callable[..., Tool]) -> Callable[..., Tool]:
     """Start a member of the test's group: ``console(topic, "--from-beginning", auto_commit_interval_ms=50)``."""
 
-    def start(topic: str, *options: str, stdout: Any = subprocess.PIPE, **settings: object) -> Tool:
+    def start(
+        topic: str, *options: str, kind: str = "--topic", stdout: Any = subprocess.PIPE, **settings: object
+    ) -> Tool:
         properties: dict[str, object] = {
             "group.id": group,
             "consumer.id": "console",
@@ -79,7 +81,7 @@ def console(zkconsumer_cluster: Cluster, group: str, tmp_path: Path, tool: Calla
         }
         file = tmp_path / "consumer.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        at = ["--zookeeper", zkconsumer_cluster.zookeeper_connect, "--topic", topic, "--consumer.config", str(file)]
+        at = ["--zookeeper", zkconsumer_cluster.zookeeper_connect, kind, topic, "--consumer.config", str(file)]
         return tool(*at, *options, stdout=stdout)
 
     return start
@@ -174,7 +176,7 @@ def test_topic_created_later_is_printed(
     zk: KazooClient,
 ) -> None:
     name = unique("late")
-    process = console(name, "--from-beginning", "--max-messages", "1")
+    process = console(name, "--from-beginning", "--max-messages", "1", kind="--whitelist")
     wait_until_equal(lambda: members(zk, group), [f"{group}_console"])
 
     zkconsumer_cluster.create_topic(name)

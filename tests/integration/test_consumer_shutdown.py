@@ -150,7 +150,7 @@ def test_missing_zookeeper_is_reported_in_time(consumer: Consumer) -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "1", None])
 def test_invalid_stream_count_is_refused(count: object, consumer: Consumer) -> None:
-    with pytest.raises(ConfigurationError, match="must be an integer of at least 1, got"):
+    with pytest.raises(ConfigurationError, match="must be an integer between 1 and 1000, got"):
         consumer().create_message_streams({"t": count})  # type: ignore[dict-item]
 
 

@@ -130,7 +130,7 @@ def test_registration_equals_that_of_jvm(topic: Topic, consumer: Consumer, zk: K
 
 
 def test_wrong_use_of_filters_is_refused(topic: Topic, consumer: Consumer) -> None:
-    with pytest.raises(ConfigurationError, match="at least 1, got 0"):
+    with pytest.raises(ConfigurationError, match="between 1 and 1000, got 0"):
         consumer().create_message_streams_by_filter(Whitelist("a"), 0)
     connector = consumer()
     connector.create_message_streams_by_filter(Whitelist("none-such"))
