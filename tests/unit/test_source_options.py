@@ -115,6 +115,7 @@ def test_missing_option_is_named(name: str) -> None:
         ("streams", "-1"),
         ("streams", "1.5"),
         ("streams", "two"),
+        ("streams", "1001"),
         ("streams", ""),
         ("streams", "\u00b2"),
         ("minPartitions", "0"),

@@ -20,6 +20,7 @@ from zkconsumer.spark.options.option_reader import OptionReader, did_you_mean, i
 from zkconsumer.spark.options.starting_offsets import StartingOffsets
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.spark.options.table import REFUSED_PROPERTIES, REFUSED_SPARK_OPTIONS
+from zkconsumer.zookeeper.registry import check_stream_count
 
 #: Columns of Spark's own Kafka source, with their types.
 COLUMNS = {
@@ -102,12 +103,14 @@ class SourceOptions:
         subscription = Subscription.parse(reader)
         membership = Membership.parse(reader, subscription, batch=batch)
         decoder = _decoder(reader)
+        streams = reader.integer("streams")
+        check_stream_count("option streams", streams)
         return cls(
             subscription=subscription,
             is_member=membership.is_member,
             commits=membership.commits,
             has_zookeeper=membership.has_zookeeper,
-            streams=reader.integer("streams"),
+            streams=streams,
             starting_offsets=StartingOffsets.parse(reader, default="earliest" if batch else "group"),
             ending_offsets=StartingOffsets.parse(reader, prefix="ending", default="latest"),
             keeps_restored=not reader.flag("restore.filter"),

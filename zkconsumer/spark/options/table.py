@@ -165,8 +165,8 @@ OPTIONS = (
         name="streams",
         type="integer",
         default="1",
-        meaning="Number of consumer threads per topic that the query registers in the group. It determines the "
-        "query's share of the partitions.",
+        meaning="Number of consumer threads per topic that the query registers in the group, at most 1000. It "
+        "determines the query's share of the partitions.",
         counterpart="Kafka 1.1 ``topicCountMap``",
     ),
     _offsets(
