@@ -135,6 +135,13 @@ EVENTS = (
         "A corrupt batch is skipped because corrupt.record.policy is skip.",
     ),
     LogEvent(
+        "driver_listener_unreachable",
+        ("warning",),
+        "zkconsumer.spark",
+        "The planning process cannot connect to the driver listener, so it learns of finished batches at the next "
+        "trigger.",
+    ),
+    LogEvent(
         "duplicate_query_detected",
         ("warning",),
         "zkconsumer.spark",
@@ -409,7 +416,15 @@ EVENTS = (
         "records_lost",
         ("warning",),
         "zkconsumer.spark",
-        "Records were deleted before the query read them, and are skipped because failOnDataLoss is false.",
+        "Records were deleted before the query read them, and are skipped because failOnDataLoss is false. Tasks log "
+        "it in the executors, and the planning process logs it again in the driver.",
+    ),
+    LogEvent(
+        "records_skipped",
+        ("warning",),
+        "zkconsumer.spark",
+        "A task has skipped corrupt record batches, or records that the decoder rejected, because "
+        "corrupt.record.policy is skip. The executor has logged each of them.",
     ),
     LogEvent(
         "session_expired",
@@ -422,6 +437,12 @@ EVENTS = (
         ("warning",),
         "zkconsumer.rebalance",
         "The ZooKeeper session may have expired on the server; the consumer stops the delivery and registers again.",
+    ),
+    LogEvent(
+        "skipped_records_not_reported",
+        ("warning",),
+        "zkconsumer.spark",
+        "A task could not report to the driver that it has skipped records; the progress report does not count them.",
     ),
     LogEvent(
         "start_positions_resolved",

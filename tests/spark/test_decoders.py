@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import produce, stored, wait_until_equal
+from support import produce, stored, wait_for, wait_until_equal
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark import lag
 
 from . import lines
 from .queries import Query
@@ -81,13 +83,17 @@ def test_undecodable_records_are_skipped_or_quarantined(
     policy: str, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
+    partition = TopicPartition(name, 0)
     produce(admin, name, 0, [b"good", b"half !", b"odd ?", b"well", b"large #"])
     one = query(name, trigger=NOW, decoder="lines:Words", corrupt_record_policy=policy)
     one.finish()
     words = column(one, "word")
     if policy == "skip":
         assert words == ["good", "well"]
+        # The task reports the number after the only progress report of the query.
+        wait_for(lambda: lag(one.handle).records_skipped == {partition: 3}, what="the task has reported")
         return
+    assert lag(one.handle).records_skipped == {}
     assert [word for word in words if word is not None] == ["good", "well"]
     found = [corrupt for corrupt in column(one, "corrupt") if corrupt is not None]
     assert [(each["offset"], each["key"], each["value"]) for each in found] == [

@@ -124,6 +124,22 @@ def test_batch_beyond_handover_is_counted_and_lost_nothing(
     wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(4), "60"))
 
 
+def test_finished_batch_is_released_before_next_trigger(
+    zkconsumer_cluster: Cluster, query: Queries, plain: Plains, topic: Topics, group: str, zk: KazooClient
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 50))
+    one = query(name, trigger={"processingTime": "1 hour"}, handover_timeout_ms=600_000)
+    one.wait_for_records(100)
+    wait_until_equal(lambda: stored(zk, group, name), {0: "50", 1: "50"})
+    other = plain(name)
+    [number] = other.owned
+    produce(admin, name, number, numbers(50, 60))
+    other.wait_for_messages(10)
+    assert other.offsets == {(number, offset): 1 for offset in range(50, 60)}
+
+
 def test_join_waits_for_replayed_batch(
     zkconsumer_cluster: Cluster,
     query: Queries,

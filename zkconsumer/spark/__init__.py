@@ -53,13 +53,13 @@ def register(spark: Any) -> QueryListener | None:
     # The planning process has no SparkContext. A class that is created here is pickled by value, with its attributes.
     conf = context.getConf()
     driver = conf.get("spark.driver.host"), conf.get("spark.driver.bindAddress")
-    attributes = {"cores": int(context.defaultParallelism), "driver": driver}
-    source = type("ZkConsumerDataSource", (ZkConsumerDataSource,), attributes)
-    spark.dataSource.register(source)
     listener = _listeners.get(spark)
     if listener is None:
         listener = _listeners[spark] = QueryListener(spark)
         listener.start()
+    attributes = {"cores": int(context.defaultParallelism), "driver": driver, "link": listener.link}
+    source = type("ZkConsumerDataSource", (ZkConsumerDataSource,), attributes)
+    spark.dataSource.register(source)
     return listener
 
 

@@ -6,7 +6,7 @@ Source: Spark 4.2 KafkaExceptions. The error conditions have Spark's names; the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Set
 from typing import Any
 
 from zkconsumer.errors import OffsetOutOfRangeError
@@ -14,19 +14,27 @@ from zkconsumer.message import TopicPartition
 
 
 class DataLossError(OffsetOutOfRangeError):
-    """Raised when records to be read have been deleted. The message starts with Spark's error condition."""
+    """Raised when records to be read have been deleted. The message starts with Spark's error condition.
 
-    def __init__(self, condition: str, text: str) -> None:
+    Attributes:
+        text: the message without the condition and the remedy, for the log.
+        lost: number of lost offsets by partition, as far as it is known.
+    """
+
+    def __init__(self, condition: str, text: str, lost: Mapping[TopicPartition, int]) -> None:
         super().__init__(
             f"[KAFKA_DATA_LOSS.{condition}] {text} To skip the missing records, set the option failOnDataLoss=false."
         )
+        self.text = text
+        self.lost = {partition: count for partition, count in lost.items() if count > 0}
 
 
 def raise_or_log(loss: DataLossError, fails: bool, log: Any) -> None:
     """Raise the error if ``fails`` (option ``failOnDataLoss``), else log a warning."""
     if fails:
         raise loss
-    log.warning("records_lost", error=str(loss))
+    lost = {str(partition): count for partition, count in sorted(loss.lost.items())}
+    log.warning("records_lost", partitions=lost, records=sum(lost.values()), reason=loss.text)
 
 
 def start_offset_deleted(partition: TopicPartition, position: int, log_start: int, remedy: str) -> DataLossError:
@@ -34,7 +42,8 @@ def start_offset_deleted(partition: TopicPartition, position: int, log_start: in
     return DataLossError(
         "START_OFFSET_RESET",
         f"{_named(partition)}: the next offset to read is {position}, but the log start offset is {log_start}; "
-        f"{log_start - position} offsets are lost. {remedy}",
+        f"{log_start - position} offsets are lost. {remedy}".rstrip(),
+        {partition: log_start - position},
     )
 
 
@@ -44,31 +53,39 @@ def end_offset_decreased(partition: TopicPartition, position: int, log_end: int)
         "PARTITION_OFFSET_CHANGED",
         f"{_named(partition)}: the next offset to read is {position}, but the log end offset is {log_end}. The topic "
         "may have been deleted and re-created, or the starting offset was set beyond the end of the log.",
+        {},
     )
 
 
-def topics_deleted(topics: Iterable[str]) -> DataLossError:
-    """Return the error for topics that were deleted."""
+def topics_deleted(topics: Set[str], lost: Mapping[TopicPartition, int]) -> DataLossError:
+    """Return the error for topics that were deleted.
+
+    Args:
+        lost: number of their offsets that are known to be unread, by partition.
+    """
     names = [repr(topic) for topic in sorted(topics)]
     subject = f"topic {names[0]} was" if len(names) == 1 else f"topics {', '.join(names)} were"
     return DataLossError(
         "PARTITIONS_DELETED",
         f"{subject} deleted; unread records are lost. If the deletion was intended, remove the topic from the "
         "subscription.",
+        lost,
     )
 
 
-def topic_recreated(topic: str, before: str, now: str) -> DataLossError:
+def topic_recreated(topic: str, before: str, now: str, lost: Mapping[TopicPartition, int]) -> DataLossError:
     """Return the error for a topic that was deleted and created again.
 
     Args:
         before: id of the deleted topic.
         now: id of the new topic.
+        lost: number of offsets of the deleted topic that are known to be unread, by partition.
     """
     return DataLossError(
         "PARTITIONS_DELETED",
         f"topic {topic!r} was deleted and re-created ({before} before, {now} now); unread records of the deleted topic "
-        "are lost, and the new topic would be read from its log start offset.",
+        "are lost, and the new topic is read from its log start offset.",
+        lost,
     )
 
 
@@ -78,6 +95,7 @@ def new_partition_truncated(partition: TopicPartition, log_start: int) -> DataLo
         "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
         f"{_named(partition)} is new, but its log start offset is already {log_start}; the records before it were not "
         "read.",
+        {partition: log_start},
     )
 
 
@@ -92,6 +110,7 @@ def range_deleted(partition: TopicPartition, start: int, until: int, log_start: 
         "COULD_NOT_READ_OFFSET_RANGE",
         f"{_named(partition)}: offset {start} of the range [{start}, {until}) is not in the log; the log start offset "
         f"is {log_start} and the log end offset is {log_end}.",
+        {partition: until - start - max(0, min(until, log_end) - max(start, log_start))},
     )
 
 

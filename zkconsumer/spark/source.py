@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -24,10 +24,11 @@ from zkconsumer.log import show_level
 from zkconsumer.spark.batch import ZkConsumerBatchReader
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import tasks
-from zkconsumer.spark.executor.end_of_stream import EndListener
+from zkconsumer.spark.driver_link import DriverLink, LinkAddress
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.offset import INITIAL, BatchOffset
+from zkconsumer.spark.executor.task_reports import ReportListener, SkippedRange, local_address
+from zkconsumer.spark.offset import INITIAL, BatchOffset, nested
 from zkconsumer.spark.options.source_options import SourceOptions
 
 
@@ -40,7 +41,9 @@ class ZkConsumerDataSource(DataSource):
     #: Cores of the session that registered the source: the default number of tasks per batch.
     cores = os.cpu_count() or 1
     #: Host name of the driver for the executors, and the address that the driver binds to (None to bind to that host).
-    driver: tuple[str, str | None] = ("127.0.0.1", None)
+    driver: tuple[str, str | None] | None = None
+    #: Address of the driver listener; None without it.
+    link: LinkAddress | None = None
     #: Whether the decoder may end the query; None until ``schema`` was called.
     _has_an_end: bool | None = None
 
@@ -83,29 +86,42 @@ class ZkConsumerDataSource(DataSource):
         """Return the reader of a streaming query."""
         if self._has_an_end is None:  # Spark does not call ``schema`` if the user has set one
             self._has_an_end = SourceOptions.parse(self.options).has_an_end
-        end_at = self.driver if self._has_an_end else None
-        return ZkConsumerStreamReader(dict(self.options), self.cores, schema, end_at)
+        return ZkConsumerStreamReader(
+            dict(self.options), self.cores, schema, driver=self.driver, link=self.link, has_an_end=self._has_an_end
+        )
 
 
 class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Forwards Spark's calls to the ``Planner``, and receives the end of the stream from the tasks.
+    """Forwards Spark's calls to the ``Planner``, and receives the reports of the tasks.
 
     Args:
-        cores: default number of tasks per batch.
+        cores: default number of tasks per batch, until the driver listener reports the number of executor cores.
         schema: schema of the DataFrame.
-        end_at: host and bind address of the ``EndListener``, None if no decoder may end the query.
+        driver: host name of the driver for the executors, and the address that the driver binds to; None if unknown.
+        link: address of the driver listener; None without it.
+        has_an_end: whether the decoder can end the query.
     """
 
     def __init__(
-        self, options: Mapping[str, str], cores: int, schema: StructType, end_at: tuple[str, str | None] | None
+        self,
+        options: Mapping[str, str],
+        cores: int,
+        schema: StructType,
+        *,
+        driver: tuple[str, str | None] | None = None,
+        link: LinkAddress | None = None,
+        has_an_end: bool = False,
     ) -> None:
         self._raw_options = dict(options)
         self._cores = cores
         self._schema = schema
-        self._end_at = end_at
+        self._driver = driver
+        self._link_address = link
+        self._has_an_end = has_an_end
         self._planner: Planner | None = None
         self._is_bounded = False
-        self._end: EndListener | None = None
+        self._reports: ReportListener | None = None
+        self._link: DriverLink | None = None
 
     # ---- in the planning process ----
 
@@ -128,7 +144,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return start
         planner = self._started_planner(start)
         planner.finish_batch(start)
-        if self._end is not None and self._end.is_received:
+        if self._reports is not None and self._reports.has_ended:
             return BatchOffset.from_json(start).end_of_stream().to_json()
         if isinstance(limit, ReadMaxRows):
             return planner.plan(start, limit.max_rows)
@@ -151,9 +167,10 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 ranges,
                 planner.find_leaders(ranges),
                 planner.brokers(),
-                self._cores,
+                self._link.cores if self._link is not None else self._cores,
                 self._options.layout(self._schema),
-                self._end.signal if self._end is not None else None,
+                reports=self._reports.address if self._reports is not None else None,
+                can_end=self._has_an_end,
             )
         )
 
@@ -167,9 +184,12 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if self._planner is not None:
             self._planner.close()
             self._planner = None
-        if self._end is not None:
-            self._end.close()
-            self._end = None
+        if self._reports is not None:
+            self._reports.close()
+            self._reports = None
+        if self._link is not None:
+            self._link.close()
+            self._link = None
 
     def _started_planner(self, seen: Mapping[str, Any]) -> Planner:
         """Return the planner. The first call joins the group.
@@ -185,11 +205,25 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             if self._is_bounded:
                 planner.prepare_for_available_now()
             self._planner = planner
-            if self._end_at is not None:
-                self._end = EndListener(*self._end_at)
-                self._end.start()
+            if self._has_an_end or self._options.may_skip:
+                host, bind = self._driver or local_address()
+                self._reports = ReportListener(host, bind, self._record_skipped)
+                self._reports.start()
             planner.start()
+            if self._link_address is not None:
+                self._link = DriverLink(planner.consumer_id, self._cores, planner.finish_reported_batch)
+                self._link.connect(self._link_address)
         return self._planner
+
+    def _record_skipped(self, ranges: Iterable[SkippedRange]) -> None:
+        """Record what a task has skipped, in a thread of the ``ReportListener``."""
+        planner, link = self._planner, self._link
+        if planner is None:
+            return
+        planner.skipped.record(ranges)
+        if link is not None:
+            lost, skipped = planner.skipped.counts
+            link.send(recordsLost=nested(lost), recordsSkipped=nested(skipped))
 
     # ---- in the executors ----
 

@@ -11,6 +11,7 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import end_offset_decreased
 from zkconsumer.spark.driver.partition_tracker import PartitionTracker
+from zkconsumer.spark.driver.skipped_records import SkippedRecords
 from zkconsumer.spark.options.source_options import SourceOptions
 
 #: Seconds for which end offsets are reused while there are no new records. Spark requests an offset about 90 times per
@@ -28,7 +29,9 @@ class EndOffsets:
         is_idle: whether the last plan found no records to read.
     """
 
-    def __init__(self, options: SourceOptions, logs: LogOffsets, tracker: PartitionTracker, log: Any) -> None:
+    def __init__(
+        self, options: SourceOptions, logs: LogOffsets, tracker: PartitionTracker, skipped: SkippedRecords, log: Any
+    ) -> None:
         self.latest: dict[TopicPartition, int] = {}
         self.target: dict[TopicPartition, int] | None = None
         self.is_bounded = False
@@ -36,6 +39,7 @@ class EndOffsets:
         self._options = options
         self._logs = logs
         self._tracker = tracker
+        self._skipped = skipped
         self._log = log
         self._looked_up_at = 0.0
         self._behind_since: float | None = None
@@ -83,10 +87,9 @@ class EndOffsets:
         partition = behind[0]
         loss = end_offset_decreased(partition, positions[partition], ends[partition])
         if now - self._behind_since > self._options.unavailable_timeout:
-            if self._options.fails_on_data_loss:
-                raise loss
+            self._skipped.lose(loss)
             self._tracker.reset_partitions(behind)
             self._behind_since = None
         if self._behind_since == now:
-            self._log.warning("end_offset_decreased", error=str(loss))
+            self._log.warning("end_offset_decreased", error=loss.text)
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,9 @@ from zkconsumer.spark.driver.standalone_reader import StandaloneReader
 
 
 class OffsetCommits:
-    """Commits the offsets of finished batches that the tracker reports as uncommitted. Used by Spark's thread.
+    """Commits the offsets of finished batches that the tracker reports as uncommitted.
+
+    Used by Spark's thread, and by the thread of the ``DriverLink``; a lock lets one of them commit at a time.
 
     Args:
         timeout_s: maximum seconds for one commit, including the rest of a running rebalance.
@@ -34,6 +37,7 @@ class OffsetCommits:
         self._log = log
         self._timeout_s = timeout_s
         self._has_failed = False
+        self._lock = threading.Lock()
 
     @property
     def is_pending(self) -> bool:
@@ -42,6 +46,10 @@ class OffsetCommits:
 
     def commit(self, offset: Mapping[str, Any]) -> None:
         """Record that the batch of ``offset`` has finished, and try once to commit. Never raises."""
+        with self._lock:
+            self._commit(offset)
+
+    def _commit(self, offset: Mapping[str, Any]) -> None:
         partitions = self._tracker.finish(offset)
         if not partitions:
             return

@@ -30,10 +30,12 @@ from zkconsumer.spark.driver.partition_state import PartitionState
 from zkconsumer.spark.driver.partition_tracker import PartitionTracker
 from zkconsumer.spark.driver.progress import Progress
 from zkconsumer.spark.driver.restore import restored_subscription
+from zkconsumer.spark.driver.skipped_records import SkippedRecords
 from zkconsumer.spark.driver.standalone_reader import StandaloneReader
 from zkconsumer.spark.driver.starting_positions import StartingPositions
 from zkconsumer.spark.driver.topic_ids import TopicIds
-from zkconsumer.spark.offset import INITIAL, BatchOffset, Ranges, total
+from zkconsumer.spark.executor.task_reports import SkippedRange
+from zkconsumer.spark.offset import INITIAL, BatchOffset, Ranges, from_offset, total
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.subscription import Subscription
 
@@ -41,10 +43,13 @@ from zkconsumer.spark.options.subscription import Subscription
 class Planner:
     """Plans batches for Spark, and is the member's ``PartitionHandler``.
 
-    Two threads call it: Spark's thread, and the member's thread as of ``start``. They share the ``PartitionTracker``,
-    which has a lock. Without a lock, the member's thread reads ``_is_closing``, which Spark's thread writes, and
-    Spark's thread reads ``_revoked_at``, ``_failure`` and the number of reread records, which the member's thread
-    writes.
+    Three threads call it: Spark's thread, the member's thread as of ``start``, and the thread of the ``DriverLink``,
+    which calls only ``finish_reported_batch``. They share the ``PartitionTracker``, which has a lock. Without a lock,
+    the member's thread reads ``_is_closing``, which Spark's thread writes, and Spark's thread reads ``_revoked_at``,
+    ``_failure`` and the number of reread records, which the member's thread writes.
+
+    Attributes:
+        skipped: counts of the records that the query has skipped; thread-safe.
 
     Args:
         seen: an offset from Spark's offset log. The ranges of the last batch must be known before partitions are
@@ -69,13 +74,14 @@ class Planner:
         self._logs = logs = LogOffsets.of(member.cluster.brokers, config)
         self._progress = progress = Progress(logs)
         self._commits = OffsetCommits(member, tracker, progress, log, timeout_s=config.connection_timeout)
-        self._ends = ends = EndOffsets(options, logs, tracker, log)
+        self.skipped = skipped = SkippedRecords(log, fails_on_data_loss=options.fails_on_data_loss)
+        self._ends = ends = EndOffsets(options, logs, tracker, skipped, log)
         last = BatchOffset.from_json(seen)
         self._topic_ids = topic_ids = TopicIds(
             member.cluster, logs, last.topic_ids, last.deleted_topics, lambda: member.discoveries
         )
         self._starting_positions = starting_positions = StartingPositions(
-            options, subscription, member, logs, topic_ids, tracker, ends, log
+            options, subscription, member, logs, topic_ids, tracker, ends, skipped, log
         )
         self._batches = BatchPlanner(
             options, member, logs, topic_ids, tracker, ends, starting_positions, progress, self._is_reassigning
@@ -86,6 +92,11 @@ class Planner:
         self._revoked_at = -1  # value of ``rebalances`` when partitions were last revoked or lost
         self._failure: ZkConsumerError | None = None
         self.observe(seen)
+
+    @property
+    def consumer_id(self) -> str:
+        """Consumer id of the member; unique for each planning process."""
+        return self._member.consumer_id
 
     def start(self) -> None:
         """Join the group.
@@ -141,6 +152,12 @@ class Planner:
         batch = BatchOffset.from_json(offset)
         replaced = self._starting_positions.replaced_topics(batch.topic_ids)
         ranges = {partition: span for partition, span in batch.ranges.items() if partition.topic not in replaced}
+        self.skipped.start_batch(batch.ranges)
+        self.skipped.record(
+            SkippedRange(*partition, start, lost=until - start)
+            for partition, (start, until) in batch.ranges.items()
+            if partition not in ranges
+        )
         self._tracker.put_in_flight(ranges)
         return ranges
 
@@ -156,6 +173,15 @@ class Planner:
                 break
             time.sleep(IDLE_INTERVAL)
             self._commits.commit(offset)
+
+    def finish_reported_batch(self, offset: Mapping[str, Any]) -> bool:
+        """Record a batch of which the driver reports that it has finished; return whether its offsets are committed.
+
+        Called by the thread of the ``DriverLink``, before Spark's thread calls ``finish_batch``.
+        """
+        self._commits.commit(offset)
+        owned = self._tracker.states().keys()
+        return not self._commits.is_pending and from_offset(offset).keys() <= owned
 
     def plan(self, start: dict[str, Any], max_offsets: int | None = None, *, is_last: bool = False) -> dict[str, Any]:
         """Return the end of the next batch, or ``start`` if there is nothing to read.
@@ -211,6 +237,7 @@ class Planner:
             rebalances=self._member.rebalances,
             health=self.health(),
             lost_records=0 if self._revoked_at == self._member.rebalances else self._tracker.lost_records(),
+            skipped=self.skipped,
         )
         alignment = self._batches.alignment
         return report if alignment is None else {**report, **alignment.state()}

@@ -12,6 +12,7 @@ from zkconsumer.errors import RetriableError
 from zkconsumer.health import Health
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.driver.sampling import sample
+from zkconsumer.spark.driver.skipped_records import SkippedRecords
 from zkconsumer.spark.offset import nested
 
 #: Seconds between two samples of record sizes.
@@ -68,6 +69,7 @@ class Progress:
         rebalances: int,
         health: Health,
         lost_records: int,
+        skipped: SkippedRecords,
     ) -> dict[str, Any]:
         """Return the report for Spark's progress events.
 
@@ -79,8 +81,10 @@ class Progress:
             health: health of the query.
             lost_records: number of records in batches that were not committed when the session ended, in partitions
                 that other members own now.
+            skipped: numbers of lost and skipped records.
         """
         lags = [max(0, end - reached.get(partition, end)) for partition, end in ends.items()] or [0]
+        records_lost, records_skipped = skipped.counts
         age = None if self._committed_at is None else round(time.monotonic() - self._committed_at, 3)
         return {
             "latest": nested(ends),
@@ -95,6 +99,8 @@ class Progress:
             "bytesPerRecord": round(self._bytes_per_record, 1),
             "rebalances": rebalances,
             "rereadRecords": self.reread_records + lost_records,
+            "recordsLost": nested(records_lost),
+            "recordsSkipped": nested(records_skipped),
             "commits": self._commits,
             "commitsFailed": self._commits_failed,
             "commitAgeSeconds": age,

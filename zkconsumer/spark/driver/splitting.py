@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.spark.executor.end_of_stream import EndSignal
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.rows import Layout
+from zkconsumer.spark.executor.task_reports import ReportAddress
 from zkconsumer.spark.offset import Ranges, total
 from zkconsumer.spark.options.source_options import SourceOptions
 
@@ -24,7 +24,9 @@ def tasks(
     brokers: Sequence[Endpoint],
     cores: int,
     layout: Layout | None = None,
-    end: EndSignal | None = None,
+    *,
+    reports: ReportAddress | None = None,
+    can_end: bool = False,
 ) -> Iterator[FetchTask]:
     """Yield the tasks of a batch.
 
@@ -33,7 +35,8 @@ def tasks(
         brokers: brokers to which tasks may send metadata requests.
         cores: number of tasks to create if the ranges are large enough.
         layout: layout of the rows; None for the columns of Spark's own source.
-        end: where tasks report the end of the stream. Records after it must not be read, so each partition is read by
+        reports: where tasks report the end of the stream and skipped records; None if tasks report neither.
+        can_end: the decoder can end the stream. Records after the end must not be read, so each partition is read by
             one task.
     """
     config = options.consumer
@@ -44,9 +47,9 @@ def tasks(
         cores=cores,
         min_tasks=options.min_partitions,
         max_offsets=options.max_records_per_partition,
-        may_split=end is None,
+        may_split=not can_end,
     ):
-        yield task(options, group, leaders, brokers, layout, end)
+        yield task(options, group, leaders, brokers, layout, reports=reports, can_end=can_end)
 
 
 def task(
@@ -55,7 +58,9 @@ def task(
     leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
     brokers: Sequence[Endpoint],
     layout: Layout | None = None,
-    end: EndSignal | None = None,
+    *,
+    reports: ReportAddress | None = None,
+    can_end: bool = False,
 ) -> FetchTask:
     """Return the task that fetches all of the ranges; see ``tasks`` for the arguments."""
     config = options.consumer
@@ -69,7 +74,8 @@ def task(
         check_crcs=config.check_crcs,
         fails_on_data_loss=options.fails_on_data_loss,
         unavailable_timeout=options.unavailable_timeout,
-        end_signal=end,
+        reports=reports,
+        can_end=can_end,
     )
 
 

@@ -6,6 +6,7 @@ partitions, releases deleted ones, and reads and commits the group's offsets if 
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -57,7 +58,7 @@ class StandaloneReader:
         has_offsets: bool,
         unavailable_timeout: float,
     ) -> None:
-        self.consumer_id = f"{config.group_id}_standalone"
+        self.consumer_id = f"{config.group_id}_standalone-{os.getpid()}"
         self.assignment: dict[TopicPartition, str] = {}
         self.rebalances = 0
         self.discoveries = 0

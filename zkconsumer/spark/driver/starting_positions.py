@@ -12,16 +12,10 @@ from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.retry import retrying
-from zkconsumer.spark.data_loss import (
-    DataLossError,
-    new_partition_truncated,
-    raise_or_log,
-    start_offset_deleted,
-    topic_recreated,
-    topics_deleted,
-)
+from zkconsumer.spark.data_loss import new_partition_truncated, start_offset_deleted, topic_recreated, topics_deleted
 from zkconsumer.spark.driver.end_offsets import IDLE_INTERVAL, EndOffsets
 from zkconsumer.spark.driver.partition_tracker import PartitionTracker
+from zkconsumer.spark.driver.skipped_records import SkippedRecords
 from zkconsumer.spark.driver.standalone_reader import StandaloneReader
 from zkconsumer.spark.driver.topic_ids import TopicIds
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -42,6 +36,7 @@ class StartingPositions:
         topic_ids: TopicIds,
         tracker: PartitionTracker,
         ends: EndOffsets,
+        skipped: SkippedRecords,
         log: Any,
     ) -> None:
         self._options = options
@@ -52,6 +47,7 @@ class StartingPositions:
         self._topic_ids = topic_ids
         self._tracker = tracker
         self._ends = ends
+        self._skipped = skipped
         self._log = log
 
     # ---- topics ----
@@ -67,13 +63,18 @@ class StartingPositions:
         topics = [t for t in self._tracker.topics() if self._subscription.wants(t, exclude_internal)]
         changes = self._topic_ids.check(topics)
         if changes.deleted:
-            self._report(topics_deleted(changes.deleted))
+            self._skipped.lose(topics_deleted(changes.deleted, self._unread(changes.deleted)))
         for topic, ids in sorted(changes.recreated.items()):
             if topic not in changes.reported:
-                self._report(topic_recreated(topic, *ids))
+                self._skipped.lose(topic_recreated(topic, *ids, self._unread({topic})))
         if changes.recreated:
             self._ends.forget_target()
             self._tracker.reset_topics(changes.recreated)
+
+    def _unread(self, topics: Set[str]) -> dict[TopicPartition, int]:
+        """Return the number of unread offsets of each partition of topics, according to the last known end offsets."""
+        reached, ends = self._tracker.reached(), self._ends.latest
+        return {p: ends[p] - reached[p] for p in reached.keys() & ends.keys() if p.topic in topics}
 
     def replaced_topics(self, ids: Mapping[str, str]) -> set[str]:
         """Return the topics that were deleted, or re-created since they had these ids.
@@ -114,7 +115,7 @@ class StartingPositions:
         offsets = {p: self._available(p, offset, log_starts[p]) for p, offset in wanted.items()}
         for partition, start in starts.items():
             if start.source == NEW and offsets[partition] > 0:
-                self._report(new_partition_truncated(partition, offsets[partition]))
+                self._skipped.lose(new_partition_truncated(partition, offsets[partition]))
         if self._options.commits:
             unknown = {p for p, start in starts.items() if start.source not in ("checkpoint", "group")}
             self._commit(starts, offsets, unknown | {p for p, offset in offsets.items() if offset != wanted[p]})
@@ -144,8 +145,5 @@ class StartingPositions:
             return offset
         path = GroupPaths(self._config.group_id).offset(partition)
         remedy = f"To start at the log start offset, set {path} in ZooKeeper to {log_start} and restart the query."
-        self._report(start_offset_deleted(partition, offset, log_start, remedy))
+        self._skipped.lose(start_offset_deleted(partition, offset, log_start, remedy))
         return log_start
-
-    def _report(self, loss: DataLossError) -> None:
-        raise_or_log(loss, self._options.fails_on_data_loss, self._log)

@@ -8,8 +8,8 @@ from pyspark.sql.datasource import InputPartition
 
 from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.spark.executor.end_of_stream import EndSignal
 from zkconsumer.spark.executor.rows import Layout
+from zkconsumer.spark.executor.task_reports import ReportAddress
 from zkconsumer.spark.offset import Ranges
 
 
@@ -27,7 +27,8 @@ class FetchTask(InputPartition):
         check_crcs: verify the checksums of record batches.
         fails_on_data_loss: raise an error for deleted records; if False, skip them.
         unavailable_timeout: maximum seconds without a fetched chunk before the task fails.
-        end_signal: where to report the end of the stream; None if the decoder cannot end the query.
+        reports: where to report the end of the stream and skipped records; None if neither is reported.
+        can_end: the decoder can end the stream.
     """
 
     ranges: Ranges
@@ -39,4 +40,5 @@ class FetchTask(InputPartition):
     check_crcs: bool
     fails_on_data_loss: bool
     unavailable_timeout: float
-    end_signal: EndSignal | None = None
+    reports: ReportAddress | None = None
+    can_end: bool = False

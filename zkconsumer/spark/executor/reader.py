@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import DataLossError, end_offset_decreased, raise_or_log, range_deleted, topics_deleted
 from zkconsumer.spark.executor.fetch_task import FetchTask
+from zkconsumer.spark.executor.task_reports import SkippedRange, TaskReport
 
 #: Seconds without records after which the task checks whether the missing ones were deleted.
 _CHECK_AFTER_S = 5.0
@@ -66,13 +68,13 @@ def _on_failure(task: FetchTask, stream: StreamQueue, info: PartitionTopicInfo, 
     partition, until = info.partition, info.until
     if not isinstance(error, OffsetOutOfRangeError):
         stream.fail(error)
-    elif task.fails_on_data_loss:
-        stream.fail(range_deleted(partition, info.fetch_offset, until, error.first, error.end))
+        return
+    loss = range_deleted(partition, info.fetch_offset, until, error.first, error.end)
+    if task.fails_on_data_loss:
+        stream.fail(loss)
     else:
+        raise_or_log(loss, False, get_logger("zkconsumer.spark"))
         next_offset = min(error.first, until) if info.fetch_offset < error.first else until
-        get_logger("zkconsumer.spark").warning(
-            "records_lost", topic=partition.topic, partition=partition.partition, offset=next_offset, error=str(error)
-        )
         info.queue.put(Chunk(partition, next_offset, next_offset, b""))  # fetching resumes at its offset
 
 
@@ -83,9 +85,15 @@ class _TaskReader:
         self._task = task
         self._stream = stream
         self._manager = manager
-        self._rows = task.layout.reader(check_crcs=task.check_crcs, can_end=task.end_signal is not None)
+        self._rows = task.layout.reader(check_crcs=task.check_crcs, can_end=task.can_end)
         #: End offsets of the ranges that have not been read completely.
         self._missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
+        #: Next offsets of the ranges that have not been read completely.
+        self._positions = {partition: start for partition, (start, _) in task.ranges.items()}
+        #: Number of offsets by partition that had been deleted before they were read.
+        self._lost: Counter[TopicPartition] = Counter()
+        #: Number of offsets by partition of skipped corrupt record batches.
+        self._skipped: Counter[TopicPartition] = Counter()
         #: Topic, partition and offset of record batches that were corrupt in one fetch.
         self._corrupt: set[tuple[str, int, int]] = set()
         #: By partition: seconds since the last chunk when its records first appeared to be deleted.
@@ -101,6 +109,7 @@ class _TaskReader:
                 continue
             last_chunk_at = time.monotonic()
             yield from self._read_chunk(*taken)
+        self._report_skipped()
 
     def _read_chunk(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[Any]:
         partition = chunk.partition
@@ -108,6 +117,8 @@ class _TaskReader:
             return  # fetched before the end of the stream was read
         next_offset = chunk.next_offset
         is_refetch_needed = not chunk.nbytes  # deleted records are skipped
+        if is_refetch_needed:
+            self._lost[partition] += next_offset - self._positions[partition]
         try:
             yield from self._rows.read(chunk)
         except CorruptRecordError as error:
@@ -116,10 +127,13 @@ class _TaskReader:
             if place in self._corrupt:
                 yield from self._rows.read_corrupt(partition, error)
                 next_offset = error.after
+                if self._task.layout.policy == "skip":
+                    self._skipped[partition] += min(next_offset, self._missing[partition]) - error.offset
             self._corrupt.add(place)  # fetched again: maybe corrupted in transit
+        self._positions[partition] = next_offset
         if self._rows.has_ended:
-            assert self._task.end_signal is not None
-            self._task.end_signal.send()
+            assert self._task.reports is not None
+            self._task.reports.send(TaskReport(has_ended=True))
             next_offset = self._missing[partition]
         if next_offset >= self._missing[partition]:
             self._complete(partition)
@@ -145,7 +159,23 @@ class _TaskReader:
         for partition, since in self._lost_since.items():
             if silence - since >= min(timeout / 2, _DELETED_AFTER_S):
                 raise_or_log(losses[partition], self._task.fails_on_data_loss, get_logger("zkconsumer.spark"))
+                self._lost[partition] += self._missing[partition] - self._positions[partition]
                 self._complete(partition)
+
+    def _report_skipped(self) -> None:
+        """Report skipped records to the planning process; if it is unreachable, only this process logs them."""
+        skipped = self._skipped + self._rows.rejected
+        ranges = tuple(
+            SkippedRange(*partition, start, self._lost[partition], skipped[partition])
+            for partition, (start, _) in self._task.ranges.items()
+            if self._lost[partition] or skipped[partition]
+        )
+        if not ranges or self._task.reports is None:
+            return
+        try:
+            self._task.reports.send(TaskReport(skipped=ranges))
+        except BrokerUnavailableError as error:
+            get_logger("zkconsumer.spark").warning("skipped_records_not_reported", error=str(error))
 
     def _complete(self, partition: TopicPartition) -> None:
         del self._missing[partition]
@@ -162,7 +192,7 @@ def _losses(task: FetchTask, missing: Mapping[TopicPartition, int]) -> dict[Topi
     )
     try:
         exist = logs.topic_ids(sorted({partition.topic for partition in missing}))
-        found = {p: topics_deleted([p.topic]) for p in missing if p.topic not in exist}
+        found = {p: topics_deleted({p.topic}, {}) for p in missing if p.topic not in exist}
         ends = logs.offsets([p for p in missing if p not in found], protocol.LATEST)
         return found | {p: end_offset_decreased(p, missing[p], end) for p, end in ends.items() if end < missing[p]}
     except ZkConsumerError:

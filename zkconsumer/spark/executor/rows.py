@@ -7,6 +7,7 @@ task fails, they are skipped, or each becomes a row in which only the column ``c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,10 +85,12 @@ class RowReader(ABC):
 
     Attributes:
         has_ended: whether the last chunk contained the end of the stream. The rest of its partition must not be read.
+        rejected: number of records by partition that the decoder rejected and ``corrupt.record.policy=skip`` skipped.
     """
 
     def __init__(self, layout: Layout, check_crcs: bool) -> None:
         self.has_ended = False
+        self.rejected: Counter[TopicPartition] = Counter()
         self._policy = layout.policy
         self._schema = layout.schema
         #: The schema without the column ``corrupt``.
@@ -126,6 +129,7 @@ class RowReader(ABC):
         if self._policy == "raise":
             raise error
         if self._policy == "skip":
+            self.rejected[TopicPartition(topic, partition)] += len(rejected)
             self._log.error(
                 "undecodable_records_skipped",
                 topic=topic,

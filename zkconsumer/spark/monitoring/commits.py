@@ -77,6 +77,12 @@ class QueryCommits:
             batches, self._batches = self._batches, {}
         return batches
 
+    def remove(self, source: int, batch: CompletedBatch) -> None:
+        """Remove a batch that the planning process has committed, unless a later one was added."""
+        with self._lock:
+            if self._batches.get(source) is batch:
+                del self._batches[source]
+
     def put_back(self, batches: Mapping[int, CompletedBatch]) -> None:
         """Add batches again that could not be committed, unless a later batch of the same source was added."""
         with self._lock:

@@ -6,9 +6,13 @@ Source: Spark 4.2 KafkaMicroBatchStream.metrics.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.monitoring.skipped import LOST, SKIPPED, latest_counts
 
 
 class PartitionLag(NamedTuple):
@@ -38,9 +42,14 @@ class Lag:
 
     Attributes:
         rows: lags ordered by time, topic and partition.
+        records_lost: number of offsets by partition that were deleted before the query read them, since its start.
+        records_skipped: number of offsets by partition of corrupt record batches and of records that the decoder
+            rejected, since the start of the query.
     """
 
     rows: tuple[PartitionLag, ...]
+    records_lost: Mapping[TopicPartition, int] = field(default_factory=dict)
+    records_skipped: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def latest(self) -> tuple[PartitionLag, ...]:
@@ -61,7 +70,12 @@ class Lag:
         return totals
 
     def __repr__(self) -> str:
-        return f"Lag(total={self.total}, partitions={len(self.latest)})"
+        return f"Lag(total={self.total}, partitions={len(self.latest)}{self._skipped()})"
+
+    def _skipped(self) -> str:
+        """Return the numbers of lost and skipped records as text, empty if there are none."""
+        totals = {"records_lost": self.records_lost, "records_skipped": self.records_skipped}
+        return "".join(f", {name}={sum(counts.values())}" for name, counts in totals.items() if counts)
 
     def _repr_html_(self) -> str:
         """Return the last batch as an HTML table, for notebooks."""
@@ -70,7 +84,7 @@ class Lag:
             for row in self.latest
         )
         names = "".join(f"<th>{name}</th>" for name in ("topic", "partition", "offset", "log end", "lag"))
-        return f"<table><tr>{names}</tr>{cells}</table><p>{self.total:,} offsets behind</p>"
+        return f"<table><tr>{names}</tr>{cells}</table><p>{self.total:,} offsets behind{self._skipped()}</p>"
 
     def plot(self) -> Any:
         """Return a matplotlib figure of the total lag over time.
@@ -91,16 +105,23 @@ class Lag:
 
 
 def lag(query: Any) -> Lag:
-    """Return the lag of a query that reads with ``format("zkconsumer")``."""
+    """Return the lag of a query that reads with ``format("zkconsumer")``, and the records that it has skipped."""
+    reports = query.recentProgress
     rows = [
         row
-        for progress in query.recentProgress
+        for progress in reports
         for source in progress["sources"]
         for row in _rows(
             progress["timestamp"], offset_object(source["endOffset"]), offset_object(source["latestOffset"])
         )
     ]
-    return Lag(tuple(rows))
+    lost: Counter[TopicPartition] = Counter()
+    skipped: Counter[TopicPartition] = Counter()
+    for source in reports[-1]["sources"] if reports else ():
+        latest = offset_object(source["latestOffset"])
+        lost.update(latest_counts(latest, LOST))
+        skipped.update(latest_counts(latest, SKIPPED))
+    return Lag(tuple(rows), lost, skipped)
 
 
 def _rows(time: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> Iterator[PartitionLag]:

@@ -10,7 +10,9 @@ queries whose decoder has reached the end of the stream.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import math
 import queue
 import threading
 import time
@@ -24,6 +26,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName, Metrics
+from zkconsumer.spark.driver_link import LinkAddress, PlannerConnections
+from zkconsumer.spark.monitoring import skipped
 from zkconsumer.spark.monitoring.commits import Committer, CompletedBatch, QueryCommits
 from zkconsumer.spark.monitoring.lag import offset_object
 from zkconsumer.spark.monitoring.metrics import query_metrics
@@ -41,6 +45,12 @@ _LAST_COMMIT_TIMEOUT_S = 30.0
 
 _JOIN_TIMEOUT_S = 40.0
 
+#: Seconds between two look-ups of the number of executor cores while queries are running.
+_CORES_INTERVAL_S = 1.0
+
+#: Takes the place of the run id in confirmations of planning processes.
+_COMMITTED = "committed"
+
 _STOP, _IDLE, _TERMINATED = object(), object(), object()
 
 
@@ -51,14 +61,22 @@ class _Query:
     Attributes:
         sources: options of its sources with ``format("zkconsumer")``.
         due: time (``time.monotonic``) to commit its batches; None without batches.
-        metrics: metrics of the last progress report, by name.
+        reported: by source, the last batch that was reported to the planning process, and the number of this report.
+        progress: the last progress report.
     """
 
     name: str
     sources: list[SourceOptions]
     commits: QueryCommits
     due: float | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
+    reported: dict[int, tuple[int, CompletedBatch]] = field(default_factory=dict)
+    progress: Mapping[str, Any] | None = None
+
+    def confirm(self, report: int) -> None:
+        """Forget the batch of a report, because the planning process has committed it."""
+        for source, (number, batch) in self.reported.items():
+            if number == report:
+                self.commits.remove(source, batch)
 
 
 class QueryListener(StreamingQueryListener):
@@ -75,11 +93,16 @@ class QueryListener(StreamingQueryListener):
         self._metrics = Metrics()
         self._metrics.register_gauges(self._gauges)
         self._committer = Committer(self._metrics)
+        self._planners = PlannerConnections(self._receive)
+        self._cores = 0
+        self._numbers = itertools.count()
         self._log = get_logger("zkconsumer.spark")
         self._thread = threading.Thread(target=self._run, name="zkconsumer-query-listener", daemon=True)
 
     def start(self) -> None:
         """Start listening."""
+        self._planners.start()
+        self._refresh_cores()
         self._thread.start()
         self._spark.streams.addListener(self)
 
@@ -90,6 +113,12 @@ class QueryListener(StreamingQueryListener):
         self._events.put(_STOP)
         self._thread.join(_JOIN_TIMEOUT_S)
         self._committer.join(_JOIN_TIMEOUT_S)
+        self._planners.close()
+
+    @property
+    def link(self) -> LinkAddress:
+        """The address for planning processes."""
+        return self._planners.address
 
     @property
     def consumer_id(self) -> str | None:
@@ -130,9 +159,12 @@ class QueryListener(StreamingQueryListener):
 
     def _run(self) -> None:
         while True:
-            due = min((query.due for query in self._queries.values() if query.due is not None), default=None)
+            due = min((query.due for query in self._queries.values() if query.due is not None), default=math.inf)
+            if self._queries:
+                self._refresh_cores()
+                due = min(due, time.monotonic() + _CORES_INTERVAL_S)
             try:
-                item = self._events.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
+                item = self._events.get(timeout=None if due == math.inf else max(0.0, due - time.monotonic()))
             except queue.Empty:
                 item = None
             if item is _STOP:
@@ -148,7 +180,14 @@ class QueryListener(StreamingQueryListener):
             self._committer.commit(query.commits, _LAST_COMMIT_TIMEOUT_S)
 
     def _handle(self, run: str, event: Any) -> None:
-        """Handle an event: a query that has started, a progress report, ``_IDLE`` or ``_TERMINATED``."""
+        """Handle an event: a query that has started, a progress report, ``_IDLE`` or ``_TERMINATED``.
+
+        The event of ``_COMMITTED`` is the number of a batch that its planning process has committed.
+        """
+        if run == _COMMITTED:
+            for each in self._queries.values():
+                each.confirm(event)
+            return
         if isinstance(event, _Query):
             self._queries[run] = event
             return
@@ -169,16 +208,37 @@ class QueryListener(StreamingQueryListener):
             end = offset_object(source.get("endOffset"))
             if not end.get("group"):
                 continue
-            options = _options_of(query.sources, end)
-            if options is not None and options.commits:
-                query.commits.add(number, CompletedBatch(options, end, _completed_at(progress)))
             if consumer_id := offset_object(source.get("latestOffset")).get("consumer"):
                 query.commits.consumer_ids.add(consumer_id)
+            options = _options_of(query.sources, end)
+            if options is not None and options.commits:
+                batch = CompletedBatch(options, end, _completed_at(progress))
+                query.commits.add(number, batch)
+                if consumer_id is not None:
+                    query.reported[number] = next(self._numbers), batch
+                    self._planners.send(consumer_id, {"finished": end, "number": query.reported[number][0]})
             if end.get("ended"):
                 self._log.info("end_of_stream_reached", query=query.name)
                 self._stop_query(run)
         query.due = time.monotonic() + _COMMIT_DELAY_S
-        query.metrics = query_metrics(progress)
+        query.progress = progress
+
+    def _receive(self, consumer_id: str, message: Mapping[str, Any]) -> None:
+        """Handle a message of a planning process, in a thread of its connection."""
+        if "committed" in message:
+            self._events.put((_COMMITTED, message["committed"]))
+        else:
+            skipped.update(consumer_id, message)
+
+    def _refresh_cores(self) -> None:
+        """Report the number of executor cores to the planning processes when it has changed."""
+        try:
+            cores = int(self._spark.sparkContext.defaultParallelism)
+        except Exception:  # the session is being stopped
+            return
+        if cores != self._cores:
+            self._cores = cores
+            self._planners.broadcast({"cores": cores})
 
     def _is_at_end(self, run: str) -> bool:
         """Return whether the checkpoint of a query records the end of its stream."""
@@ -209,8 +269,8 @@ class QueryListener(StreamingQueryListener):
 
     def _gauges(self) -> Iterator[tuple[MetricName, float]]:
         for query in list(self._queries.values()):
-            for name, value in query.metrics.items():
-                yield MetricName.of("zkconsumer.spark", "StreamingQuery", name, query=query.name), value
+            if query.progress is not None:
+                yield from query_metrics(query.name, query.progress).items()
 
 
 def _sources(query: Any) -> Iterator[SourceOptions]:

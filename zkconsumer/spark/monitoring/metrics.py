@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from zkconsumer.metrics import MetricName
 from zkconsumer.spark.monitoring.lag import offset_object
+from zkconsumer.spark.monitoring.skipped import LOST, SKIPPED, latest_counts
 
 #: Name of the metric by key of ``latestOffset`` in a progress report. The values of several sources are added.
 _NAMES = {
@@ -21,11 +23,16 @@ _NAMES = {
     "commitAgeSeconds": "CommitAgeSeconds",
 }
 
+#: Name of the metric by key of ``latestOffset`` whose values are numbers by partition. There is one metric for the
+#: query, and one for each partition with a number.
+_NAMES_BY_PARTITION = {LOST: "RecordsLost", SKIPPED: "RecordsSkipped"}
 
-def query_metrics(progress: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics of a query by name.
+
+def query_metrics(query: str, progress: Mapping[str, Any]) -> dict[MetricName, float]:
+    """Return the metrics of a query.
 
     Args:
+        query: name or id of the query.
         progress: a progress report as a JSON object.
     """
     metrics = {
@@ -42,4 +49,25 @@ def query_metrics(progress: Mapping[str, Any]) -> dict[str, float]:
         for key, name in _NAMES.items():
             if latest.get(key) is not None:
                 metrics[name] = metrics.get(name, 0.0) + float(latest[key])
+    named = {_name(name, query=query): value for name, value in metrics.items()}
+    return named | _metrics_by_partition(query, progress)
+
+
+def _metrics_by_partition(query: str, progress: Mapping[str, Any]) -> dict[MetricName, float]:
+    metrics: dict[MetricName, float] = {}
+    for source in progress["sources"]:
+        latest = offset_object(source.get("latestOffset"))
+        for key, name in _NAMES_BY_PARTITION.items():
+            if key not in latest:
+                continue
+            of_query = _name(name, query=query)
+            metrics.setdefault(of_query, 0.0)
+            for (topic, partition), count in latest_counts(latest, key).items():
+                metrics[of_query] += count
+                of_partition = _name(name, query=query, topic=topic, partition=partition)
+                metrics[of_partition] = metrics.get(of_partition, 0.0) + count
     return metrics
+
+
+def _name(name: str, **tags: object) -> MetricName:
+    return MetricName.of("zkconsumer.spark", "StreamingQuery", name, **tags)

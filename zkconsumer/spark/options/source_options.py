@@ -160,6 +160,11 @@ class SourceOptions:
         return Layout(to_arrow_schema(schema, timezone="UTC"), name, options, self.corrupt_record_policy)
 
     @property
+    def may_skip(self) -> bool:
+        """Whether tasks may skip records."""
+        return not self.fails_on_data_loss or self.corrupt_record_policy == "skip"
+
+    @property
     def has_an_end(self) -> bool:
         """Whether the decoder can end the query."""
         return self.decoder is not None and decoders.can_end_stream(decoders.load(self.decoder[0]))

@@ -1,0 +1,156 @@
+"""Counts of lost and skipped records: in the planning process, over the connections, and in reports and metrics."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from support import wait_for
+
+from zkconsumer import TopicPartition
+from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.log import get_logger
+from zkconsumer.spark.data_loss import DataLossError, range_deleted, start_offset_deleted
+from zkconsumer.spark.driver.skipped_records import SkippedRecords
+from zkconsumer.spark.driver_link import DriverLink, LinkAddress, PlannerConnections
+from zkconsumer.spark.executor.task_reports import ReportAddress, ReportListener, SkippedRange, TaskReport
+from zkconsumer.spark.monitoring.lag import lag
+from zkconsumer.spark.monitoring.metrics import query_metrics
+from zkconsumer.spark.monitoring.skipped import update
+
+pytestmark = pytest.mark.timeout(30)
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def skipped_records(*, fails: bool = False) -> SkippedRecords:
+    return SkippedRecords(get_logger("zkconsumer.spark"), fails_on_data_loss=fails)
+
+
+def test_repeated_task_is_counted_once() -> None:
+    counts = skipped_records()
+    counts.start_batch({A: (0, 100), B: (0, 10)})
+    counts.record([SkippedRange(*A, 0, lost=5), SkippedRange(*A, 50, skipped=2)])
+    counts.record([SkippedRange(*A, 0, lost=7, skipped=1)])
+    counts.start_batch({A: (0, 100), B: (0, 10)})  # Spark runs the batch again
+    assert counts.counts == ({A: 7}, {A: 3})
+    counts.start_batch({A: (100, 200)})
+    counts.record([SkippedRange(*A, 0, lost=9)])  # a late report of the first batch
+    counts.record([SkippedRange(*A, 100, lost=1)])
+    assert counts.counts == ({A: 8}, {A: 3})
+
+
+def test_loss_during_planning_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    counts = skipped_records()
+    counts.lose(start_offset_deleted(A, 10, 25, ""))
+    assert counts.counts == ({A: 15}, {})
+    assert "records_lost" in caplog.text
+    assert "failOnDataLoss=false" not in caplog.text, "the remedy is that of the error"
+    with pytest.raises(DataLossError, match="15 offsets are lost"):
+        skipped_records(fails=True).lose(start_offset_deleted(A, 10, 25, ""))
+
+
+@pytest.mark.parametrize(
+    ("log", "lost"), [((30, 200), 20), ((150, 200), 90), ((0, 5), 90), ((0, 80), 20), ((20, 90), 20)]
+)
+def test_lost_part_of_range_is_counted(log: tuple[int, int], lost: int) -> None:
+    assert range_deleted(A, 10, 100, *log).lost == {A: lost}
+
+
+def test_task_reports_reach_the_listener() -> None:
+    found: list[SkippedRange] = []
+    listener = ReportListener("127.0.0.1", None, found.extend)
+    listener.start()
+    try:
+        listener.address.send(TaskReport(skipped=(SkippedRange("t", 3, 5, lost=7, skipped=2),)))
+        assert found == [SkippedRange("t", 3, 5, lost=7, skipped=2)]
+        assert not listener.has_ended
+        listener.address.send(TaskReport(has_ended=True))
+        assert listener.has_ended
+        stranger = ReportAddress("127.0.0.1", listener.address.port, b"x" * 32)
+        with pytest.raises(BrokerUnavailableError, match="SPARK_LOCAL_HOSTNAME"):
+            stranger.send(TaskReport(skipped=(SkippedRange("t", 3, 5, lost=100),)))
+        assert len(found) == 1
+    finally:
+        listener.close()
+
+
+class Link(NamedTuple):
+    """Both ends of a link, with what they have received."""
+
+    driver: PlannerConnections
+    planner: DriverLink
+    messages: list[dict[str, Any]]
+    finished: list[dict[str, Any]]
+
+
+@pytest.fixture
+def link() -> Iterator[Link]:
+    messages: list[dict[str, Any]] = []
+    finished: list[dict[str, Any]] = []
+
+    def finish(offset: dict[str, Any]) -> bool:
+        finished.append(offset)
+        return bool(offset["owned"])
+
+    driver = PlannerConnections(lambda consumer_id, message: messages.append({"from": consumer_id, **message}))
+    driver.start()
+    driver.broadcast({"cores": 3})
+    planner = DriverLink("g_me", 2, finish)
+    planner.connect(driver.address)
+    wait_for(lambda: planner.cores == 3)
+    yield Link(driver, planner, messages, finished)
+    planner.close()
+    driver.close()
+    wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name == "zkconsumer-driver-link"])
+
+
+def test_driver_reports_cores_and_finished_batches(link: Link) -> None:
+    link.driver.broadcast({"cores": 8})
+    wait_for(lambda: link.planner.cores == 8)
+    link.driver.send("g_me", {"finished": {"owned": False}, "number": 1})
+    link.driver.send("g_me", {"finished": {"owned": True}, "number": 2})
+    link.driver.send("g_other", {"finished": {"owned": True}, "number": 3})
+    wait_for(lambda: link.messages)
+    assert link.messages == [{"from": "g_me", "committed": 2}], "only committed batches are confirmed"
+    assert link.finished == [{"owned": False}, {"owned": True}]
+
+
+def test_planner_reports_skipped_records_to_driver(link: Link) -> None:
+    link.planner.send(recordsLost={"t": {"0": 5}})
+    wait_for(lambda: link.messages)
+    assert link.messages == [{"from": "g_me", "recordsLost": {"t": {"0": 5}}}]
+
+
+def test_unreachable_driver_is_logged_only(caplog: pytest.LogCaptureFixture) -> None:
+    link = DriverLink("g_me", 2, lambda _: True)
+    link.connect(LinkAddress(1, b""))
+    assert "driver_listener_unreachable" in caplog.text
+    link.send(recordsLost={})
+    link.close()
+    assert link.cores == 2
+
+
+class FinishedQuery:
+    """Has the progress reports of a query of one source."""
+
+    def __init__(self, latest: dict[str, Any]) -> None:
+        source = {"endOffset": {"group": "g", "ranges": {"t": {"0": [0, 5]}}}, "latestOffset": latest}
+        self.recentProgress = [{"timestamp": "2026-01-01T00:00:00.500Z", "sources": [source]}]
+
+
+def test_lag_and_metrics_show_newest_counts() -> None:
+    one = FinishedQuery({"consumer": "g_x", "recordsLost": {"t": {"0": 5}}, "recordsSkipped": {}})
+    assert repr(lag(one)) == "Lag(total=0, partitions=1, records_lost=5)"
+    update("g_x", {"recordsLost": {"t": {"0": 9, "1": 1}}, "recordsSkipped": {"t": {"1": 2}}})
+    shown = lag(one)
+    assert (shown.records_lost, shown.records_skipped) == ({A: 9, B: 1}, {B: 2})
+    assert "records_lost=10, records_skipped=2" in shown._repr_html_()
+    metrics = query_metrics("q", one.recentProgress[0])
+    assert {name.tags: value for name, value in metrics.items() if name.name == "RecordsLost"} == {
+        (("query", "q"),): 10,
+        (("query", "q"), ("topic", "t"), ("partition", "0")): 9,
+        (("query", "q"), ("topic", "t"), ("partition", "1")): 1,
+    }

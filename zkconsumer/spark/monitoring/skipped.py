@@ -1,0 +1,49 @@
+"""Numbers of lost and skipped records that planning processes have reported to the driver listener.
+
+They are more recent than those of the last progress report, which Spark creates before the tasks of its batch have run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from zkconsumer.message import TopicPartition
+
+#: Keys of ``latestOffset`` in progress reports, and of the messages of planning processes.
+LOST, SKIPPED = "recordsLost", "recordsSkipped"
+
+#: Maximum number of planning processes whose last message is kept.
+_MAX_PROCESSES = 1000
+
+_lock = threading.Lock()
+_messages: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+
+
+def update(consumer_id: str, message: Mapping[str, Any]) -> None:
+    """Keep the last message of a planning process."""
+    with _lock:
+        _messages[consumer_id] = message
+        _messages.move_to_end(consumer_id)
+        while len(_messages) > _MAX_PROCESSES:
+            _messages.popitem(last=False)
+
+
+def latest_counts(report: Mapping[str, Any], key: str) -> dict[TopicPartition, int]:
+    """Return the numbers by partition of one source: the highest of its progress report and its last message.
+
+    Args:
+        report: the source's ``latestOffset`` in a progress report.
+        key: ``LOST`` or ``SKIPPED``.
+    """
+    with _lock:
+        message = _messages.get(str(report.get("consumer")), {})
+    counts: dict[TopicPartition, int] = {}
+    for source in (report, message):
+        for topic, numbers in source.get(key, {}).items():
+            for number, count in numbers.items():
+                partition = TopicPartition(topic, int(number))
+                counts[partition] = max(int(count), counts.get(partition, 0))
+    return counts
