@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -90,13 +91,8 @@ def test_each_range_is_in_one_task(ranges: Ranges, others: Any, num_fetchers: in
     assert all(groups)
     for group in groups:
         assert len({leaders.get(partition, (-1, None))[0] for partition in group}) == 1
-    if len({hash_of(partition) for partition in ranges}) == len(ranges):
-        assert len(groups) >= min(at_least, len(ranges))
-
-
-def hash_of(partition: TopicPartition) -> int:
-    """Return the fetcher id with 2^31 fetchers; partitions with different ids can be in different groups."""
-    return fetcher_id(partition, 1 << 31)
+    natural = {(leaders.get(partition, (-1, None))[0], fetcher_id(partition, num_fetchers)) for partition in ranges}
+    assert len(groups) == max(len(natural), min(at_least, len(ranges)))
 
 
 @given(st.integers(1, 64), st.integers(1, 16), st.integers(1, 4))
@@ -104,8 +100,8 @@ def test_single_broker_topic_uses_all_cores(count: int, cores: int, num_fetchers
     ranges = {TopicPartition("orders", number): (0, 10) for number in range(count)}
     leaders = {partition: (0, Endpoint("localhost", 9092)) for partition in ranges}
     groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=cores)
-    assert len(groups) >= min(count, cores)
-    assert max(map(len, groups)) - min(map(len, groups)) <= 1  # consecutive partitions have consecutive hashes
+    assert len(groups) == min(count, max(cores, num_fetchers))
+    assert max(map(len, groups)) - min(map(len, groups)) <= 1
 
 
 def test_same_broker_and_fetcher_id_share_task() -> None:
@@ -145,9 +141,33 @@ def test_large_ranges_are_split_for_idle_cores() -> None:
     assert split_ranges(small, {}, num_fetchers=1, cores=4) == [small], "a further task would be slower"
 
 
+def test_number_of_tasks_follows_pieces_brokers_and_cores() -> None:
+    def count(
+        partitions: int, cores: int, *, offsets: int = 10, num_fetchers: int = 1, min_tasks: int | None = None
+    ) -> int:
+        ranges = {TopicPartition("t", number): (0, offsets) for number in range(partitions)}
+        leaders = {partition: (partition.partition % 3, Endpoint("localhost", 9092)) for partition in ranges}
+        return len(split_ranges(ranges, leaders, num_fetchers=num_fetchers, cores=cores, min_tasks=min_tasks))
+
+    assert [count(200, cores) for cores in (1, 2, 64, 500)] == [3, 3, 64, 200]
+    assert count(200, 1, num_fetchers=4) == 12
+    assert count(2, 64, offsets=1_000_000) == 32, "a piece has at least 50,000 offsets, so each partition has 16"
+    assert count(200, 8, min_tasks=300) == 300
+
+
+def test_many_tasks_are_created_in_short_time() -> None:
+    ranges = {TopicPartition("t", number): (0, 10**15) for number in range(2000)}
+    started = time.process_time()
+    assert len(split_ranges(ranges, {}, num_fetchers=1, cores=1999)) == 1999
+    assert len(split_ranges(ranges, {}, num_fetchers=1, cores=1, min_tasks=20_000)) == 20_000
+    assert time.process_time() - started < 5
+    with pytest.raises(ConfigurationError, match="maxRecordsPerPartition = 1 would divide .* increase the option"):
+        split_ranges(ranges, {}, num_fetchers=1, cores=1, max_offsets=1)
+
+
 @given(range_maps, st.integers(1, 9), st.none() | st.integers(1, 40), st.none() | st.integers(1, 1000))
 def test_each_offset_is_in_one_task(ranges: Ranges, cores: int, at_least: int | None, at_most: int | None) -> None:
-    ranges = {p: (start, min(until, start + 20_000)) for p, (start, until) in ranges.items()}
+    ranges = {p: (start, min(until, start + 3000)) for p, (start, until) in ranges.items()}
     tasks = split_ranges(ranges, {}, num_fetchers=1, cores=cores, min_tasks=at_least, max_offsets=at_most)
 
     pieces = sorted((p, span) for task in tasks for p, span in task.items())
@@ -191,6 +211,13 @@ def test_offset_of_repeated_range_differs_from_predecessor() -> None:
 def test_offsets_of_known_versions_are_accepted() -> None:
     check_format({"generation": 1, "ranges": {}})
     check_format(INITIAL)
+
+
+@pytest.mark.parametrize("known", [10**10, -1, "5", [10**10], [-1], 1.5, None])
+def test_impossible_partition_numbers_are_refused(known: Any) -> None:
+    offset = {"version": FORMAT_VERSION, "generation": 1, "ranges": {}, "known": {"t": known}}
+    with pytest.raises(ConfigurationError, match="an offset in the checkpoint cannot be parsed.*topic 't'"):
+        BatchOffset.from_json(offset)
 
 
 @pytest.mark.parametrize(

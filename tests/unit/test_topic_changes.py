@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from zkconsumer.broker.cluster import ZooKeeperCluster
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.spark.driver import topic_ids as topics
 
@@ -92,3 +93,46 @@ def test_topic_deleted_in_checkpoint_is_not_reported(passing: list[float]) -> No
     logs.ids = {"a": "id-2"}
     passing[0] += 6
     assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})
+
+
+class ZooKeeper(ZooKeeperCluster):
+    """Replaces the cluster: returns the ids that the test has set, and records the topics of each look-up."""
+
+    def __init__(self, **ids: str) -> None:
+        self.ids = ids
+        self.looked_up: list[list[str]] = []
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        self.looked_up.append(list(topics))
+        return {topic: self.ids[topic] for topic in topics if topic in self.ids}
+
+
+def test_deleted_topic_causes_no_reads_of_others(passing: list[float]) -> None:
+    names = [f"t{number}" for number in range(100)]
+    cluster = ZooKeeper(**dict.fromkeys(names, "zk-1"))
+    known = topics.TopicIds(cluster, cast(Any, object()), {}, (), lambda: 1)
+    known.check(names)
+    del cluster.ids["t7"]
+    known._discoveries = lambda: 2
+    for _ in range(1000):  # 100 seconds
+        known.check(names)
+        passing[0] += 0.1
+    assert known.deleted == {"t7"}
+    assert [len(found) for found in cluster.looked_up[:2]] == [100, 100]
+    assert {tuple(found) for found in cluster.looked_up[2:]} == {("t7",)}
+    assert len(cluster.looked_up) < 40, "every 0.5 seconds until it counts as deleted, then every 5 seconds"
+    cluster.ids["t7"] = "zk-2"
+    passing[0] += 6
+    assert known.check(names).recreated == {"t7": ("zk-1", "zk-2")}
+
+
+def test_forgotten_topic_stays_replaced_in_old_batches(passing: list[float]) -> None:
+    logs = Logs(b="id-2")
+    known = ids_of(logs, a="id-1", b="id-2")
+    known.check("ab")
+    passing[0] += 6
+    assert known.check("ab").deleted == {"a"}
+    known.forget("a")
+    assert known.deleted == set()
+    assert known.ids == {"b": "id-2"}
+    assert known.replaced({"a": "id-1", "b": "id-2"}) == {"a"}

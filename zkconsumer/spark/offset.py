@@ -19,6 +19,9 @@ Ranges = dict[TopicPartition, tuple[int, int]]
 #: Version of the JSON. Offsets without a version have version 1, which has no sequence number.
 FORMAT_VERSION = 2
 
+#: Maximum number of partitions of a topic. Clusters with ZooKeeper support about 200,000 partitions in total.
+_MAX_PARTITIONS = 1_000_000
+
 #: Initial offset of every query. Spark requests it again if batch 0 has not finished, so it must be constant. The
 #: offset of each batch contains the ranges of the batch.
 INITIAL: dict[str, Any] = {"version": FORMAT_VERSION, "sequence": 0, "generation": 0, "ranges": {}}
@@ -34,7 +37,7 @@ class BatchOffset:
         group: consumer group of the query; None in the initial offset.
         known: partitions that existed when the batch was planned, whichever member owned them.
         topic_ids: id by topic, to detect re-created topics.
-        deleted_topics: topics that did not exist when the batch was planned.
+        deleted_topics: the most recently deleted topics, in the order of their deletion.
         earlier_ends: end offsets of earlier batches, for partitions that this batch does not contain.
         sequence: number of batches planned so far. Two batches may have the same ranges if a topic is re-created or a
             group's offset is reset; without this number Spark would take the second offset for "no new data".
@@ -46,25 +49,39 @@ class BatchOffset:
     group: str | None = None
     known: frozenset[TopicPartition] = frozenset()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    deleted_topics: frozenset[str] = frozenset()
+    deleted_topics: tuple[str, ...] = ()
     earlier_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     sequence: int = 0
     is_ended: bool = False
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> BatchOffset:
-        """Parse the result of ``to_json`` of this release or an earlier one."""
+        """Parse the result of ``to_json`` of this release or an earlier one.
+
+        Raises:
+            ConfigurationError: the content is not an offset, or contains impossible partition numbers.
+        """
+        try:
+            return cls._parse(content)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"an offset in the checkpoint cannot be parsed ({error!r}): {str(content)[:200]}. Restore the "
+                "checkpoint, or start with a new checkpointLocation"
+            ) from error
+
+    @classmethod
+    def _parse(cls, content: Mapping[str, Any]) -> BatchOffset:
         return cls(
             ranges=from_offset(content),
-            generation=content["generation"],
+            generation=int(content["generation"]),
             group=content.get("group"),
             known=frozenset(
                 TopicPartition(topic, number)
                 for topic, numbers in content.get("known", {}).items()
-                for number in (range(numbers) if isinstance(numbers, int) else numbers)
+                for number in _partition_numbers(topic, numbers)
             ),
-            topic_ids=content.get("ids", {}),
-            deleted_topics=frozenset(content.get("gone", ())),
+            topic_ids={str(topic): str(topic_id) for topic, topic_id in content.get("ids", {}).items()},
+            deleted_topics=tuple(map(str, content.get("gone", ()))),
             earlier_ends={
                 TopicPartition(topic, int(partition)): int(end)
                 for topic, partitions in content.get("before", {}).items()
@@ -85,7 +102,7 @@ class BatchOffset:
         if self.topic_ids:
             content["ids"] = dict(sorted(self.topic_ids.items()))
         if self.deleted_topics:
-            content["gone"] = sorted(self.deleted_topics)
+            content["gone"] = list(self.deleted_topics)
         if self.earlier_ends:
             content["before"] = nested(self.earlier_ends)
         content["ranges"] = nested({partition: list(span) for partition, span in self.ranges.items()})
@@ -149,6 +166,19 @@ def nested(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
     for (topic, partition), value in sorted(values.items()):
         topics.setdefault(topic, {})[str(partition)] = value
     return topics
+
+
+def _partition_numbers(topic: str, numbers: Any) -> Sequence[int]:
+    """Return the partition numbers of a topic from their JSON: a list, or ``n`` for the numbers from 0 to ``n - 1``.
+
+    Raises:
+        ValueError: no topic can have these partitions.
+    """
+    if type(numbers) is int and 0 <= numbers <= _MAX_PARTITIONS:
+        return range(numbers)
+    if isinstance(numbers, list) and all(type(number) is int and 0 <= number < _MAX_PARTITIONS for number in numbers):
+        return numbers
+    raise ValueError(f"partitions of topic {topic!r}: {str(numbers)[:80]}")
 
 
 def _numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, int | list[int]]:

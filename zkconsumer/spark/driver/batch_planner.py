@@ -150,7 +150,7 @@ class BatchPlanner:
             group=self._group_id,
             known=frozenset(existing),
             topic_ids=self._topic_ids.ids,
-            deleted_topics=frozenset(self._topic_ids.deleted),
+            deleted_topics=tuple(self._topic_ids.deleted),
             earlier_ends=earlier_ends,
             sequence=BatchOffset.from_json(start).sequence + 1,
         )

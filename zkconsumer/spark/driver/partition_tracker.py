@@ -188,6 +188,15 @@ class PartitionTracker:
                     if record.is_owned:
                         record.reset()
 
+    def forget_topics(self, topics: Collection[str]) -> set[str]:
+        """Forget the partitions of deleted topics, and return the topics; those with owned partitions are kept."""
+        with self._lock:
+            owned = {partition.topic for partition, record in self._records.items() if record.is_owned}
+            forgotten = {*topics} - owned
+            for partition in [p for p in self._records if p.topic in forgotten]:
+                del self._records[partition]
+            return forgotten
+
     def reset_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Start again at the log start offsets of partitions whose logs end before their positions."""
         with self._lock:

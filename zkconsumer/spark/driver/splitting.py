@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
+from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
@@ -11,7 +14,7 @@ from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.rows import Layout
 from zkconsumer.spark.executor.task_reports import ReportAddress
 from zkconsumer.spark.offset import Ranges, total
-from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.options.source_options import MAX_TASKS, SourceOptions
 
 #: Minimum number of offsets per task when a partition is split: a core reads about as many while Spark starts a task.
 _MIN_TASK_OFFSETS = 50_000
@@ -33,7 +36,7 @@ def tasks(
     Args:
         leaders: the known leaders, with their node ids.
         brokers: brokers to which tasks may send metadata requests.
-        cores: number of tasks to create if the ranges are large enough.
+        cores: number of cores of the executors.
         layout: layout of the rows; None for the columns of Spark's own source.
         reports: where tasks report the end of the stream and skipped records; None if tasks report neither.
         can_end: the decoder can end the stream. Records after the end must not be read, so each partition is read by
@@ -91,33 +94,57 @@ def split_ranges(
 ) -> list[Ranges]:
     """Return the ranges of each task: non-empty ranges grouped by (broker, fetcher id), large ones split.
 
+    By default, there are as many tasks as cores, or as brokers times fetchers if that is more, unless there are fewer
+    pieces: a partition is one piece, or several pieces of at least 50,000 offsets.
+
     Args:
-        cores: number of tasks to create if the ranges are large enough.
-        min_tasks: minimum number of tasks, even if the ranges are small; None for ``cores``.
+        cores: number of cores of the executors.
+        min_tasks: minimum number of tasks, even if the ranges are small; None for the default.
         max_offsets: maximum number of offsets of a partition in one task.
         may_split: whether several tasks may read a partition.
+
+    Raises:
+        ConfigurationError: ``max_offsets`` would require more than 100,000 tasks.
     """
-    pieces = []
+    pieces: list[Ranges] = []
     if max_offsets is not None and may_split:
-        remaining = {}
-        for partition, (start, until) in sorted(ranges.items()):
-            while until - start > max_offsets:
-                pieces.append({partition: (start, start + max_offsets)})
-                start += max_offsets
-            remaining[partition] = (start, until)
-        ranges = remaining
-    wanted = min_tasks or cores
+        ranges, pieces = _cut(ranges, max_offsets)
+    brokers = {_node(partition, leaders) for partition, (start, until) in ranges.items() if start < until}
+    wanted = min_tasks or max(cores, len(brokers) * num_fetchers)
     groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=wanted) + pieces
-    while may_split and groups and len(groups) < wanted:
-        largest = max(groups, key=total)
-        if total(largest) < (2 if min_tasks else 2 * _MIN_TASK_OFFSETS):
-            break
-        # There are fewer groups than tasks, so each group has one partition.
+    if not may_split or len(groups) >= wanted:
+        return groups
+    # There are fewer groups than tasks, so each group has one partition.
+    smallest = 1 if min_tasks else _MIN_TASK_OFFSETS
+    numbers = itertools.count()  # so that groups are never compared
+    heap = [(-total(group), next(numbers), group) for group in groups]
+    heapq.heapify(heap)
+    while heap and len(heap) < wanted and -heap[0][0] >= 2 * smallest:
+        _, _, largest = heapq.heappop(heap)
         [(partition, (start, until))] = largest.items()
         middle = (start + until) // 2
-        index = groups.index(largest)
-        groups[index : index + 1] = [{partition: (start, middle)}, {partition: (middle, until)}]
-    return groups
+        for half in ((start, middle), (middle, until)):
+            heapq.heappush(heap, (half[0] - half[1], next(numbers), {partition: half}))
+    return sorted((group for _, _, group in heap), key=lambda group: min(group.items()))
+
+
+def _cut(ranges: Ranges, max_offsets: int) -> tuple[Ranges, list[Ranges]]:
+    """Return the last piece of each range, and the pieces of ``max_offsets`` before them."""
+    count = sum(-(-max(0, until - start) // max_offsets) for start, until in ranges.values())
+    if count > MAX_TASKS:
+        raise ConfigurationError(
+            f"option maxRecordsPerPartition = {max_offsets} would divide a batch of {total(ranges)} offsets into "
+            f"{count} tasks, and the maximum is {MAX_TASKS}; increase the option. A lower "
+            "maxOffsetsPerTrigger makes later batches smaller"
+        )
+    remaining: Ranges = {}
+    pieces: list[Ranges] = []
+    for partition, (start, until) in sorted(ranges.items()):
+        while until - start > max_offsets:
+            pieces.append({partition: (start, start + max_offsets)})
+            start += max_offsets
+        remaining[partition] = (start, until)
+    return remaining, pieces
 
 
 def group_ranges(
@@ -125,22 +152,40 @@ def group_ranges(
 ) -> list[Ranges]:
     """Return the non-empty ranges grouped by (broker, fetcher id).
 
-    The number of fetcher ids is increased until there are ``min_groups`` groups, or one per partition. If there are
-    still too few, because partitions have the same fetcher id, the largest groups are halved.
+    If these groups are fewer than ``min_groups``, the partitions of each broker are divided evenly among ``min_groups``
+    groups, or one group per partition.
     """
     wanted = {partition: span for partition, span in sorted(ranges.items()) if span[0] < span[1]}
-    by_fetcher: dict[tuple[int, int], Ranges] = {}
-    for fetchers in range(num_fetchers, max(num_fetchers, len(wanted)) + 1):
-        by_fetcher = {}
-        for partition, span in wanted.items():
-            node = leaders[partition][0] if partition in leaders else -1
-            by_fetcher.setdefault((node, fetcher_id(partition, fetchers)), {})[partition] = span
-        if len(by_fetcher) >= min(min_groups, len(wanted)):
-            break
-    groups = [by_fetcher[key] for key in sorted(by_fetcher)]
-    while len(groups) < min(min_groups, len(wanted)):
-        index = max(range(len(groups)), key=lambda number: len(groups[number]))
-        items = sorted(groups[index].items())
-        middle = len(items) // 2
-        groups[index : index + 1] = [dict(items[:middle]), dict(items[middle:])]
-    return groups
+    by_fetcher: dict[tuple[int, int], list[TopicPartition]] = {}
+    by_node: dict[int, list[TopicPartition]] = {}
+    for partition in wanted:
+        node = _node(partition, leaders)
+        by_fetcher.setdefault((node, fetcher_id(partition, num_fetchers)), []).append(partition)
+        by_node.setdefault(node, []).append(partition)
+    count = min(min_groups, len(wanted))
+    if len(by_fetcher) >= count:
+        groups = [by_fetcher[key] for key in sorted(by_fetcher)]
+    else:
+        groups = _divided([by_node[node] for node in sorted(by_node)], count, wanted)
+    return [{partition: wanted[partition] for partition in group} for group in groups]
+
+
+def _divided(groups: Sequence[list[TopicPartition]], count: int, ranges: Ranges) -> list[list[TopicPartition]]:
+    """Return ``count`` groups: each of the given groups, which are fewer, divided into one or more parts."""
+    parts = [1] * len(groups)
+    heap = [(-float(len(group)), number) for number, group in enumerate(groups)]
+    heapq.heapify(heap)
+    for _ in range(count - len(groups)):
+        _, number = heapq.heappop(heap)
+        parts[number] += 1
+        heapq.heappush(heap, (-len(groups[number]) / parts[number], number))
+    divided = []
+    for group, of_group in zip(groups, parts, strict=True):
+        by_size = sorted(group, key=lambda partition: ranges[partition][0] - ranges[partition][1])
+        divided += [sorted(by_size[number::of_group]) for number in range(of_group)]
+    return divided
+
+
+def _node(partition: TopicPartition, leaders: Mapping[TopicPartition, tuple[int, Endpoint]]) -> int:
+    """Return the node id of the leader, -1 if it is unknown."""
+    return leaders[partition][0] if partition in leaders else -1

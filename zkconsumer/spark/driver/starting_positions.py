@@ -23,6 +23,10 @@ from zkconsumer.spark.options.starting_offsets import NEW, StartPosition, resolv
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.registry import GroupPaths
 
+#: Number of deleted topics that are remembered. If one of them is created again, its records are read from the
+#: beginning, whatever offsets were committed for the deleted topic.
+_MAX_DELETED_TOPICS = 20
+
 
 class StartingPositions:
     """Resolves start positions, and resets the positions of re-created topics. Used by Spark's thread."""
@@ -62,6 +66,7 @@ class StartingPositions:
         exclude_internal = self._config.exclude_internal_topics
         topics = [t for t in self._tracker.topics() if self._subscription.wants(t, exclude_internal)]
         changes = self._topic_ids.check(topics)
+        self._forget_deleted_topics()
         if changes.deleted:
             self._skipped.lose(topics_deleted(changes.deleted, self._unread(changes.deleted)))
         for topic, ids in sorted(changes.recreated.items()):
@@ -70,6 +75,14 @@ class StartingPositions:
         if changes.recreated:
             self._ends.forget_target()
             self._tracker.reset_topics(changes.recreated)
+
+    def _forget_deleted_topics(self) -> None:
+        """Forget all but the last deleted topics, so that the offset does not grow with the number of deletions."""
+        excess = len(self._topic_ids.deleted) - _MAX_DELETED_TOPICS
+        if excess > 0:
+            oldest = list(self._topic_ids.deleted)[:excess]
+            for topic in self._tracker.forget_topics(oldest):
+                self._topic_ids.forget(topic)
 
     def _unread(self, topics: Set[str]) -> dict[TopicPartition, int]:
         """Return the number of unread offsets of each partition of topics, according to the last known end offsets."""

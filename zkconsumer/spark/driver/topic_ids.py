@@ -7,7 +7,7 @@ topic. Offsets alone do not distinguish the two topics, because the new log may 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import NamedTuple
 
 from zkconsumer.broker.cluster import Cluster, ZooKeeperCluster
@@ -41,9 +41,6 @@ class TopicIds:
         ids: ids by topic in the checkpoint.
         deleted: deleted topics in the checkpoint.
         discoveries: returns a counter that increases when the member has listed topics and partitions.
-
-    Attributes:
-        deleted: topics that have been missing for longer than the grace period.
     """
 
     def __init__(
@@ -54,7 +51,7 @@ class TopicIds:
         deleted: Iterable[str],
         discoveries: Callable[[], int],
     ) -> None:
-        self.deleted: set[str] = set(deleted)
+        self._deleted: dict[str, None] = dict.fromkeys(deleted)
         self._in_zookeeper = cluster if isinstance(cluster, ZooKeeperCluster) else None
         self._logs = logs
         self._ids = dict(ids)
@@ -69,6 +66,11 @@ class TopicIds:
         return {topic: topic_id for topic, topic_id in self._ids.items() if topic_id}
 
     @property
+    def deleted(self) -> Set[str]:
+        """Topics that have been missing for longer than the grace period, in the order of their deletion."""
+        return self._deleted.keys()
+
+    @property
     def is_checked(self) -> bool:
         """Whether topics have been checked since the query started."""
         return self._checked is not None
@@ -76,12 +78,16 @@ class TopicIds:
     @property
     def is_uncertain(self) -> bool:
         """Whether a topic is missing, but does not count as deleted yet."""
-        return bool(self._missing_since.keys() & self._ids.keys() - self.deleted)
+        return bool(self._missing_since.keys() & self._ids.keys() - self._deleted.keys())
 
     def replaced(self, ids: Mapping[str, str]) -> set[str]:
         """Return the topics that were deleted, or re-created since they had these ids."""
         now = self.ids
-        return self.deleted | {topic for topic, old in ids.items() if not is_same_topic(old, now.get(topic, old))}
+        return {*self._deleted} | {
+            topic
+            for topic, old in ids.items()
+            if topic not in self._ids or not is_same_topic(old, now.get(topic, old))  # not in: it was forgotten
+        }
 
     def check(self, topics: Iterable[str]) -> TopicChanges:
         """Look up the ids of topics and return what has changed since the last check.
@@ -90,27 +96,38 @@ class TopicIds:
             RetriableError: ZooKeeper or the brokers do not answer.
         """
         wanted, now, discoveries = frozenset(topics), time.monotonic(), self._discoveries()
-        if not self._is_due(wanted, discoveries, now):
+        looked_up = self._due(wanted, discoveries, now)
+        if not looked_up:
             return TopicChanges(set(), {}, set())
-        names = sorted(wanted)
+        names = sorted(looked_up)
         found = self._in_zookeeper.topic_ids(names) if self._in_zookeeper else self._logs.topic_ids(names)
+        found = {**{topic: self._ids[topic] for topic in (wanted - looked_up) & self._ids.keys()}, **found}
         self._checked = discoveries, now, wanted
         self._missing_since = {topic: self._missing_since.get(topic, now) for topic in wanted - found.keys()}
         missing = {topic: since for topic, since in self._missing_since.items() if topic in self._ids}
-        reported = self.deleted
-        self.deleted = {topic for topic, since in missing.items() if topic in reported or now - since > _GRACE}
+        reported = {*self._deleted}
+        lasting = [topic for topic, since in sorted(missing.items()) if topic in reported or now - since > _GRACE]
+        self._deleted = dict.fromkeys([*(topic for topic in self._deleted if topic in missing), *lasting])
         before = {topic: self._ids[topic] for topic in found.keys() & self._ids.keys()}
         recreated = {t: (old, found[t]) for t, old in before.items() if not is_same_topic(old, found[t])}
         self._ids.update({topic: new for topic, new in found.items() if new or topic not in self._ids})
-        return TopicChanges(self.deleted - reported, recreated, reported & recreated.keys())
+        return TopicChanges({*self._deleted} - reported, recreated, reported & recreated.keys())
 
-    def _is_due(self, wanted: frozenset[str], discoveries: int, now: float) -> bool:
-        if not wanted:
-            return False
-        if self._checked is None or self._checked[0] != discoveries or not wanted <= self._checked[2]:
-            return True
-        interval = _INTERVAL if self._in_zookeeper is None else _GRACE / 10 if self._missing_since else None
-        return interval is not None and now - self._checked[1] > interval
+    def forget(self, topic: str) -> None:
+        """Forget a deleted topic. If it is created again, it counts as a new topic."""
+        self._deleted.pop(topic, None)
+        self._ids.pop(topic, None)
+        self._missing_since.pop(topic, None)
+
+    def _due(self, wanted: frozenset[str], discoveries: int, now: float) -> Set[str]:
+        """Return the topics to look up now: all, the missing ones, or none."""
+        if not wanted or self._checked is None or self._checked[0] != discoveries or not wanted <= self._checked[2]:
+            return wanted
+        passed = now - self._checked[1]
+        if self._in_zookeeper is None:
+            return wanted if passed > _INTERVAL else frozenset()
+        missing = wanted & self._missing_since.keys()
+        return missing if passed > (_GRACE / 10 if self.is_uncertain else _INTERVAL) else frozenset()
 
 
 def is_same_topic(before: str, now: str) -> bool:

@@ -39,6 +39,9 @@ _IGNORED = ("path",)
 
 _DECODER_PREFIX = "decoder."
 
+#: Maximum number of tasks of a batch that options may require.
+MAX_TASKS = 100_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
@@ -56,7 +59,7 @@ class SourceOptions:
         fails_on_data_loss: raise for records that were deleted before they were read, rather than skip them.
         limits: limits of a batch.
         alignment: ``maxAlignmentLag`` in milliseconds and ``idleTimeout`` in seconds; None without alignment.
-        min_partitions: minimum number of tasks per batch; None for the number of cores.
+        min_partitions: minimum number of tasks per batch; None for the number of cores, or of brokers times fetchers.
         max_records_per_partition: maximum number of offsets of one partition in a task.
         columns: names of the columns of the DataFrame, in this order; unused with a decoder.
         decoder: name of the decoder class, and its options; None without a decoder.
@@ -117,7 +120,7 @@ class SourceOptions:
             fails_on_data_loss=reader.flag("failOnDataLoss"),
             limits=Limits.parse(reader),
             alignment=_alignment(reader),
-            min_partitions=reader.optional_integer("minPartitions"),
+            min_partitions=_min_partitions(reader),
             max_records_per_partition=reader.optional_integer("maxRecordsPerPartition"),
             columns=_columns(reader),
             decoder=decoder,
@@ -204,6 +207,14 @@ def _alignment(reader: OptionReader) -> tuple[int, float] | None:
     if lag is None and text:
         raise ConfigurationError("option idleTimeout requires maxAlignmentLag")
     return None if lag is None else (round(lag * 1000), idle_timeout)
+
+
+def _min_partitions(reader: OptionReader) -> int | None:
+    text = reader.peek("minPartitions")
+    count = reader.optional_integer("minPartitions")
+    if count is not None and count > MAX_TASKS:
+        raise invalid("minPartitions", f"an integer of at most {MAX_TASKS}", str(text))
+    return count
 
 
 def _decoder(reader: OptionReader) -> tuple[str, Mapping[str, str]] | None:

@@ -253,9 +253,9 @@ OPTIONS = (
     SourceOption(
         name="minPartitions",
         type="integer",
-        default_note="number of cores",
-        meaning="Minimum number of tasks per batch. By default, a partition is divided among several tasks only if "
-        "each of them reads at least 50,000 offsets.",
+        default_note="number of executor cores, or of brokers times ``num.consumer.fetchers`` if that is more",
+        meaning="Minimum number of tasks per batch, at most 100,000. By default, a partition is divided among several "
+        "tasks only if each of them reads at least 50,000 offsets.",
         counterpart="Spark ``minPartitions``",
     ),
     SourceOption(
