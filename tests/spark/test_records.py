@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import UTC
 from typing import Any
 
 import batches
+import psutil
 import pytest
 from batches import Record
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition as KafkaPartition
 from pyspark.sql.types import StructType
-from support import produce
+from support import numbers, produce
 
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
-from .queries import Query
+from .queries import Batch, Query
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -178,3 +180,34 @@ def test_record_larger_than_fetch_is_read(
     one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1000)
     one.finish()
     assert one.batches[0].column("value") == values
+
+
+def test_workers_keep_connections_between_batches(
+    zkconsumer_cluster: DevCluster | ExistingCluster, query: Queries, topic: Callable[..., str]
+) -> None:
+    name, admin = topic(partitions=2), zkconsumer_cluster.admin
+    ports = {int(address.rpartition(":")[2]) for address in zkconsumer_cluster.bootstrap_servers.split(",")}
+
+    def connections(_batch: Batch) -> None:
+        workers = [
+            process
+            for process in psutil.Process(os.getpid()).children(recursive=True)
+            if "pyspark.daemon" in process.cmdline()
+        ]
+        found.append(
+            {
+                (worker.pid, connection.laddr.port)
+                for worker in workers
+                for connection in worker.net_connections("tcp")
+                if connection.raddr and connection.raddr.port in ports and connection.status == "ESTABLISHED"
+            }
+        )
+
+    found: list[set[tuple[int, int]]] = []
+    one = query(name, on_batch=connections)
+    for number in range(6):
+        for partition in range(2):
+            produce(admin, name, partition, numbers(10 * number, 10 * number + 10))
+        one.wait_for_records(20 * (number + 1))
+    assert found[2], "connections are open after the tasks have ended"
+    assert found[-1] <= found[2], "later tasks open no further connections"

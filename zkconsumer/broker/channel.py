@@ -10,6 +10,7 @@ Source: Kafka 1.1 kafka.network.BlockingChannel.
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import threading
@@ -141,6 +142,23 @@ class BrokerChannel:
                     pass  # already disconnected
             else:
                 self.disconnect()
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a call is in progress."""
+        with self._lock:
+            return self._active_calls > 0
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the connection is open, and no response is expected or has arrived."""
+        with self._lock:
+            sock = self._socket
+            if self._closed or self._active_calls or sock is None or self._position != self._end:
+                return False
+            poller = select.poll()
+            poller.register(sock, select.POLLIN)
+            return not poller.poll(0)  # the broker may have closed it
 
     def disconnect(self) -> None:
         """Close the connection; the next request opens a new one."""

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from zkconsumer.errors import ZkConsumerError
+from zkconsumer.fetcher.channel_pool import ChannelPool
 from zkconsumer.fetcher.leader_finder import LeaderFinderThread
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue
@@ -41,6 +42,7 @@ class ConsumerFetcherManager:
         brokers: returns the brokers to look up leaders from; called by the leader finder thread.
         num_fetchers: number of fetcher threads per broker.
         on_failure: called with a partition and the error to raise to its reader.
+        channels: keeps the connections of fetchers that are closed; None to close the connections.
     """
 
     def __init__(
@@ -52,12 +54,14 @@ class ConsumerFetcherManager:
         num_fetchers: int,
         on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
         metrics: Metrics | None = None,
+        channels: ChannelPool | None = None,
     ) -> None:
         self._name = name
         self._settings = settings
         self._num_fetchers = num_fetchers
         self._on_failure = on_failure
         self._metrics = metrics or Metrics()
+        self._channels = channels
         self._lock = threading.Lock()
         self._infos: dict[TopicPartition, PartitionTopicInfo] = {}
         self._fetchers: dict[tuple[int, int], ConsumerFetcherThread] = {}
@@ -185,6 +189,7 @@ class ConsumerFetcherManager:
             self._find_leaders,
             self._on_failure,
             self._metrics,
+            self._channels,
         )
 
     def _find_leaders(self, infos: Iterable[PartitionTopicInfo]) -> None:

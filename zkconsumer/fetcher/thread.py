@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.channel import BrokerChannel, Throttle
+from zkconsumer.broker.channel import Throttle
 from zkconsumer.errors import (
     ClosedError,
     CorruptRecordError,
@@ -24,6 +24,7 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
+from zkconsumer.fetcher.channel_pool import ChannelPool, new_channel
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import make_chunk
 from zkconsumer.fetcher.fetcher_metrics import FetcherMetrics
@@ -63,6 +64,7 @@ class ConsumerFetcherThread:
     Args:
         on_error: called with partitions that could not be fetched; their leaders must be looked up again.
         on_failure: called with a partition and the error to raise to its reader.
+        channels: connections of earlier fetchers, to which this one returns its connection; None to open and close it.
     """
 
     def __init__(
@@ -73,19 +75,15 @@ class ConsumerFetcherThread:
         on_error: Callable[[Iterable[PartitionTopicInfo]], None],
         on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
         metrics: Metrics,
+        channels: ChannelPool | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._settings = settings
         self._on_error = on_error
         self._on_failure = on_failure
         self._log = get_logger("zkconsumer.fetcher", endpoint=str(endpoint))
-        self._channel = BrokerChannel(
-            endpoint,
-            settings.client_id,
-            timeout=settings.socket_timeout_s,
-            receive_buffer=settings.receive_buffer_bytes,
-            security=settings.security,
-        )
+        self._channels = channels
+        self._channel = new_channel(endpoint, settings) if channels is None else channels.take(endpoint, settings)
         self._throttle = Throttle(settings.socket_timeout_s)
         self._metrics = FetcherMetrics(metrics, settings.client_id, endpoint)
         self._partition_map = PartitionMap()
@@ -106,7 +104,8 @@ class ConsumerFetcherThread:
         """Stop the thread and abort its current request."""
         self._stopping = True
         self._wakeup.set()
-        self._channel.close()
+        if self._channels is None or self._channel.is_in_use:
+            self._channel.close()
         if join and self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(_JOIN_TIMEOUT_S)
 
@@ -152,7 +151,10 @@ class ConsumerFetcherThread:
                     self._on_failure(info, ZkConsumerError(f"fetching from broker {self.endpoint} failed: {error!r}"))
                 self.handle_partitions_with_errors(infos)
         finally:
-            self._channel.close()
+            if self._channels is None:
+                self._channel.close()
+            else:
+                self._channels.put(self._channel, self._settings)
 
     def _do_work(self) -> None:
         self._wakeup.clear()
@@ -219,6 +221,8 @@ class ConsumerFetcherThread:
             max_bytes_overrides={info.partition: info.max_bytes for info in infos if info.max_bytes},
             read_committed=self._settings.read_committed,
         )
+        if self._stopping:  # close() has not aborted the request, because it had not been sent
+            raise ClosedError("the fetcher has been closed")
         sent_at = time.monotonic()
         with self._channel.exchange(request) as frame:
             size = frame.remaining

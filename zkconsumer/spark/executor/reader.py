@@ -12,6 +12,7 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import BrokerUnavailableError, CorruptRecordError, OffsetOutOfRangeError, ZkConsumerError
+from zkconsumer.fetcher.channel_pool import ChannelPool
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
@@ -29,6 +30,9 @@ _CHECK_AFTER_S = 5.0
 _DELETED_AFTER_S = 30.0
 
 _frozen = threading.Event()
+
+#: Connections of this worker's earlier tasks.
+_channels = ChannelPool()
 
 
 def read(task: FetchTask) -> Iterator[Any]:
@@ -53,6 +57,7 @@ def read(task: FetchTask) -> Iterator[Any]:
         lambda: task.brokers,
         num_fetchers=1,
         on_failure=lambda info, error: _on_failure(task, stream, info, error),
+        channels=_channels,
     )
     manager.start_connections()
     try:

@@ -1,0 +1,81 @@
+"""Tests of the pool of connections, over real sockets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from support import wait_for
+
+from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.fetcher import channel_pool
+from zkconsumer.fetcher.channel_pool import ChannelPool
+from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.message import Endpoint
+
+SETTINGS = FetchSettings("test", socket_timeout_s=5.0)
+
+
+class Server:
+    """Accepts connections; the endpoint is that of a broker without ApiVersions requests."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = Endpoint("127.0.0.1", self._listening.getsockname()[1], has_api_versions=False)
+        self.pool = ChannelPool()
+
+    def connected(self) -> tuple[BrokerChannel, socket.socket]:
+        """Take a channel that is not in the pool, and connect it; return both ends."""
+        channel = self.pool.take(self.endpoint, SETTINGS).connect()
+        return channel, self._listening.accept()[0]
+
+    def close(self) -> None:
+        self.pool.close()
+        self._listening.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+def test_returned_connection_is_used_again(server: Server) -> None:
+    first, _peer = server.connected()
+    server.pool.put(first, SETTINGS)
+    assert server.pool.take(server.endpoint, FetchSettings("other")) is not first, "the settings differ"
+    assert server.pool.take(server.endpoint, SETTINGS) is first
+    server.pool.put(first, SETTINGS)
+
+
+def test_connection_closed_by_broker_is_replaced(server: Server) -> None:
+    first, peer = server.connected()
+    server.pool.put(first, SETTINGS)
+    peer.close()
+    wait_for(lambda: not first.is_reusable)
+    assert server.pool.take(server.endpoint, SETTINGS) is not first
+
+
+def test_connection_with_unread_response_is_closed(server: Server) -> None:
+    first, peer = server.connected()
+    peer.sendall(b"late")
+    wait_for(lambda: not first.is_reusable)
+    server.pool.put(first, SETTINGS)
+    assert server.pool.take(server.endpoint, SETTINGS) is not first
+    with pytest.raises(ConnectionResetError):
+        peer.recv(1)
+
+
+def test_unused_connections_are_limited(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_pool, "_MAX_IDLE_S", 0.0)
+    first, _ = server.connected()
+    server.pool.put(first, SETTINGS)
+    assert server.pool.take(server.endpoint, SETTINGS) is not first
+    monkeypatch.setattr(channel_pool, "_MAX_IDLE_S", 60.0)
+    monkeypatch.setattr(channel_pool, "_MAX_CHANNELS", 1)
+    channels = [server.connected()[0] for _ in range(2)]
+    for channel in channels:
+        server.pool.put(channel, SETTINGS)
+    assert [channel.is_reusable for channel in (first, *channels)] == [False, False, True]

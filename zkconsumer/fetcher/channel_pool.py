@@ -1,0 +1,90 @@
+"""ChannelPool: keeps the connections of finished fetchers for later ones.
+
+A Spark worker runs one task after another, and each task has its own fetchers. Connecting, TLS and SASL would cost
+several round trips per task.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+
+from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.message import Endpoint
+
+#: Seconds after which an unused connection is closed. Spark terminates workers that are idle for one minute, and
+#: brokers close connections that are idle for ten minutes (``connections.max.idle.ms``).
+_MAX_IDLE_S = 60.0
+
+#: Maximum number of unused connections.
+_MAX_CHANNELS = 64
+
+_Key = tuple[Endpoint, FetchSettings]
+
+
+def new_channel(endpoint: Endpoint, settings: FetchSettings) -> BrokerChannel:
+    """Return the channel of a fetcher, which connects at its first request."""
+    return BrokerChannel(
+        endpoint,
+        settings.client_id,
+        timeout=settings.socket_timeout_s,
+        receive_buffer=settings.receive_buffer_bytes,
+        security=settings.security,
+    )
+
+
+class ChannelPool:
+    """Unused connections by broker and settings. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._number = 0
+        #: By a number that increases with the time of return: the key, that time, and the channel.
+        self._unused: OrderedDict[int, tuple[_Key, float, BrokerChannel]] = OrderedDict()
+
+    def take(self, endpoint: Endpoint, settings: FetchSettings) -> BrokerChannel:
+        """Return a connection that is open and unused, or a new channel."""
+        while (channel := self._pop((endpoint, settings))) is not None:
+            if channel.is_reusable:
+                return channel
+            channel.close()
+        return new_channel(endpoint, settings)
+
+    def put(self, channel: BrokerChannel, settings: FetchSettings) -> None:
+        """Keep a connection for later; close it if it is not in a state in which it can be used again."""
+        if not channel.is_reusable:
+            channel.close()
+            return
+        with self._lock:
+            self._number += 1
+            self._unused[self._number] = (channel.endpoint, settings), time.monotonic(), channel
+        self._close_excess()
+
+    def close(self) -> None:
+        """Close the unused connections."""
+        with self._lock:
+            unused = list(self._unused.values())
+            self._unused.clear()
+        for _, _, channel in unused:
+            channel.close()
+
+    def _pop(self, key: _Key) -> BrokerChannel | None:
+        self._close_excess()
+        with self._lock:
+            number = next((n for n in reversed(self._unused) if self._unused[n][0] == key), None)
+            return None if number is None else self._unused.pop(number)[2]
+
+    def _close_excess(self) -> None:
+        """Close connections that have been unused for too long, and the oldest ones if there are too many."""
+        excess = []
+        with self._lock:
+            while self._unused:
+                number, (_, since, channel) = next(iter(self._unused.items()))
+                if len(self._unused) <= _MAX_CHANNELS and time.monotonic() - since <= _MAX_IDLE_S:
+                    break
+                del self._unused[number]
+                excess.append(channel)
+        for channel in excess:
+            channel.close()
