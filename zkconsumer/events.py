@@ -326,6 +326,12 @@ EVENTS = (
         "Partitions were claimed for this consumer and are fetched from now on.",
     ),
     LogEvent(
+        "partitions_available",
+        ("info",),
+        "zkconsumer.spark",
+        "The leaders of unavailable partitions respond again; the next batches contain them.",
+    ),
+    LogEvent(
         "partitions_not_found",
         ("warning",),
         "zkconsumer.spark",
@@ -348,6 +354,12 @@ EVENTS = (
         ("warning",),
         "zkconsumer.spark",
         "The checkpoint contains partitions that the option assign does not list; they are not read.",
+    ),
+    LogEvent(
+        "partitions_unavailable",
+        ("warning",),
+        "zkconsumer.spark",
+        "Partitions have no leader, or their leaders do not respond. Batches do not contain them until they do.",
     ),
     LogEvent(
         "property_ignored",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from support import (
 )
 
 from zkconsumer import ConsumerConfig, TopicPartition
+from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.devcluster.servers import Broker
@@ -521,3 +523,38 @@ def test_replay_of_deleted_topic_is_reported(
     one.finish()
     values = sorted(value for batch in one.batches for value in batch.column("value"))
     assert values == sorted(numbers(0, 20) + (numbers(1000, 1000 + count) if count else []))
+
+
+def test_partition_without_leader_does_not_stop_others(
+    cluster: DevCluster, query: Queries, topic: Topics, zk: KazooClient, group: str
+) -> None:
+    name, admin = topic(partitions=2), cluster.admin  # one partition on each broker
+    for number in range(2):
+        produce(admin, name, number, numbers(0, 10))
+    lookup = LeaderLookup("test", 10)
+    leaders = lookup.leaders([broker.endpoint for broker in cluster.brokers], [TopicPartition(name, 0)])
+    lookup.close()
+    port = leaders[TopicPartition(name, 0)][1].port
+    [killed] = [broker for broker in cluster.brokers if broker.endpoint.port == port]
+    killed.kill()
+    one = query(name, unavailable_timeout_ms=4000)  # partition 0 has no start position yet
+    one.wait_for_records(10)
+    check_others_are_read(cluster, one, name)
+    assert {partition for partition, _ in one.offsets} == {1}
+    killed.start()
+    one.wait_for(lambda: (0, 9) in one.offsets, 60, what="the partition is available again")
+    killed.kill()
+    check_others_are_read(cluster, one, name)
+    killed.start()
+    produce(admin, name, 0, numbers(10, 20))
+    one.wait_for(lambda: (0, 19) in one.offsets, 60, what="its later records are read")
+    check_all_read(cluster, one, name, 2, zk, group)
+
+
+def check_others_are_read(cluster: DevCluster, query: Query, topic: str) -> None:
+    """Check that the query reads partition 1 for longer than its timeout, and reports partition 0 as unavailable."""
+    deadline = time.monotonic() + 6
+    while time.monotonic() < deadline:
+        produce(cluster.admin, topic, 1, numbers(0, 10))
+        query.wait_for_more(10)
+    query.wait_for(lambda: query.state["unavailablePartitions"] == [f"{topic}-0"])

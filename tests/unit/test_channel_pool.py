@@ -75,7 +75,8 @@ def test_unused_connections_are_limited(server: Server, monkeypatch: pytest.Monk
     assert server.pool.take(server.endpoint, SETTINGS) is not first
     monkeypatch.setattr(channel_pool, "_MAX_IDLE_S", 60.0)
     monkeypatch.setattr(channel_pool, "_MAX_CHANNELS", 1)
-    channels = [server.connected()[0] for _ in range(2)]
+    ends = [server.connected() for _ in range(2)]
+    channels = [channel for channel, _peer in ends]
     for channel in channels:
         server.pool.put(channel, SETTINGS)
     assert [channel.is_reusable for channel in (first, *channels)] == [False, False, True]

@@ -79,22 +79,42 @@ class LogOffsets:
         Raises:
             RetriableError: a partition has no leader, or a leader did not respond; the next call looks it up again.
         """
+        offsets, errors = self.look_up(partitions, timestamp)
+        if errors:
+            raise errors[min(errors)]
+        return offsets
+
+    def look_up(
+        self, partitions: Iterable[TopicPartition], timestamp: int
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, RetriableError]]:
+        """Return the offset of each partition as ``offsets`` does, or its error.
+
+        Raises:
+            RetriableError: the leaders could not be looked up.
+        """
         offsets: dict[TopicPartition, int] = {}
-        for channel, led_partitions in self._by_leader(partitions):
+        requested = set(partitions)
+        leaders = self.find_leaders(requested)
+        errors: dict[TopicPartition, RetriableError] = {
+            partition: NotLeaderError(f"partition {partition} has no leader")
+            for partition in requested - leaders.keys()
+        }
+        for channel, led_partitions in self._by_leader(leaders):
             request = protocol.list_offsets_request(led_partitions, timestamp, read_committed=self._read_committed)
             try:
                 results = protocol.parse_list_offsets_response(channel.request(request))
-            except RetriableError:
-                self._invalidate_leaders(led_partitions)
-                raise
-            for partition, (error, offset) in results.items():
-                if error:
-                    self._invalidate_leaders(led_partitions)
-                    raise NotLeaderError(
-                        f"could not list offsets of partition {partition} on broker {channel.endpoint}: error {error}"
+            except RetriableError as error:
+                errors.update(dict.fromkeys(led_partitions, error))
+                continue
+            for partition, (code, offset) in results.items():
+                if code:
+                    errors[partition] = NotLeaderError(
+                        f"could not list offsets of partition {partition} on broker {channel.endpoint}: error {code}"
                     )
-                offsets[partition] = offset
-        return offsets
+                else:
+                    offsets[partition] = offset
+        self._invalidate_leaders(errors)
+        return offsets, errors
 
     def fetch(self, positions: Mapping[TopicPartition, int], max_bytes: int) -> dict[TopicPartition, PartitionData]:
         """Fetch records from each position, without waiting for new ones.

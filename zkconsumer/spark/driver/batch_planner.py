@@ -72,11 +72,11 @@ class BatchPlanner:
         if is_ending and self._topic_ids.is_uncertain:
             _back_off()
             return None
-        self._starting_positions.resolve()
+        self._starting_positions.resolve(is_ending=is_ending)
         positions = self._tracker.positions(self._topic_ids.deleted)
         if not positions:
             return self._plan_without_positions(start) if is_ending else start
-        ends = self._ends.look_up(positions)
+        ends = self._ends.look_up(positions, is_ending=is_ending)
         if self._ends.are_behind(positions, ends) and is_ending:
             self._ends.forget_target()
             _back_off()

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import end_offset_decreased
+from zkconsumer.spark.driver.available_offsets import AvailableOffsets
 from zkconsumer.spark.driver.partition_tracker import PartitionTracker
 from zkconsumer.spark.driver.skipped_records import SkippedRecords
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -23,14 +23,19 @@ class EndOffsets:
     """Looks up end offsets, and stores the target of a bounded query (Trigger.AvailableNow). Used by Spark's thread.
 
     Attributes:
-        latest: end offsets of the last look-up.
+        latest: last known end offsets of the partitions of the last look-up.
         target: end offsets at which a bounded query ends; None until they have been looked up.
         is_bounded: whether the query ends at the end offsets of its first look-up.
         is_idle: whether the last plan found no records to read.
     """
 
     def __init__(
-        self, options: SourceOptions, logs: LogOffsets, tracker: PartitionTracker, skipped: SkippedRecords, log: Any
+        self,
+        options: SourceOptions,
+        logs: AvailableOffsets,
+        tracker: PartitionTracker,
+        skipped: SkippedRecords,
+        log: Any,
     ) -> None:
         self.latest: dict[TopicPartition, int] = {}
         self.target: dict[TopicPartition, int] | None = None
@@ -41,6 +46,8 @@ class EndOffsets:
         self._tracker = tracker
         self._skipped = skipped
         self._log = log
+        self._available: dict[TopicPartition, int] = {}
+        self._looked_up: set[TopicPartition] = set()
         self._looked_up_at = 0.0
         self._behind_since: float | None = None
 
@@ -52,22 +59,25 @@ class EndOffsets:
         """Look up the target of a bounded query again, because a log that it refers to was replaced."""
         self.target = None
 
-    def look_up(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def look_up(self, positions: Mapping[TopicPartition, int], *, is_ending: bool) -> Mapping[TopicPartition, int]:
         """Return the end offsets for the next batch, for the partitions of ``positions`` and possibly others.
 
+        Partitions whose leaders do not respond are absent, unless the query is ending and must read them.
+
         Raises:
-            RetriableError: a leader is missing or does not answer.
+            RetriableError: no leader responds, or the query is ending and not all of them do.
         """
         if self.target is not None:
             return self.target
         now = time.monotonic()
-        is_recent = self.is_idle and positions.keys() <= self.latest.keys() and now < self._looked_up_at + IDLE_INTERVAL
+        is_recent = self.is_idle and positions.keys() <= self._looked_up and now < self._looked_up_at + IDLE_INTERVAL
         if not is_recent:
-            self.latest = self._logs.offsets(positions, protocol.LATEST)
-            self._looked_up_at = now
+            self._available = self._logs.find(positions, protocol.LATEST, all_=is_ending)
+            self.latest = {p: end for p, end in self.latest.items() if p in positions} | self._available
+            self._looked_up, self._looked_up_at = set(positions), now
         if self.is_bounded:
-            self.target = dict(self.latest)
-        return self.latest
+            self.target = dict(self._available)
+        return self._available
 
     def are_behind(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
         """Whether a log ends before its position, which a leader change can cause for a short time.

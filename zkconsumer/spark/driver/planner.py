@@ -23,6 +23,7 @@ from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.rebalance.handler import Claim, PartitionHandler
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.driver.application import siblings, with_application
+from zkconsumer.spark.driver.available_offsets import AvailableOffsets
 from zkconsumer.spark.driver.batch_planner import BatchPlanner
 from zkconsumer.spark.driver.end_offsets import IDLE_INTERVAL, EndOffsets
 from zkconsumer.spark.driver.offset_commits import OffsetCommits
@@ -75,13 +76,14 @@ class Planner:
         self._progress = progress = Progress(logs)
         self._commits = OffsetCommits(member, tracker, progress, log, timeout_s=config.connection_timeout)
         self.skipped = skipped = SkippedRecords(log, fails_on_data_loss=options.fails_on_data_loss)
-        self._ends = ends = EndOffsets(options, logs, tracker, skipped, log)
+        self._available = available = AvailableOffsets(logs, log)
+        self._ends = ends = EndOffsets(options, available, tracker, skipped, log)
         last = BatchOffset.from_json(seen)
         self._topic_ids = topic_ids = TopicIds(
             member.cluster, logs, last.topic_ids, last.deleted_topics, lambda: member.discoveries
         )
         self._starting_positions = starting_positions = StartingPositions(
-            options, subscription, member, logs, topic_ids, tracker, ends, skipped, log
+            options, subscription, member, logs, available, topic_ids, tracker, ends, skipped, log
         )
         self._batches = BatchPlanner(
             options, member, logs, topic_ids, tracker, ends, starting_positions, progress, self._is_reassigning
@@ -239,6 +241,7 @@ class Planner:
             lost_records=0 if self._revoked_at == self._member.rebalances else self._tracker.lost_records(),
             skipped=self.skipped,
         )
+        report["unavailablePartitions"] = list(map(str, self._available.unavailable))
         alignment = self._batches.alignment
         return report if alignment is None else {**report, **alignment.state()}
 

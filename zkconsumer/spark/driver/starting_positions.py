@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
+from zkconsumer.errors import RetriableError
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import new_partition_truncated, start_offset_deleted, topic_recreated, topics_deleted
+from zkconsumer.spark.driver.available_offsets import AvailableOffsets
 from zkconsumer.spark.driver.end_offsets import IDLE_INTERVAL, EndOffsets
 from zkconsumer.spark.driver.partition_tracker import PartitionTracker
 from zkconsumer.spark.driver.skipped_records import SkippedRecords
@@ -37,6 +39,7 @@ class StartingPositions:
         subscription: Subscription,
         member: GroupMember | StandaloneReader,
         logs: LogOffsets,
+        available: AvailableOffsets,
         topic_ids: TopicIds,
         tracker: PartitionTracker,
         ends: EndOffsets,
@@ -48,6 +51,7 @@ class StartingPositions:
         self._subscription = subscription
         self._member = member
         self._logs = logs
+        self._available_offsets = available
         self._topic_ids = topic_ids
         self._tracker = tracker
         self._ends = ends
@@ -108,23 +112,30 @@ class StartingPositions:
 
     # ---- start positions ----
 
-    def resolve(self) -> None:
+    def resolve(self, *, is_ending: bool) -> None:
         """Look up the offsets of pending start positions, and check that the logs contain them.
 
         A start position that comes neither from the checkpoint nor from the group is committed at once. If the
         partition moves to another member before its first batch has finished, that member must find this offset: its
         own ``auto.offset.reset`` could skip the records of this batch.
 
+        Partitions whose leaders do not respond remain pending while others can be read, unless the query is ending.
+
         Raises:
             DataLossError: a log starts after a start position, and ``failOnDataLoss`` is set. It is raised before the
                 range is written to Spark's offset log, because each restart would fail with a range from that log.
             ZkConsumerError: an offset could not be looked up or committed.
         """
-        starts = self._tracker.pending_starts(self._topic_ids.deleted)
+        deleted = self._topic_ids.deleted
+        pending = self._tracker.pending_starts(deleted)
+        self._available_offsets.retain({*pending, *self._tracker.positions(deleted)})
+        if not pending:
+            return
+        log_starts = self._log_starts(pending, is_ending=is_ending)
+        starts = {partition: start for partition, start in pending.items() if partition in log_starts}
         if not starts:
             return
         wanted = resolve(starts, self._logs, RESET_TIMESTAMPS[self._config.auto_offset_reset])
-        log_starts = self._logs.offsets(starts, protocol.EARLIEST)
         offsets = {p: self._available(p, offset, log_starts[p]) for p, offset in wanted.items()}
         for partition, start in starts.items():
             if start.source == NEW and offsets[partition] > 0:
@@ -137,6 +148,15 @@ class StartingPositions:
             "start_positions_resolved",
             offsets={str(p): f"{offset} ({starts[p].source})" for p, offset in sorted(offsets.items())},
         )
+
+    def _log_starts(self, partitions: Iterable[TopicPartition], *, is_ending: bool) -> dict[TopicPartition, int]:
+        """Return the log start offsets of available partitions; empty if there are none but other ones can be read."""
+        try:
+            return self._available_offsets.find(partitions, protocol.EARLIEST, all_=is_ending)
+        except RetriableError:
+            if is_ending or not self._tracker.positions(self._topic_ids.deleted):
+                raise
+            return {}
 
     def _commit(
         self,

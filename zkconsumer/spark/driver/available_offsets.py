@@ -1,0 +1,62 @@
+"""Start and end offsets of the partitions whose leaders respond, so that the others do not stop a query."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from zkconsumer.broker.log_offsets import LogOffsets
+from zkconsumer.errors import RetriableError
+from zkconsumer.message import TopicPartition
+
+#: Minimum seconds before an unavailable partition is looked up again. After a look-up that timed out, it is twice the
+#: duration of that look-up.
+_RETRY_INTERVAL_S = 1.0
+
+
+class AvailableOffsets:
+    """Looks up offsets, and leaves out partitions without a responding leader. Used by Spark's thread."""
+
+    def __init__(self, logs: LogOffsets, log: Any) -> None:
+        self._logs = logs
+        self._log = log
+        #: By unavailable partition: the error, and the time (``time.monotonic``) of the next look-up.
+        self._unavailable: dict[TopicPartition, tuple[RetriableError, float]] = {}
+
+    @property
+    def unavailable(self) -> list[TopicPartition]:
+        """The partitions that the last look-up has left out."""
+        return sorted(self._unavailable)
+
+    def retain(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget unavailable partitions that are not among these, because they are not read any more."""
+        for partition in self._unavailable.keys() - set(partitions):
+            del self._unavailable[partition]
+
+    def find(self, partitions: Iterable[TopicPartition], timestamp: int, *, all_: bool) -> dict[TopicPartition, int]:
+        """Return an offset of each available partition; see ``LogOffsets.offsets``.
+
+        Args:
+            all_: fail if a partition is unavailable.
+
+        Raises:
+            RetriableError: no partition is available, or not all of them are and ``all_`` is set.
+        """
+        now = time.monotonic()
+        wanted = set(partitions)
+        waiting = {p: error for p, (error, at) in self._unavailable.items() if p in wanted and now < at and not all_}
+        found, errors = self._logs.look_up(wanted - waiting.keys(), timestamp)
+        failed = errors | waiting
+        if failed and (all_ or not found):
+            raise failed[min(failed)]
+        elapsed = time.monotonic() - now
+        retry_at = now + elapsed + max(_RETRY_INTERVAL_S, 2 * elapsed)
+        if new := sorted(errors.keys() - self._unavailable.keys()):
+            self._log.warning("partitions_unavailable", partitions=list(map(str, new)), error=str(errors[new[0]]))
+        if again := sorted(found.keys() & self._unavailable.keys()):
+            self._log.info("partitions_available", partitions=list(map(str, again)))
+        for partition in again:
+            del self._unavailable[partition]
+        self._unavailable.update({partition: (error, retry_at) for partition, error in errors.items()})
+        return found
