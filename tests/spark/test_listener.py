@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -120,6 +122,36 @@ def test_stopped_query_has_committed_last_batch(
     one.wait_for(lambda: one.handle.lastProgress, what="the batch is done")
     one.stop()
     wait_until_equal(lambda: (members(zk, group), stored(zk, group, name)), ([], {0: "100"}))
+
+
+@pytest.mark.parametrize(
+    "running", [pytest.param(False, id="finished"), pytest.param(True, id="running", marks=pytest.mark.slow)]
+)
+def test_job_without_stop_commits_and_logs_no_errors(
+    running: bool,
+    zkconsumer_cluster: Cluster,
+    topic: Topics,
+    options: Callable[..., dict[str, str]],
+    folder: Path,
+    zk: KazooClient,
+    group: str,
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+    trigger = {"processingTime": "1 hour"} if running else {"once": True}
+    settings = {"folder": str(folder), "options": options(name), "trigger": trigger, "running": running}
+    done = subprocess.run(
+        [sys.executable, "-m", "spark.job_without_stop", json.dumps(settings)],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert stored(zk, group, name) == {0: "100"}
+    after = done.stderr.partition("the job is done")[2]
+    assert not [line for line in after.splitlines() if "ERROR" in line or "Traceback" in line], after
 
 
 def test_failed_batch_is_not_committed(

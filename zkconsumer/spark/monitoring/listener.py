@@ -9,6 +9,7 @@ queries whose decoder has reached the end of the stream.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import json
@@ -44,6 +45,9 @@ _RETRY_INTERVAL_S = 10.0
 _LAST_COMMIT_TIMEOUT_S = 30.0
 
 _JOIN_TIMEOUT_S = 40.0
+
+#: Milliseconds to wait when the listener is closed for events that have not been delivered.
+_EVENTS_TIMEOUT_MS = 10_000
 
 #: Seconds between two look-ups of the number of executor cores while queries are running.
 _CORES_INTERVAL_S = 1.0
@@ -105,10 +109,16 @@ class QueryListener(StreamingQueryListener):
         self._refresh_cores()
         self._thread.start()
         self._spark.streams.addListener(self)
+        # Without this, the thread would end with the interpreter, before the last batch is committed, and Spark would
+        # log an error for each later event.
+        atexit.register(self.close)
 
     def close(self) -> None:
-        """Commit the completed batches, and stop listening."""
+        """Commit the completed batches, and stop listening. Called at the end of the interpreter, too."""
+        atexit.unregister(self.close)
         with contextlib.suppress(Exception):  # the session may have been stopped
+            self._spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_EVENTS_TIMEOUT_MS)
+        with contextlib.suppress(Exception):
             self._spark.streams.removeListener(self)
         self._events.put(_STOP)
         self._thread.join(_JOIN_TIMEOUT_S)
@@ -278,7 +288,7 @@ def _sources(query: Any) -> Iterator[SourceOptions]:
     leaves = query._jsq.streamingQuery().analyzedPlan().collectLeaves()
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
-        if leaf.getClass().getSimpleName() != "StreamingRelationV2" or leaf.sourceName() != "zkconsumer":
+        if leaf.getClass().getSimpleName() != "StreamingRelationV2" or leaf.sourceName().lower() != "zkconsumer":
             continue
         with contextlib.suppress(ConfigurationError):  # the planning process reports it
             yield SourceOptions.parse(dict(leaf.extraOptions().asCaseSensitiveMap()))
