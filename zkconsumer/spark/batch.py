@@ -27,6 +27,7 @@ from zkconsumer.spark.driver.splitting import tasks
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.offset import Ranges
+from zkconsumer.spark.options.existence import check_brokers, check_offsets, check_topics
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, resolve
 from zkconsumer.zookeeper.session import ZooKeeperSession
@@ -44,11 +45,13 @@ class ZkConsumerBatchReader(DataSourceReader):
         """Return the tasks.
 
         Raises:
-            ConfigurationError: the ending offset of a partition is lower than its starting offset, or no record is at
-                or after a timestamp and the strategy is ``error``.
+            ConfigurationError: an option names a topic or partition that does not exist, the ending offset of a
+                partition is lower than its starting offset, or no record is at or after a timestamp and the strategy
+                is ``error``.
             DataLossError: a log does not contain the starting or the ending offset of its partition, and
                 ``failOnDataLoss`` is true.
-            RetriableError: ZooKeeper or the brokers were unreachable for ``unavailable.timeout.ms``.
+            RetriableError: none of ``bootstrap.servers`` has responded, or ZooKeeper or the brokers were unreachable
+                for ``unavailable.timeout.ms``.
         """
         options = SourceOptions.parse(self._options, batch=True)
         config, retry = options.consumer, retrying(options.unavailable_timeout)
@@ -58,11 +61,15 @@ class ZkConsumerBatchReader(DataSourceReader):
                 session = ZooKeeperSession.of(config, queue.SimpleQueue())
                 session.start()
                 closing.callback(session.close)
+            check_brokers(config)
             cluster = cluster_of(config, session, config.socket_timeout_ms / 1000)
             closing.callback(cluster.close)
             logs = LogOffsets.of(cluster.brokers, config)
             closing.callback(logs.close)
             partitions = retry(options.subscription.partitions, cluster, config.exclude_internal_topics)
+            check_topics(options.subscription, partitions)
+            check_offsets(options.starting_offsets, partitions)
+            check_offsets(options.ending_offsets, partitions, "ending")
             group = ZooKeeperOffsets(session, config.group_id).fetch(partitions) if session is not None else {}
             ranges = retry(_ranges, options, {p: group.get(p, -1) for p in partitions}, logs)
             return list(

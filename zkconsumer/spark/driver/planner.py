@@ -16,7 +16,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.errors import OwnershipLostError, RetriableError, ZkConsumerError
+from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableError, ZkConsumerError
 from zkconsumer.health import Health, HealthReason, HealthState, Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
@@ -37,6 +37,7 @@ from zkconsumer.spark.driver.starting_positions import StartingPositions
 from zkconsumer.spark.driver.topic_ids import TopicIds
 from zkconsumer.spark.executor.task_reports import SkippedRange
 from zkconsumer.spark.offset import INITIAL, BatchOffset, Ranges, from_offset, total
+from zkconsumer.spark.options.existence import check_brokers, check_offsets
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.subscription import Subscription
 
@@ -103,13 +104,20 @@ class Planner:
     def start(self) -> None:
         """Join the group.
 
-        A query that resumes waits up to ``unavailable.timeout.ms`` for ZooKeeper, since it was connected to it before.
-        A new query waits for ``zookeeper.connection.timeout.ms``, because its address may be wrong.
+        A query that resumes waits up to ``unavailable.timeout.ms`` for ZooKeeper and the brokers, since it was
+        connected to them before. A new query waits for ``zookeeper.connection.timeout.ms``, because the addresses may
+        be wrong.
 
         Raises:
+            ConfigurationError: a starting option names a topic or partition that does not exist.
             ZkConsumerError: ZooKeeper or the brokers are unreachable, or the first rebalance failed.
         """
-        self._member.start(self._options.unavailable_timeout if self._tracker.reached() else 0.0)
+        if self._tracker.reached():
+            self._member.start(self._options.unavailable_timeout)
+        else:
+            check_brokers(self._config)
+            self._member.start()
+            self._check_starting_offsets()
         membership = "group" if self._options.is_member else "none"
         self._log.info("query_started", membership=membership, owned=len(self._member.assignment))
         if self._application is None:
@@ -123,6 +131,19 @@ class Planner:
                 "that must read all of them. If a query was stopped just before, ignore this warning: it may not have "
                 "left the group yet",
             )
+
+    def _check_starting_offsets(self) -> None:
+        try:
+            check_offsets(self._options.starting_offsets, self._existing())
+        except ConfigurationError:
+            self.close()
+            raise
+
+    def _existing(self) -> set[TopicPartition]:
+        """Return the subscribed partitions that exist."""
+        # With the roundrobin strategy the group's assignment contains topics that only other members read.
+        wants, exclude_internal = self._subscription.wants, self._config.exclude_internal_topics
+        return {p for p in self._member.group_assignment if wants(p.topic, exclude_internal)}
 
     def close(self) -> None:
         """Leave the group at once. A batch in flight is replayed from the checkpoint at the next start."""
@@ -285,11 +306,7 @@ class Planner:
 
     def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
         """Mark partitions as owned. The checkpoint and the committed offsets determine their start positions."""
-        # With the roundrobin strategy the group's assignment contains topics that only other members read.
-        exclude_internal = self._config.exclude_internal_topics
-        assigned = self._member.group_assignment
-        existing = {p for p in assigned if self._subscription.wants(p.topic, exclude_internal)}
-        self._progress.reread_records += self._tracker.acquire(claims, existing)
+        self._progress.reread_records += self._tracker.acquire(claims, self._existing())
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
         """Release partitions when their batch has finished and is committed, or at once with ``final``."""

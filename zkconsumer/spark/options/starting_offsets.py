@@ -151,12 +151,13 @@ class StartingOffsets:
     def _named(self, partition: TopicPartition) -> Any:
         for_topic = self.named.get(partition.topic)
         if for_topic is None:
-            matching = (value for key, value in self.named.items() if _matches(key, partition.topic))
+            matching = (value for key, value in self.named.items() if matches(key, partition.topic))
             for_topic = next(matching, None)
         return for_topic.get(partition.partition) if isinstance(for_topic, dict) else for_topic
 
 
-def _matches(expression: str, topic: str) -> bool:
+def matches(expression: str, topic: str) -> bool:
+    """Whether a topic or Java regular expression in a starting option matches a topic."""
     return Whitelist(expression).is_topic_allowed(topic, exclude_internal_topics=False)
 
 
@@ -197,7 +198,7 @@ def _read_offsets(name: str, text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     try:
         for topic, wanted in json.loads(text).items():
-            _matches(topic, topic)
+            matches(topic, topic)
             if isinstance(wanted, str):
                 if wanted.lower() not in _MODES:
                     raise ValueError(wanted)
@@ -216,7 +217,7 @@ def _read_times(name: str, text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     try:
         for topic, wanted in json.loads(text).items():
-            _matches(topic, topic)
+            matches(topic, topic)
             found[topic] = (
                 {int(number): _milliseconds(name, str(timestamp)) for number, timestamp in wanted.items()}
                 if isinstance(wanted, dict)
