@@ -282,6 +282,8 @@ def start_spark() -> Any:
     builder = SparkSession.builder.master("local[2]").appName("zkconsumer-demo")
     settings = {
         **zkconsumer.spark.recommended_conf(),
+        # With Unix domain sockets, pyspark prints a traceback (BrokenPipeError) for each idle worker that it closes.
+        "spark.python.unix.domain.socket.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",  # it would be mixed with the lines of the demo
         "spark.driver.bindAddress": "127.0.0.1",

@@ -67,7 +67,8 @@ def recommended_conf() -> dict[str, str]:
     """Return recommended settings of a Spark session. Together they save about 150 ms per batch.
 
     - Unix domain sockets to the Python workers save about 40 ms per task. If Java's folder for temporary files has a
-      path of nearly 100 characters, set ``spark.python.unix.domain.socket.dir`` to a shorter one.
+      path of nearly 100 characters, set ``spark.python.unix.domain.socket.dir`` to a shorter one. pyspark 4.3 then
+      prints a harmless traceback (BrokenPipeError in pyspark/daemon.py) for each idle worker that it closes.
     - Checkpoints without checksum files have half as many files, but damage to a checkpoint is detected later.
     - Writing checkpoints through the ``FileSystem`` interface saves about 130 ms. Its rename is not atomic, which is
       safe for one driver on a local or POSIX file system, and unsafe for object stores.

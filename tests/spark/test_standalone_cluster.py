@@ -1,0 +1,164 @@
+"""A standalone cluster of a master and workers in separate processes, whose Python does not have the package."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from support import produce, wait_for
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster.java import java_home
+from zkconsumer.devcluster.process import free_port
+
+from . import lines
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
+
+Cluster = DevCluster | ExistingCluster
+TESTS = Path(__file__).parent.parent
+SITE_PACKAGES = Path(sysconfig.get_paths()["purelib"])
+
+#: What Spark's Python data sources require, except pyspark itself.
+OF_SPARK = re.compile(r"(pyarrow|numpy|pandas|dateutil|six|tzdata|pytz)\b")
+
+
+@contextlib.contextmanager
+def running(command: list[str], log: Path, **settings: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process; its output is in ``log``."""
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output, **settings) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def bare_python(folder: Path) -> Path:
+    """Create an environment that has what Spark requires, but not the package."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    [packages] = (folder / "lib").glob("python*/site-packages")
+    for found in SITE_PACKAGES.iterdir():
+        if OF_SPARK.match(found.name):
+            (packages / found.name).symlink_to(found)
+    python = folder / "bin" / "python"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    lacks = subprocess.run(
+        [python, "-c", "import zkconsumer"], env=environment, cwd=folder, capture_output=True, check=False
+    )
+    assert b"No module named 'zkconsumer'" in lacks.stderr
+    return python
+
+
+class StandaloneCluster:
+    """A master, and workers that the test adds."""
+
+    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
+        self.folder = folder
+        self._stack = stack
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        self._environment = {**environment, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+        port = free_port()
+        self.master = f"spark://127.0.0.1:{port}"
+        self._start("master.Master", "--port", str(port))
+        wait_for(lambda: "I have been elected leader" in self.log("master.Master"), 60)
+
+    def add_worker(self, name: str, cores: int) -> None:
+        """Start a worker."""
+        self._start("worker.Worker", "--cores", str(cores), "--memory", "1g", "-d", name, self.master, log=name)
+
+    def log(self, name: str) -> str:
+        """Return the output of a process."""
+        return (self.folder / f"{name}.log").read_text()
+
+    @property
+    def executor_output(self) -> str:
+        """The standard error output of all executors."""
+        return "".join(file.read_text() for file in self.folder.glob("*/app-*/*/stderr"))
+
+    def _start(self, name: str, *arguments: str, log: str = "") -> None:
+        command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
+        command += ["--host", "127.0.0.1", "--webui-port", "0", *arguments]
+        path = self.folder / f"{log or name}.log"
+        self._stack.enter_context(running(command, path, cwd=self.folder, env=self._environment))
+
+
+def test_standalone_cluster_reads_with_packed_packages(
+    zkconsumer_cluster: Cluster, topic: Callable[..., str], options: Callable[..., dict[str, str]], folder: Path
+) -> None:
+    name, admin = topic(partitions=4), zkconsumer_cluster.admin
+    archive, seen = folder / "packages.tar.gz", folder / "seen"
+    subprocess.run([sys.executable, "-m", "zkconsumer", "pack-for-spark", str(archive)], check=True)
+    conf = {
+        "spark.archives": f"{archive}#packages",
+        "spark.executorEnv.PYTHONPATH": "packages",
+        "spark.executor.memory": "512m",
+        "spark.submit.pyFiles": str(Path(lines.__file__)),
+    }
+    seen.touch()
+
+    def batches() -> list[Any]:
+        return [json.loads(line) for line in seen.read_text().splitlines()]
+
+    def words() -> list[str]:
+        return sorted(word for _, found, _, _ in batches() for word in found)
+
+    with contextlib.ExitStack() as stack:
+        spark = StandaloneCluster(folder, stack)
+        spark.add_worker("first", 2)
+        settings = {
+            "folder": str(folder),
+            "master": spark.master,
+            "conf": conf,
+            "seen": str(seen),
+            "checkpoint": str(folder / "checkpoint"),
+            "options": options(name, decoder="lines:Words", corrupt_record_policy="skip"),
+        }
+        paths = [
+            *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
+            str(TESTS.parent),
+            str(SITE_PACKAGES),
+        ]
+        driver = stack.enter_context(
+            running(
+                [str(bare_python(folder / "python")), "-m", "spark.standalone_driver", json.dumps(settings)],
+                folder / "driver.log",
+                cwd=TESTS,
+                stdin=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            )
+        )
+
+        def add_batch(number: int) -> None:
+            before = len(words())
+            for partition in range(4):
+                produce(admin, name, partition, [b"w%d" % number])
+            wait_for(lambda: len(words()) == before + 4 or driver.poll(), 120, what=f"batch {number}")
+            assert driver.poll() is None, spark.log("driver")[-4000:]
+
+        produce(admin, name, 0, [b"half !"])
+        add_batch(0)
+        add_batch(1)
+        assert len(set(batches()[-1][2])) == 2, "there are two cores"
+        spark.add_worker("second", 2)
+        deadline = time.monotonic() + 120
+        while len(set(batches()[-1][2])) < 4:  # there are four cores now
+            assert time.monotonic() < deadline
+            add_batch(len(batches()))
+        folders = {path for _, _, _, found in batches() for path in found}
+        assert all(str(spark.folder) in path and "packages" in path for path in folders), folders
+        assert "undecodable_records_skipped" in spark.executor_output
+        assert "records_skipped" in spark.log("driver")
+        assert driver.stdin is not None
+        driver.stdin.close()
+        assert driver.wait(60) == 0, spark.log("driver")[-4000:]

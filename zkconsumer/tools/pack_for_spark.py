@@ -1,0 +1,111 @@
+"""The tool ``pack-for-spark``: create an archive of the packages that Spark's executors need."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import re
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import zkconsumer
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.tools import common
+
+#: Distributions that Spark's Python environment has: Spark itself, and what its Python data sources require.
+_IN_SPARK = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "numpy", "grpcio", "googleapis-common-protos"})
+
+_DESCRIPTION = """\
+Create an archive of zkconsumer and of the packages that it requires, for Spark executors that do not have them.
+
+  zkconsumer pack-for-spark packages.tar.gz
+  spark-submit --archives packages.tar.gz#packages --conf spark.executorEnv.PYTHONPATH=packages job.py
+
+The archive contains compiled code, so create it on the platform of the executors. It does not contain pyarrow, which
+executors must have for Python data sources.
+"""
+
+
+def add_to(tools: Any) -> None:
+    """Add the subcommand."""
+    parser = common.add_tool(tools, "pack-for-spark", run, _DESCRIPTION)
+    parser.add_argument("archive", type=Path, metavar="FILE.tar.gz", help="archive to create")
+    parser.add_argument(
+        "--include",
+        action="append",
+        default=[],
+        metavar="DISTRIBUTION",
+        help="also pack an installed distribution, and what it requires; can be repeated",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Create the archive."""
+    names = _closure(["zkconsumer", *options.include])
+    try:
+        with tarfile.open(options.archive, "w:gz") as archive:
+            package = Path(zkconsumer.__file__).parent
+            for path in (package, package.parent / "pyspark_zkconsumer"):  # through the latter Spark finds the source
+                archive.add(path, path.name, filter=_without_caches)
+            for name in sorted(names - {"zkconsumer"}):
+                for path, packed_as in _files(name):
+                    archive.add(path, packed_as)
+    except OSError as error:
+        raise ConfigurationError(f"{options.archive} cannot be written: {error}") from error
+    print(f"packed {', '.join(sorted(names))} into {options.archive}", file=sys.stderr)
+    return 0
+
+
+def _closure(names: list[str]) -> set[str]:
+    """Return the normalized names of distributions and of those that they require, without those of Spark.
+
+    Raises:
+        ConfigurationError: a distribution is not installed.
+    """
+    found: set[str] = set()
+    waiting = [(_normalized(name), True) for name in names]
+    while waiting:
+        name, is_included = waiting.pop()
+        if name in found or (name in _IN_SPARK and not is_included):
+            continue
+        try:
+            requirements = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            raise ConfigurationError(f"distribution {name!r} is not installed; install it with pip") from None
+        found.add(name)
+        plain = [text for text in requirements if "extra ==" not in text]
+        waiting += [(_normalized(text), False) for text in plain if _is_installed(text)]
+    return found
+
+
+def _is_installed(requirement: str) -> bool:
+    """Whether a required distribution is installed; with markers for other platforms, it is not."""
+    try:
+        importlib.metadata.distribution(_normalized(requirement))
+    except importlib.metadata.PackageNotFoundError:
+        if ";" in requirement:
+            return False
+        raise ConfigurationError(f"distribution {requirement!r} is not installed; install it with pip") from None
+    return True
+
+
+def _normalized(requirement: str) -> str:
+    """Return the normalized name in a requirement (PEP 503, PEP 508)."""
+    match = re.match(r"[A-Za-z0-9._-]+", requirement)
+    if match is None:
+        raise ConfigurationError(f"{requirement!r} is not the name of a distribution")
+    return re.sub(r"[-_.]+", "-", match[0]).lower()
+
+
+def _files(name: str) -> Iterator[tuple[Path, str]]:
+    """Yield the files of a distribution below its site-packages folder, with their names in the archive."""
+    for file in importlib.metadata.files(name) or ():
+        if ".." not in file.parts and "__pycache__" not in file.parts and not file.parts[0].endswith(".dist-info"):
+            yield Path(str(file.locate())), str(file)
+
+
+def _without_caches(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if "__pycache__" in info.name else info
