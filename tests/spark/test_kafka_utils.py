@@ -21,6 +21,7 @@ from support import members, numbers, owners, produce, stored, wait_for, wait_un
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.spark.dstreams import follow, kafka_utils
+from zkconsumer.spark.dstreams.sources import Source
 from zkconsumer.spark.kafka_utils import (
     Broker,
     KafkaUtils,
@@ -163,8 +164,16 @@ def test_kafka_direct_stream_message_handler(ssc: StreamingContext, letters: str
 
 
 def test_create_stream_joins_group_and_commits(
-    ssc: StreamingContext, zkconsumer_cluster: Cluster, topic: Topics, group: str, zk: KazooClient
+    ssc: StreamingContext,
+    zkconsumer_cluster: Cluster,
+    topic: Topics,
+    group: str,
+    zk: KazooClient,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    forgotten: list[int] = []
+    monkeypatch.setattr(Source, "forget_before", lambda _, time_ms: forgotten.append(time_ms))
     name, admin = topic(partitions=4), zkconsumer_cluster.admin
     for number in range(4):
         produce(admin, name, number, numbers(0, 10))
@@ -176,6 +185,9 @@ def test_create_stream_joins_group_and_commits(
     wait_for(lambda: len(found) == 40, 30)
     assert len(set(owners(zk, group, name).values())) == 2
     wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(4), "10"))
+    wait_for(lambda: forgotten, what="batches that windows do not need any more are forgotten")
+    assert time.time() * 1000 - 600_000 < max(forgotten) < time.time() * 1000
+    assert "batch_completion_failed" not in caplog.text
     ssc.stop(stopSparkContext=False)
     wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
 

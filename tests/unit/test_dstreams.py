@@ -52,6 +52,18 @@ def test_recovered_ledger_waits_only_for_replayed_batches() -> None:
     assert recovered.complete({3}) == ["batch 3", "batch 4"]
 
 
+def test_ledger_forgets_committed_batches_before_time() -> None:
+    ledger = Ledger()
+    for time_ in range(100):
+        ledger.add(time_, f"batch {time_}")
+    ledger.complete(set(range(100)) - {50})
+    ledger.forget_before(40)
+    assert len(pickle.loads(pickle.dumps(ledger)).uncompleted()) == 1
+    assert [time_ in ledger for time_ in (39, 40, 99)] == [False, True, True]
+    ledger.forget_before(90)
+    assert [time_ in ledger for time_ in (49, 50, 51)] == [False, True, True], "batch 50 has not been completed"
+
+
 def test_ledger_removes_only_committed_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zkconsumer.spark.dstreams.ledger._RETAINED_BATCHES", 2)
     ledger = Ledger()

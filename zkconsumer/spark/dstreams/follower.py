@@ -49,12 +49,20 @@ class Follower(StreamingListener):
             return
         try:
             self._source.complete({time_ms, *self._completed_earlier()})
+            self._source.forget_before(time_ms - 2 * self._remembered_ms())
             records = total(self._source.planned_ranges(time_ms))
             processing_ms, scheduling_ms = int(info.processingDelay()), int(info.schedulingDelay())
             if records and processing_ms >= 0 and scheduling_ms >= 0:  # -1 if unknown
                 self._source.rate_limits.update(time_ms, records, processing_ms, scheduling_ms)
         except Exception as error:  # Spark would ignore it; a later commit includes these offsets
             self._log.warning("batch_completion_failed", batch_time_ms=time_ms, error=repr(error))
+
+    def _remembered_ms(self) -> int:
+        """Return for how long windows and checkpoints need the batches of sources, in milliseconds.
+
+        Source: Spark 4.2 DStreamGraph.getMaxInputStreamRememberDuration.
+        """
+        return int(self._ssc._jssc.ssc().graph().getMaxInputStreamRememberDuration().milliseconds())
 
     def _completed_earlier(self) -> list[int]:
         """Return the batches that succeeded before this listener was added.

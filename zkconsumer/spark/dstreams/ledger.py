@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-#: Number of completed batches to keep, because windowed operations may request them again after a recovery.
+#: Maximum number of completed batches to keep. Usually ``forget_before`` removes them earlier.
 _RETAINED_BATCHES = 1000
 
 
@@ -49,10 +49,23 @@ class Ledger:
         """Add a batch. If there are too many, remove the oldest batches that are committable."""
         with self._lock:
             self._plans[time_ms] = plan
-            while len(self._plans) > _RETAINED_BATCHES and (oldest := next(iter(self._plans))) in self._committable:
-                del self._plans[oldest]
-                self._completed.discard(oldest)
-                self._committable.discard(oldest)
+            while len(self._plans) > _RETAINED_BATCHES and self._remove_oldest():
+                pass
+
+    def forget_before(self, time_ms: int) -> None:
+        """Remove the batches before a time, up to the first one that is not committable."""
+        with self._lock:
+            while self._plans and next(iter(self._plans)) < time_ms and self._remove_oldest():
+                pass
+
+    def _remove_oldest(self) -> bool:
+        oldest = next(iter(self._plans))
+        if oldest not in self._committable:
+            return False
+        del self._plans[oldest]
+        self._completed.discard(oldest)
+        self._committable.discard(oldest)
+        return True
 
     def is_restored(self, time_ms: int) -> bool:
         """Return whether a batch comes from a checkpoint."""

@@ -13,6 +13,8 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from pyspark import SparkContext
+
 from zkconsumer.broker import protocol
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.message import TopicPartition
@@ -80,6 +82,10 @@ class Source:
     def complete(self, times_ms: Iterable[int]) -> None:
         """Mark batches as completed."""
         self._ledger.complete(times_ms)
+
+    def forget_before(self, time_ms: int) -> None:
+        """Forget completed batches that no operation requests any more, to keep checkpoints small."""
+        self._ledger.forget_before(time_ms)
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
         """Return the tasks of a batch."""
@@ -171,10 +177,12 @@ class GroupSource(Source):
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
         """Return the tasks of a batch."""
         planner = self._planner()
-        return list(tasks_of(self._options(), ranges, planner.find_leaders(ranges), planner.brokers(), 2))
+        cores = SparkContext.getOrCreate().defaultParallelism
+        return list(tasks_of(self._options(), ranges, planner.find_leaders(ranges), planner.brokers(), cores))
 
     def _plan(self) -> dict[str, Any] | None:
-        end = self._planner().plan(self._last, self.rate_limits.batch_limit())
+        limit = self.rate_limits.batch_limit() or self._options().limits.max_offsets
+        end = self._planner().plan(self._last, limit)
         new = None if end is self._last else end
         self._last = end
         return new
