@@ -14,6 +14,7 @@ _REPORT = re.compile(r"ERROR: (AddressSanitizer: \S+)|runtime error: (.*)")
 
 #: Errors that the sanitizer does not report, by check.
 _OTHER_REPORTS = {
+    "message-rows": "MemoryError",  # a list of that many messages is created first
     "message-order": "SystemError: Negative size",
     "buffer-release": "BufferError: memoryview has 1 exported buffer",
     "topic-reference": "references to the topic leaked",
@@ -127,7 +128,7 @@ def run(folder: Path, seed: int, source: Path, wanted: list[str]) -> int:
             continue
         report = _REPORT.search(found.stderr)
         what = next(filter(None, report.groups())) if report else found.stderr.strip().splitlines()[-1]
-        if _OTHER_REPORTS.get(name, "AddressSanitizer: ") in what:
+        if "AddressSanitizer: " in what or (name in _OTHER_REPORTS and _OTHER_REPORTS[name] in what):
             missed.remove(name)
             print(f"fuzz: without check {name}: found in {took}: {what}", flush=True)
         else:

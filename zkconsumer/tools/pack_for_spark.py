@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
                     archive.add(path, packed_as)
     except OSError as error:
         raise ConfigurationError(f"{options.archive} cannot be written: {error}") from error
-    print(f"packed {', '.join(sorted(names))} into {options.archive}", file=sys.stderr)
+    common.echo(f"packed {', '.join(sorted(names))} into {options.archive}", file=sys.stderr)
     return 0
 
 
