@@ -191,6 +191,7 @@ def test_consumer_reads_and_commits_through_secured_listener(
         assert set(connector.commit_offsets().values()) == {50}
     assert PASSWORD not in caplog.text
     assert PASSWORD not in repr(connector.config)
+    assert not [record for record in caplog.records if record.name.startswith("kafka")]
 
 
 @pytest.mark.slow

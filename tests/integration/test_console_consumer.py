@@ -111,6 +111,21 @@ def test_missing_topic_is_reported_on_standard_error(group: str, console: Callab
     assert (code, out, processed) == (0, b"", "Processed a total of 0 messages")
 
 
+def test_failing_rebalances_are_reported_on_standard_error(
+    group: str, zk: KazooClient, topic: Topic, console: Callable[..., Tool]
+) -> None:
+    """Another program writes a registration that cannot be read, after the tool has joined the group."""
+    process = console(topic(), rebalance_backoff_ms=50)
+    wait_for(lambda: members(zk, group), what="the tool to join")
+    zk.create(f"/consumers/{group}/ids/other", b"{not JSON")
+    assert process.stderr is not None
+
+    line = process.stderr.readline().decode()
+
+    assert " ERROR zkconsumer.rebalance: event='rebalance_failed'" in line
+    assert f"/consumers/{group}/ids/other" in line
+
+
 def test_log_level_selects_events(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
     name = topic()
     produce(admin, name, 0, [b"a"])

@@ -32,6 +32,18 @@ def run(*statements: str) -> tuple[str, list[str]]:
     [
         pytest.param((WARN,), "", [SHOWN], id="unconfigured"),
         pytest.param((WARN.replace("warning", "info"),), "", [], id="info"),
+        pytest.param(
+            (
+                "from zkconsumer import ConsumerConfig",
+                "ConsumerConfig.from_dict({'group.id': 'g', 'zookeeper.connect': 'z', 'auto.ofset.reset': 'smallest'})",
+            ),
+            "",
+            [
+                "WARNING zkconsumer.config: event='property_unknown' property='auto.ofset.reset' "
+                "remedy=\"did you mean 'auto.offset.reset'?\""
+            ],
+            id="misspelled property",
+        ),
         pytest.param((f"logging.getLogger('{KAZOO}').warning('Connection dropped')",), "", [], id="kazoo"),
         pytest.param(
             ("logging.basicConfig(format='APP %(message)s')", WARN), "", [f"APP {TEXT}"], id="configured after import"

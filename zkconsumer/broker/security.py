@@ -144,9 +144,9 @@ class Security:
                 f"broker {host} does not support sasl.mechanism = {self.mechanism}; supported: "
                 + ", ".join(response.mechanisms)
             )
+        # Without the argument security_protocol: kafka-python would log a warning for each connection.
         client = get_sasl_mechanism(self.mechanism)(
             host=host,
-            security_protocol=self.protocol,
             sasl_mechanism=self.mechanism,
             sasl_plain_username=self.username,
             sasl_plain_password=self.password,
