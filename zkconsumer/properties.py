@@ -94,6 +94,8 @@ class Servers:
         return "``host:port,...``" + (", with an optional ``/chroot`` at the end" if self.has_chroot else "")
 
     def parse(self, key: str, text: str, /) -> str:
+        if not text and not self.has_chroot:
+            return text  # the same as without the property
         servers = text.partition("/")[0] if self.has_chroot else text
         for server in servers.split(","):
             parts = _SERVER.fullmatch(server.strip())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import socket
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,7 +35,7 @@ def session(cluster: DevCluster) -> Iterator[Callable[..., Opened]]:
     """Open a session through cables, which are used in this order: ``one, events = session(first, second)``."""
     opened: list[ZooKeeperSession] = []
 
-    def start(*cables: Cable, timeout: float = SESSION_TIMEOUT) -> Opened:
+    def start(*cables: Cable | SimpleNamespace, timeout: float = SESSION_TIMEOUT) -> Opened:
         hosts = ",".join(f"127.0.0.1:{cable.port}" for cable in cables)
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         one = ZooKeeperSession(hosts, session_timeout=timeout, connection_timeout=20.0, events=events)
@@ -120,3 +123,27 @@ def test_lapsed_lease_on_living_connection_is_regained(
     wait_for(lambda: one.core.rebalances > rebalances, what="the member has registered again")
     one.wait_for_more(100)
     assert (one.owned, one.core.rebalances, session.session_id) == ([0, 1], rebalances + 1, identity)
+
+
+def test_session_survives_server_that_drops_packets(cluster: DevCluster, session: Callable[..., Opened]) -> None:
+    with full_backlog() as deaf, Cable(cluster.zookeeper.port) as cable, Cable(cluster.zookeeper.port) as other:
+        one, events = session(cable, deaf, other)
+        identity = one.session_id
+        cable.cut()
+        assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
+        assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
+        assert (one.session_id, one.lease.is_held) == (identity, True)
+
+
+@contextlib.contextmanager
+def full_backlog() -> Iterator[SimpleNamespace]:
+    """A server whose kernel ignores further connections, because nothing accepts those that wait."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield SimpleNamespace(port=listener.getsockname()[1])

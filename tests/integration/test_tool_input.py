@@ -170,7 +170,7 @@ def test_port_must_be_a_number(run: Run) -> None:
     code, _, errors = run("doctor", "--group", "g", "--zookeeper", "h:abc")
 
     assert code == 1
-    assert "zookeeper.connect must be host:port pairs" in errors
+    assert "property 'zookeeper.connect' must be a list such as 'host:port,host:port/chroot'" in errors
     assert "got 'h:abc'" in errors
 
 

@@ -440,6 +440,9 @@ def test_invalid_servers_are_refused(servers: str) -> None:
         config(zookeeper_connect=servers)
     assert "property 'zookeeper.connect' must be a list such as 'host:port,host:port/chroot', got " in str(raised.value)
 
+    if not servers.strip():
+        assert config(bootstrap_servers=servers).bootstrap_servers == ""  # the same as without the property
+        return
     with pytest.raises(ConfigurationError) as raised:
         config(bootstrap_servers=servers)
     assert "property 'bootstrap.servers' must be a list such as 'host:port,host:port', got " in str(raised.value)

@@ -12,7 +12,6 @@ from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KazooState
 
 from zkconsumer.errors import (
@@ -72,7 +71,6 @@ class Connection:
         self.hosts = hosts
         self._timeout = call_timeout
         self._has_response = False  # set by each call that receives a response, cleared by the lease thread
-        self._session_timeout = session_timeout  # written by kazoo's connection thread
         try:
             self.client = Client(
                 hosts,
@@ -88,12 +86,10 @@ class Connection:
                 f"optional chroot at the end (h1:2181,h2:2181/kafka), got {hosts!r}"
             ) from error
 
-        self._observe_negotiation(self.client._connection)
-
     @property
     def session_timeout(self) -> float:
         """The session timeout in seconds that the server of the present or last connection has granted."""
-        return self._session_timeout
+        return self.client.granted_session_timeout
 
     @property
     def is_connected(self) -> bool:
@@ -161,18 +157,6 @@ class Connection:
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
             except OSError:
                 pass
-
-    def _observe_negotiation(self, handler: Any) -> None:
-        """Record the session timeout that a server grants; kazoo keeps it in a local variable."""
-        invoke = handler._invoke
-
-        def observed(timeout: float, request: Any, xid: int | None = None) -> Any:
-            result = invoke(timeout, request, xid)
-            if isinstance(request, Connect) and result[0].time_out > 0:  # 0 if the session has expired
-                self._session_timeout = result[0].time_out / 1000
-            return result
-
-        handler._invoke = observed
 
     # ---- errors ----
 

@@ -17,6 +17,7 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KeeperState
 
 from zkconsumer.log import get_logger
@@ -24,17 +25,23 @@ from zkconsumer.zookeeper.security import ZooKeeperSecurity
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Creates TLS connections with a given context. kazoo's context always trusts the system's authorities, too."""
+    """Creates connections, with a given TLS context if there is one.
 
-    def __init__(self, context: ssl.SSLContext, client: Client) -> None:
+    kazoo's context always trusts the system's authorities, too.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None, client: Client) -> None:
         super().__init__()
         self._context = context
         self._client = client
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_settings: object
-    ) -> ssl.SSLSocket:
+    ) -> socket.socket:
         """Connect to a server, and perform the TLS handshake."""
+        timeout = self._client.attempt_timeout if timeout is None else min(timeout, self._client.attempt_timeout)
+        if self._context is None:
+            return super().create_connection(address, hostname=hostname, timeout=timeout)  # type: ignore[no-any-return]
         connection = socket.create_connection(address, timeout)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -57,6 +64,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     """Reports the connection of a client as usable after its login, and decides what a failed login means."""
 
     client: Client
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        """Send a request while a connection is established; observe the session timeout that the server grants."""
+        result = super()._invoke(min(timeout, self.client.attempt_timeout), request, xid)
+        if isinstance(request, Connect) and result[0].time_out > 0:  # 0 if the session has expired
+            self.client.granted_session_timeout = result[0].time_out / 1000
+        return result
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         client = self.client
@@ -83,7 +97,10 @@ class Client(KazooClient):  # type: ignore[misc]
 
     Attributes:
         is_refused: whether ZooKeeper has rejected the first login; the client then does not connect again.
+        attempt_timeout: maximum seconds to wait for one server while connecting. kazoo waits for a session timeout,
+            in which the session expires if one of the servers does not respond.
         login_error: why the last login or TLS handshake failed; empty after a successful login.
+        granted_session_timeout: session timeout in seconds of the present or last connection.
         is_logging_in: whether a connection is being established. Used by kazoo's connection thread only.
     """
 
@@ -97,8 +114,10 @@ class Client(KazooClient):  # type: ignore[misc]
         self._state_after_login = KeeperState.CONNECTED
         self._log = get_logger("zkconsumer.zookeeper")
         arguments |= security.client_arguments()
-        handler = _Handler(security.tls, self) if security.tls else None
-        super().__init__(hosts, timeout=session_timeout, handler=handler, **arguments)
+        self.granted_session_timeout = session_timeout
+        self.attempt_timeout = session_timeout
+        super().__init__(hosts, timeout=session_timeout, handler=_Handler(security.tls, self), **arguments)
+        self.attempt_timeout = session_timeout / (2 * len(self.hosts))
         self._connection = _Connection(
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=arguments.get("sasl_options")
         )
