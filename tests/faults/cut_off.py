@@ -157,7 +157,7 @@ class CutOff:
         end = time.monotonic() + _OBSERVED_S
         wait_for(lambda: time.monotonic() > end, what="deliveries after the takeovers were recorded")
         return [
-            _takeover(list(victim.delivered_at), at, cut_at) for victim, at in zip(self.victims, taken_at, strict=True)
+            takeover(list(victim.delivered_at), at, cut_at) for victim, at in zip(self.victims, taken_at, strict=True)
         ]
 
     def times_of_takeover(self, groups: Sequence[str], timeout: float) -> list[float]:
@@ -178,7 +178,8 @@ class CutOff:
         return [seen[group] for group in groups]
 
 
-def _takeover(delivered_at: Sequence[float], taken_at: float, cut_at: float) -> Takeover:
+def takeover(delivered_at: Sequence[float], taken_at: float, cut_at: float) -> Takeover:
+    """Return what happened in a group, from the times of deliveries, of the takeover and of the cut."""
     before = [at for at in delivered_at if at <= taken_at]
     return Takeover(taken_at - max(before), len(delivered_at) - len(before), taken_at - cut_at)
 

@@ -182,7 +182,7 @@ class Peer:
 
 
 class Cable:
-    """A proxy for a local port. While it is cut, it forwards nothing and keeps connections open.
+    """A proxy for the local port ``target``. While it is cut, it forwards nothing and keeps connections open.
 
     ``on_request`` is called with data from clients before it is forwarded; ``garble`` changes data for clients.
     """
@@ -190,7 +190,7 @@ class Cable:
     def __init__(self, port: int) -> None:
         self.on_request: Callable[[bytes], object] = lambda _data: None
         self.garble: Callable[[bytes], bytes] = lambda data: data
-        self._target = port
+        self.target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._whole = threading.Event()
@@ -227,7 +227,7 @@ class Cable:
             except OSError:
                 return
             try:
-                far = socket.create_connection(("127.0.0.1", self._target))
+                far = socket.create_connection(("127.0.0.1", self.target))
             except OSError:
                 _shut(near)
                 continue

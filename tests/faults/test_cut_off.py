@@ -5,18 +5,22 @@ Each of the slow tests has twenty groups behind the same proxies.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support import Load
+from interop.jvm import ChildConsumer, jvm_consumer
+from support import Load, numbers, produce, wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import ZooKeeperServer
 
-from .cut_off import CutOff, Takeover, describe
+from .cut_off import CutOff, Takeover, describe, takeover
+from .ensemble import Ensemble
 from .faults import Cable
 
 Configs = Callable[..., ConsumerConfig]
@@ -129,3 +133,147 @@ def test_member_that_waits_for_silent_brokers(
             cable.cut()
 
         check("8 silent bootstrap servers, 6 s", groups.takeovers(cut, 60), capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_follower_without_leader(
+    cluster: DevCluster,
+    config: Configs,
+    topic: Topics,
+    load: Loads,
+    group: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The follower responds to pings and reads for 20 s after it has lost the leader, which expires its sessions."""
+    name = topic(partitions=2)
+    load(name, 2, per_second=200)
+    with Ensemble(tmp_path) as ensemble:
+        leader, follower = ensemble.leader, ensemble.follower
+
+        def settings(**more: object) -> ConsumerConfig:
+            common = {"zookeeper_connect": leader.connect, "bootstrap_servers": cluster.bootstrap_servers}
+            return config(**(common | {"zookeeper_session_timeout_ms": 6000, "consumer_timeout_ms": -1} | more))
+
+        with CutOff(leader.connect, name, settings) as groups:
+            for number in range(GROUPS):
+                groups.add(
+                    settings(
+                        group_id=f"{group}-{number}",
+                        consumer_id="a",
+                        zookeeper_connect=follower.connect,
+                        auto_commit_enable="false",
+                    )
+                )
+            groups.wait_for_deliveries()
+            takeovers = groups.takeovers(lambda: ensemble.separate(follower, leader), 60)
+            check("a follower cut off from the leader, 6 s", takeovers, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("silent", ["coordinator", "host"])
+def test_member_that_waits_for_its_coordinator(
+    silent: str,
+    config: Configs,
+    group: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Offsets are committed to Kafka; the coordinator, or all servers at once, send nothing any more.
+
+    The application is slow, so that records remain in the queue.
+    """
+    with ExitStack() as stack:
+        broker = stack.enter_context(Cable(0))
+        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker.port}"}
+        cluster = stack.enter_context(DevCluster(brokers=1, broker_config=advertised))
+        broker.target = cluster.brokers[0].endpoint.port
+        zookeeper = stack.enter_context(Cable(cluster.zookeeper.port))
+        cluster.create_topic("backlog", 2)
+        for partition in range(2):
+            produce(cluster.admin, "backlog", partition, numbers(0, 20_000))
+        common = {
+            "zookeeper_connect": cluster.zookeeper_connect,
+            "bootstrap_servers": "",
+            "zookeeper_session_timeout_ms": 6000,
+            "consumer_timeout_ms": -1,
+        }
+        groups = stack.enter_context(
+            CutOff(cluster.zookeeper_connect, "backlog", lambda **more: config(**(common | more)))
+        )
+        committing = {
+            "zookeeper_connect": f"127.0.0.1:{zookeeper.port}",
+            "offsets_storage": "kafka",
+            "dual_commit_enabled": False,
+            "auto_commit_interval_ms": 500,
+        }
+        for number in range(GROUPS):
+            one = config(**(common | committing | {"group_id": f"{group}-{number}", "consumer_id": "a"}))
+            groups.add(one, pause=0.005)
+        groups.wait_for_deliveries()
+
+        def cut() -> None:
+            broker.cut()
+            if silent == "coordinator":
+                groups.wait_for_deliveries(400)  # commits wait for the coordinator in the meantime
+            zookeeper.cut()
+
+        try:
+            check(f"silent {silent}, 6 s", groups.takeovers(cut, 60), capsys)
+        finally:
+            broker.mend()
+            zookeeper.mend()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_jvm_member_for_comparison(
+    cluster: DevCluster,
+    config: Configs,
+    topic: Topics,
+    load: Loads,
+    group: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Print the same figures of a member of Kafka 1.1.1 that is cut off in the same way; they are not checked."""
+    name = topic(partitions=2)
+    load(name, 2, per_second=200)
+    delivered_at: list[float] = []
+    stopped = threading.Event()
+
+    def sample(jvm: ChildConsumer) -> None:
+        while not stopped.wait(0.02):
+            delivered_at.extend([time.monotonic()] * (len(jvm.values) - len(delivered_at)))
+
+    with Cable(cluster.zookeeper.port) as cable, CutOff(cluster.zookeeper_connect, name, config) as groups:
+        properties = {
+            "group.id": group,
+            "consumer.id": "a",
+            "zookeeper.connect": f"127.0.0.1:{cable.port}",
+            "zookeeper.session.timeout.ms": 6000,
+            "auto.commit.enable": "false",
+            "auto.offset.reset": "smallest",
+        }
+        jvm = jvm_consumer("cut-off", tmp_path, properties, name)
+        jvm.start()
+        sampler = threading.Thread(target=sample, args=(jvm,), name="test-sampler", daemon=True)
+        sampler.start()
+        try:
+            wait_for(lambda: len(delivered_at) > 100, 60, what="the JVM member reads")
+            groups.add_rival(group)
+            before = len(delivered_at)
+            wait_for(lambda: len(delivered_at) > before + 100, what="the JVM member reads its remaining partition")
+            cable.cut()
+            cut_at = time.monotonic()
+            [taken_at] = groups.times_of_takeover([group], 60)
+            end = time.monotonic() + 10
+            wait_for(lambda: time.monotonic() > end, what="deliveries after the takeover were recorded")
+        finally:
+            stopped.set()
+            sampler.join()
+            cable.mend()
+            jvm.stop()
+    with capsys.disabled():
+        print(f"\n{describe('JVM 1.1.1, 6 s, until 10 s later', [takeover(delivered_at, taken_at, cut_at)])}")
