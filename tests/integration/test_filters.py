@@ -11,7 +11,7 @@ from support import Reader, numbers, owners, produce, take, values, wait_for, wa
 
 from zkconsumer import Blacklist, TopicPartition, Whitelist, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.errors import ConfigurationError, MessageStreamsExistError
+from zkconsumer.errors import ConfigurationError, ConsumerRebalanceFailedError, MessageStreamsExistError
 
 Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
@@ -127,6 +127,14 @@ def test_registration_equals_that_of_jvm(topic: Topic, consumer: Consumer, zk: K
     head, _, timestamp = data.rpartition(b'"timestamp":')
     assert head == b'{"version":1,"subscription":{"%s|none":3},"pattern":"white_list",' % name.encode()
     assert timestamp.strip(b'"}').isdigit()
+
+
+def test_own_exponential_filter_is_refused(topic: Topic, consumer: Consumer) -> None:
+    topic(1)
+    connector = consumer(rebalance_max_retries=1, rebalance_backoff_ms=200, zookeeper_session_timeout_ms=1000)
+    with pytest.raises(ConsumerRebalanceFailedError, match="takes more than 1 s of CPU time") as raised:
+        connector.create_message_streams_by_filter(Whitelist(r"([\w-]|[\w-]{2})+[.]x|never"))
+    assert isinstance(raised.value.__cause__, ConfigurationError)
 
 
 def test_wrong_use_of_filters_is_refused(topic: Topic, consumer: Consumer) -> None:

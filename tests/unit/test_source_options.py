@@ -102,6 +102,14 @@ def test_properties_unusable_in_queries_are_refused(name: str) -> None:
         SourceOptions.parse(REQUIRED | {name: "1"})
 
 
+def test_exponential_pattern_is_refused_in_limited_time() -> None:
+    pattern = {"subscribePattern": r"([\w-]|[\w-]{2})+[.]x|no", "group.id": "g", "zookeeper.connect": "h:2181"}
+    options = SourceOptions.parse(pattern)
+
+    with pytest.raises(ConfigurationError, match="takes more than 1 s of CPU time"):
+        options.subscription.wants("orders-" * 20, True)
+
+
 @pytest.mark.parametrize("name", sorted(REQUIRED))
 def test_missing_option_is_named(name: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
