@@ -278,6 +278,17 @@ def test_remedy_for_stray_partition_deletes_only_its_offset(
     assert doctor() == {}
 
 
+def test_remedy_for_invalid_offset_deletes_only_that(topic: Topic, group: str, zk: KazooClient, doctor: Doctor) -> None:
+    name = topic(2)
+    set_offsets(zk, group, name, {0: 0})
+    zk.create(f"/consumers/{group}/offsets/{name}/1", b"many")
+
+    remedy = doctor()[f"/consumers/{group}/offsets/{name}/1"]["remedy"]
+
+    paste(remedy.partition("applies: ")[2])
+    assert stored(zk, group, name) == {0: "0"}
+
+
 def test_remedy_for_offset_out_of_range_sets_only_that(
     admin: Any, topic: Topic, group: str, zk: KazooClient, doctor: Doctor
 ) -> None:

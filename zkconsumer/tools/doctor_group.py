@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zkconsumer.errors import AssignmentError
+from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import STRATEGIES, assign
 from zkconsumer.tools.findings import Commands, Finding
 from zkconsumer.tools.group_state import GroupState
-from zkconsumer.zookeeper.registry import Registration, excerpt
+from zkconsumer.zookeeper.registry import Registration, excerpt, parse_partition_number
 
 _MIXED_CLIENTS = (
     "other kinds of clients assign partitions differently, so that partitions remain without an owner or are never "
@@ -25,7 +26,7 @@ def check_members(state: GroupState, commands: Commands) -> Iterator[Finding]:
     """Yield malformed znodes, and registrations that some members cannot read."""
     for path, error in state.unreadable.items():
         problem = error.removeprefix(path).removeprefix(":").strip()
-        yield Finding(problem, path, _remedy_of_znode(path))
+        yield Finding(problem, path, _remedy_of_znode(path, commands))
     for consumer_id, member in state.members.items():
         content = json.loads(state.registrations[consumer_id])
         yield from _check_jvm_compatibility(consumer_id, content)
@@ -39,8 +40,9 @@ def check_members(state: GroupState, commands: Commands) -> Iterator[Finding]:
         )
 
 
-def _remedy_of_znode(path: str) -> str:
-    name = path.rpartition("/")[2]
+def _remedy_of_znode(path: str, commands: Commands) -> str:
+    *_, topic, name = path.split("/")
+    number = parse_partition_number(name)
     if "/ids/" in path:
         return "every JVM member fails to rebalance while this znode exists; stop the program that created it"
     if "/owners/" in path:
@@ -48,9 +50,12 @@ def _remedy_of_znode(path: str) -> str:
             "another kind of client, such as pykafka, owns partitions under such a name. Members of this group do not "
             "see that and read the partition, too; use another group.id for the other client"
         )
-    if not name.isdecimal():
+    if number is None:
         return "no member of this group reads it; delete it unless a consumer of Kafka 0.7 needs it"
-    return "write the next offset to consume, or delete the znode so that auto.offset.reset applies"
+    return (
+        "write the next offset to consume; or stop the members and delete the offset, so that auto.offset.reset "
+        f"applies: {commands.delete_offset(TopicPartition(topic, number))}"
+    )
 
 
 def _check_jvm_compatibility(consumer_id: str, content: Mapping[str, Any]) -> Iterator[Finding]:
