@@ -24,7 +24,8 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
-from zkconsumer.fetcher.decode import MAX_ROWS, make_chunk, read_messages
+from zkconsumer.fetcher.batch_headers import make_chunk
+from zkconsumer.fetcher.decode import MAX_ROWS, read_messages
 from zkconsumer.message import Endpoint, MessageAndMetadata, TopicPartition
 
 #: Timestamps for ``offset_for_time`` and ``earliest_or_latest_offset``. Source: kafka.api.OffsetRequest.
@@ -143,10 +144,12 @@ class SimpleConsumer:
         self._check(data.error_code, operation)
         if not len(data.records):
             return FetchedMessages([], offset, data.high_watermark)
-        chunk = make_chunk(topic_partition, offset, data.records, aborted=data.aborted, end_offset=data.high_watermark)
+        end = data.high_watermark
+        chunk = make_chunk(
+            topic_partition, offset, data.records, aborted=data.aborted, end_offset=end, is_end_certain=False
+        )
         if chunk.damage is not None:  # records may be above the high watermark of the same response
-            end = self.earliest_or_latest_offset(topic, partition, LATEST_TIME)
-            end = max(end, data.high_watermark)
+            end = max(end, self.earliest_or_latest_offset(topic, partition, LATEST_TIME))
             chunk = make_chunk(topic_partition, offset, data.records, aborted=data.aborted, end_offset=end)
         next_offset = chunk.next_offset
         if next_offset == offset and chunk.damage is None and len(data.records) >= fetch_size:

@@ -139,6 +139,37 @@ def test_batch_of_unknown_size_raises_despite_skip(damaged: Callable[..., str], 
     assert errors
 
 
+@pytest.mark.parametrize("at", [0, 6, 7])
+def test_wrong_offset_of_batch_is_reported(at: int, damaged: Callable[..., str], consumer: Consumers) -> None:
+    """A negative offset, and one that is too high; the CRC does not cover the offset."""
+    name = damaged(at=at)
+    one = consumer(consumer_timeout_ms=5000)
+    [stream] = one.create_message_streams({name: 1})[name]
+
+    found, errors = read_past_errors(stream)
+
+    assert values(found) == content(0)
+    assert [error.offset for error in errors] == [BATCH] * 3
+    assert one.commit_offsets() == {TopicPartition(name, 0): BATCH}
+
+
+@pytest.mark.parametrize("at", [0, 6, 7])
+def test_batch_with_wrong_offset_is_skipped_and_logged(
+    at: int, damaged: Callable[..., str], consumer: Consumers, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = damaged(at=at)
+    one = consumer(corrupt_record_policy="skip", consumer_timeout_ms=2000)
+    [stream] = one.create_message_streams({name: 1})[name]
+
+    found, errors = read_past_errors(stream)
+
+    assert values(found) == [*content(0), *content(2 * BATCH)]
+    assert errors == []
+    [record] = [r for r in caplog.records if "corrupt_records_skipped" in r.getMessage()]
+    assert f"offset={BATCH}" in record.getMessage()
+    assert f"next_offset={2 * BATCH}" in record.getMessage()
+
+
 def test_arrow_batch_ends_before_corrupt_batch(damaged: Callable[..., str], consumer: Consumers) -> None:
     name = damaged()
     one = consumer()

@@ -1316,7 +1316,7 @@ options = st.builds(
 
 
 def outcome(twin: Any, data: bytes, how: Options) -> tuple[list[tuple[Any, int]], str, Read]:
-    decode.native = twin  # undone by the caller's monkeypatch
+    vars(decode)["native"] = twin  # undone by the caller's monkeypatch
     chunk = chunk_of(data, how.fetch_offset, how.until, how.aborted)
     found, error = arrow_batches(
         chunk,

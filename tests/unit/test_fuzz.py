@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fuzz.wire import WireFuzzer
 
-from zkconsumer.fetcher import _decode, decode, decode_py
+from zkconsumer.fetcher import _decode, batch_headers, decode, decode_py
 from zkconsumer.fetcher.record_format import CHECK_CRC
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,6 +129,7 @@ def test_wire_fuzzer_notices_missing_check(function: str, broken: Any, monkeypat
     twin = types.SimpleNamespace(**{name: getattr(_decode, name) for name in decode_py.__all__})
     setattr(twin, function, broken)
     monkeypatch.setattr(decode, "native", twin)
+    monkeypatch.setattr(batch_headers, "native", twin)
     fuzzer = WireFuzzer(seed=1)
     with pytest.raises(AssertionError, match="read|missing|continue"):
         list(map(fuzzer.execute, range(1000)))

@@ -15,8 +15,9 @@ from fake_broker import FETCH, PARTITION, FakeBroker
 from support import wait_for
 
 from zkconsumer.errors import CorruptRecordError, MessageSizeTooLargeError, ZkConsumerError
+from zkconsumer.fetcher.batch_headers import make_chunk
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
-from zkconsumer.fetcher.decode import make_chunk, read_messages
+from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
@@ -117,8 +118,9 @@ def test_valid_log_is_read(reader: Callable[..., Reader]) -> None:
         (0, 4, 100, 100, "offset goes backward"),
         (0, 100 + (1 << 20), 100, 100, "offset exceeds"),
         (0, 105, 100, 100, "offset exceeds that of the next batch"),
-        (1, 100, 100, 110, "offset goes backward"),
-        (1, 95, 100, 110, "offset goes backward"),
+        (1, 100, 100, 100, "offset exceeds that of the next batch"),
+        (1, 95, 100, 100, "offset exceeds that of the next batch"),
+        (1, 90, 100, 110, "offset goes backward"),
         (1, 118, 100, 110, "offset exceeds that of the next batch"),
         (1, 110 + (1 << 40), 100, 110, "offset exceeds"),
         (2, 121, 100, 120, "offset exceeds the end of the log"),
@@ -137,7 +139,7 @@ def test_impossible_base_offset_is_corrupt(
     assert found == list(range(start, read))
     assert error.offset == read
     assert str(error).startswith(f"topic 't' partition 0 offset {read}: {reason}")
-    assert f"base offset {offset if read == 10 * position + 100 else 110}" in str(error)
+    assert f"base offset {offset if read == 10 * position + 100 else read}" in str(error)
     assert "commit an offset after the damaged batch" in str(error)
 
 
@@ -224,6 +226,45 @@ def test_reading_continues_at_intact_batch() -> None:
     assert (error.offset, error.after, error.entry) == (110, 120, flipped(SECOND, RECORDS))
     error = error_of(FIRST, rebased(SECOND, 118), entry(125, 130))
     assert (error.offset, error.after) == (110, 125)
+    error = error_of(FIRST, rebased(SECOND, 118), entry(125, 130)[:-1])
+    assert (error.offset, error.after) == (110, -1), "the following batch is not complete"
+    error = error_of(FIRST, rebased(SECOND, 118), entry(125, 129))
+    assert (error.offset, error.after) == (110, -1), "the offset of the following batch is not confirmed either"
+
+
+def test_batch_with_high_offset_is_dropped_before_requested_one() -> None:
+    """The broker returns it for all offsets below its wrong one; the remedy is to fetch behind it."""
+    data = rebased(SECOND, 228) + THIRD
+    assert error_of(data, start=110).after == 120
+    chunk = make_chunk(PARTITION, 120, data, end_offset=130)
+    assert (offsets_of(chunk), chunk.next_offset, chunk.damage) == (list(range(120, 130)), 130, None)
+
+
+def test_batch_that_is_missing_after_damage_is_reported(reader: Callable[..., Reader]) -> None:
+    """A broker skips a batch whose offset in its log is too low."""
+    entries = [LOG[0], (rebased(SECOND, -110), 120), LOG[2]]
+    with FakeBroker(entries, start=100) as broker:
+        one = reader(broker, 100)
+        found, error = read_to_error(one.chunk())
+        assert (found, error.offset, error.after) == (list(range(100, 110)), 110, 120)
+        broker.entries = [LOG[2]]
+        for _ in range(2):
+            one.manager.refetch(one.manager.infos[0].queue, PARTITION, 110)
+            found, error = read_to_error(one.chunk())
+            assert (found, error.offset, error.after) == ([], 110, 120)
+            assert "had a wrong offset before, and is missing now (base offset 120" in str(error)
+        one.manager.refetch(one.manager.infos[0].queue, PARTITION, 120)
+        assert one.read(130) == list(range(120, 130))
+
+
+def test_damage_that_does_not_persist_is_read_again(reader: Callable[..., Reader]) -> None:
+    """The same batch with its right offset is no missing one, even after a gap."""
+    with FakeBroker([LOG[0], (rebased(THIRD, -1), 130)], start=100) as broker:
+        one = reader(broker, 100)
+        assert read_to_error(one.chunk())[1].offset == 110
+        broker.entries = [LOG[0], LOG[2]]
+        one.manager.refetch(one.manager.infos[0].queue, PARTITION, 110)
+        assert one.read(130) == list(range(120, 130))
 
 
 @pytest.mark.parametrize("byte", range(SIZE, SIZE + 4))

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.fetcher.codecs import header_checksum
-from zkconsumer.fetcher.decode import native
+from zkconsumer.fetcher.native import native
 from zkconsumer.message import TopicPartition
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

@@ -325,13 +325,17 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
     int64_t lowest_of_last = lowest, position_of_last = position, span_of_last = 0;
     while (end - at >= 8) {
         int64_t offset = (int64_t)get64(base + at);
-        if (at && offset < position && offset > position_of_last && sub64(offset, span_of_last) >= lowest_of_last) {
-            reason = "offset exceeds that of the next batch";
-            at = last_at;
-            position = position_of_last;
-            break;
-        }
         Entry e = read_entry(base + at, end - at, 0);
+        if (at && offset < position) {
+            int may_be_right = last_at ? sub64(offset, span_of_last) >= lowest_of_last
+                                       : offset >= first_offset && (!e.complete || e.reason || e.next_offset > from_offset);
+            if (may_be_right) {
+                reason = "offset exceeds that of the next batch";
+                at = last_at;
+                position = position_of_last;
+                break;
+            }
+        }
         if ((reason = e.reason) || !e.complete) break;
         if (offset < lowest || e.next_offset <= position) reason = "offset goes backward";
         else if (e.next_offset > end_offset) reason = "offset exceeds the end of the log";

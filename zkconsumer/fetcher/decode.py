@@ -1,23 +1,24 @@
 """ChunkReader: decodes the records of a chunk into column buffers; ``read_messages``: into messages.
 
-The compiled ``_decode`` reads the bytes, or ``decode_py`` with ``ZKCONSUMER_PURE=1``. This module selects the segments
-that are decoded together: it decompresses batches, and skips control batches and aborted transactions.
+``native`` reads the bytes. This module selects the segments that are decoded together: it decompresses batches, and
+skips control batches and aborted transactions.
 
 Source: Kafka 1.1 kafka.consumer.ConsumerIterator; for transactions Kafka 3.9 CompletedFetch.
 """
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from zkconsumer.errors import CorruptRecordError
-from zkconsumer.fetcher import codecs, decode_py
-from zkconsumer.fetcher.chunk import MAX_DECOMPRESSED_BYTES, NO_LIMIT, Chunk
+from zkconsumer.fetcher import codecs
+from zkconsumer.fetcher.batch_headers import entry_after
+from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
 from zkconsumer.fetcher.column_buffers import ColumnBuffers
+from zkconsumer.fetcher.native import native
 from zkconsumer.fetcher.record_format import (
     CHECK_CRC,
     CODEC_MASK,
@@ -29,62 +30,14 @@ from zkconsumer.fetcher.record_format import (
 )
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-if os.environ.get("ZKCONSUMER_PURE") == "1":
-    native: Any = decode_py
-else:
-    try:
-        from zkconsumer.fetcher import _decode as native
-    except ImportError as error:  # pragma: no cover
-        raise ImportError(
-            "the compiled decoder of zkconsumer is missing; reinstall the package with a C compiler available, "
-            "or set ZKCONSUMER_PURE=1 to use the much slower decoder in Python"
-        ) from error
-
 #: Maximum rows, and bytes of records, of one piece. A single record may exceed them. A batch of the log is not divided
 #: unless it does.
 MAX_ROWS = 65_536
 MAX_BYTES = 2 << 20
 
-#: All formats start with the offset and the size of what follows.
-_ENTRY_START = struct.Struct(">qi")
 #: The key of a control record: version and type.
 _CONTROL_KEY = struct.Struct(">hh")
 _ABORT = 0
-
-
-def make_chunk(
-    partition: TopicPartition,
-    fetch_offset: int,
-    data: Any,
-    *,
-    starts_at_batch: bool = False,
-    aborted: Sequence[tuple[int, int]] = (),
-    until: int = NO_LIMIT,
-    end_offset: int = NO_LIMIT,
-    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
-) -> Chunk:
-    """Return the records of a fetch response as a chunk, after a check of the header of each entry.
-
-    The chunk ends before the first entry with an impossible offset, which is its ``damage``. Its ``next_offset`` is
-    ``fetch_offset`` if no entry is complete.
-
-    Args:
-        starts_at_batch: ``fetch_offset`` is the end of a batch, so no batch may start below it.
-        end_offset: end of the log.
-    """
-    first_offset = fetch_offset if starts_at_batch else 0
-    next_offset, size, reason = native.next_offset(data, first_offset, fetch_offset, end_offset)
-    return Chunk(
-        partition,
-        fetch_offset,
-        next_offset if size else fetch_offset,
-        data,
-        aborted,
-        until,
-        end_offset,
-        max_decompressed_bytes,
-        None if reason is None else (reason, size),
-    )
 
 
 def log_skipped(log: Any, partition: TopicPartition, error: CorruptRecordError) -> None:
@@ -380,46 +333,8 @@ class ChunkReader:
             "The batch is fetched again; if the error persists, restore the partition from a replica, commit an offset "
             "after the damaged batch, or set corrupt.record.policy=skip",
             offset,
-            *self._locate_entry(position, offset),
+            *entry_after(chunk, position, offset),
         )
-
-    def _locate_entry(self, position: int, offset: int) -> tuple[int, bytes]:
-        """Return the offset after the entry at a position, and its bytes; ``(-1, b"")`` if its end is unknown.
-
-        The size of a damaged entry is believed only if an intact entry follows, which has an offset above ``offset``
-        and below the end of the log.
-        """
-        chunk = self._chunk
-        data = memoryview(chunk.data)[position:]
-        if len(data) < _ENTRY_START.size:
-            return -1, b""
-        own_offset, size = _ENTRY_START.unpack_from(data)
-        size += _ENTRY_START.size
-        if not _ENTRY_START.size < size <= len(data):
-            return -1, b""
-        is_offset_wrong = chunk.damage is not None and chunk.damage[1] == position
-        own = None if is_offset_wrong else _intact_entry(data[:size])
-        following = _intact_entry(data[size:])
-        if own is not None:  # its content is malformed
-            after = own.next_offset
-        elif following is None or following.next_offset > chunk.end_offset:
-            return -1, b""
-        elif following.magic < 2 and following.attributes & CODEC_MASK:
-            after = own_offset + 1  # the first offset of the following entry is in its compressed content
-        else:
-            after = following.base_offset
-        if not offset < after <= chunk.end_offset or (following is not None and after > following.base_offset):
-            return -1, b""
-        return after, bytes(data[:size])
-
-
-def _intact_entry(data: memoryview) -> Segment | None:
-    """Return the entry at the start of the data if it is complete and its CRC matches."""
-    try:
-        found = native.scan(data, 0, -1 << 63, NO_LIMIT, 0, 0, CHECK_CRC)
-    except ValueError:
-        return None
-    return None if found is None else Segment(*found)
 
 
 def _decode_part(part: _Part, buffers: ColumnBuffers, from_offset: int, until: int, timestamp_scale: int) -> int:

@@ -17,6 +17,9 @@ from zkconsumer.fetcher.record_format import (
     CODEC_MASK,
     CONTROL,
     LOG_APPEND,
+    OFFSET_ABOVE_END,
+    OFFSET_ABOVE_NEXT,
+    OFFSET_BACKWARD,
     MalformedError,
     Segment,
     crc32c,
@@ -94,7 +97,9 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
 
     The CRC of an entry does not cover its offset. Offsets must therefore be between ``from_offset`` and ``end_offset``,
     and must not go backward. If the offset of an entry exceeds that of the next one, which may be incomplete, either
-    may be wrong. The first is reported if lower offsets for it are left between the entries around it, else the second.
+    may be wrong. The first of them is reported if the second may be right: if lower offsets are left for the first one
+    between the entries around it, or if the first one is the first of the data, which a broker may have selected by its
+    wrong offset, and the second contains ``from_offset`` or later ones.
 
     Args:
         first_offset: lowest base offset of the first entry. Brokers return whole batches, so a batch may start below
@@ -113,27 +118,37 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
     reason: str | None = None
     while len(view) - at >= 8:
         (offset,) = struct.unpack_from(">q", view, at)
-        if at and position_of_last < offset < position and wrap64(offset - span_of_last) >= lowest_of_last:
-            reason, at, position = "offset exceeds that of the next batch", last_at, position_of_last
-            break
-        try:
-            entry = read_entry(view, at, False)
-        except ValueError as error:
-            reason = error.args[0]
-            break
+        entry, error = _complete_entry(view, at)
+        if at and offset < position:
+            if last_at:
+                may_be_right = wrap64(offset - span_of_last) >= lowest_of_last
+            else:
+                may_be_right = offset >= first_offset and (entry is None or entry.next_offset > from_offset)
+            if may_be_right:
+                reason, at, position = OFFSET_ABOVE_NEXT, last_at, position_of_last
+                break
         if entry is None:
+            reason = error
             break
         if offset < lowest or entry.next_offset <= position:
-            reason = "offset goes backward"
+            reason = OFFSET_BACKWARD
             break
         if entry.next_offset > end_offset:
-            reason = "offset exceeds the end of the log"
+            reason = OFFSET_ABOVE_END
             break
         lowest_of_last, position_of_last = lowest, position
         span_of_last = wrap64(entry.next_offset - offset)
         last_at, at = at, entry.end
         lowest = position = entry.next_offset
     return position if at else -1, at, reason
+
+
+def _complete_entry(view: memoryview, at: int) -> tuple[Segment | None, str | None]:
+    """Return the entry at byte ``at`` if it is complete and valid, and why it is invalid."""
+    try:
+        return read_entry(view, at, False), None
+    except ValueError as error:
+        return None, str(error.args[0])
 
 
 # ---- decode --------------------------------------------------------------------------------------------

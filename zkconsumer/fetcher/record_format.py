@@ -18,6 +18,12 @@ CODEC_MASK, LOG_APPEND, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 #: Flags of ``scan``.
 CHECK_CRC, SPLIT_TRANSACTIONS = 1, 2
 
+#: Why the offset of an entry is impossible.
+OFFSET_BACKWARD = "offset goes backward"
+OFFSET_ABOVE_NEXT = "offset exceeds that of the next batch"
+OFFSET_ABOVE_END = "offset exceeds the end of the log"
+OFFSET_REASONS = (OFFSET_BACKWARD, OFFSET_ABOVE_NEXT, OFFSET_ABOVE_END)
+
 #: Sizes in bytes. The log overhead is the offset and the size field, which precede every entry.
 _LOG_OVERHEAD = 12
 _MAGIC_OFFSET = 16

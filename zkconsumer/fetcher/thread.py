@@ -24,9 +24,9 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
+from zkconsumer.fetcher.batch_headers import BATCH_MISSING, DamagedBatch, make_chunk
 from zkconsumer.fetcher.channel_pool import ChannelPool, new_channel
 from zkconsumer.fetcher.chunk import Chunk
-from zkconsumer.fetcher.decode import make_chunk
 from zkconsumer.fetcher.fetcher_metrics import FetcherMetrics
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS, PartitionTopicInfo
 from zkconsumer.fetcher.partition_map import PartitionMap
@@ -92,6 +92,7 @@ class ConsumerFetcherThread:
         self.has_ended = False
         self._wait_ms = settings.max_wait_ms
         self._truncates_batches = False
+        self._damaged: dict[TopicPartition, DamagedBatch] = {}
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     # ---- called by other threads ----
@@ -255,7 +256,7 @@ class ConsumerFetcherThread:
         info.high_watermark, info.problem = data.high_watermark, None
         if not len(data.records):
             return True
-        chunk = self._chunk_of(info, data, data.high_watermark)
+        chunk = self._chunk_of(info, data, data.high_watermark, is_end_certain=False)
         if chunk.damage is not None:
             # Without damage too: the records may have been read after the high watermark of this response.
             error, end = self._list_offsets([info], protocol.LATEST, read_committed=False).get(
@@ -264,20 +265,28 @@ class ConsumerFetcherThread:
             if error:
                 return False
             chunk = self._chunk_of(info, data, max(data.high_watermark, end))
+        damaged = self._damaged.get(info.partition)
+        if damaged is not None:
+            chunk = damaged.check(chunk)
         if chunk.next_offset == info.fetch_offset and chunk.damage is None:
             return self._process_incomplete(info, data)
         info.queue.put(chunk)
         self._metrics.record_enqueued(info.partition.topic, chunk.nbytes)
         if chunk.damage is not None:
+            if chunk.damage[0] != BATCH_MISSING:
+                self._damaged[info.partition] = DamagedBatch(chunk)
             self.remove_infos([info])  # the reader raises the error, and fetches again from a valid offset
             return True
+        self._damaged.pop(info.partition, None)
         info.fetch_offset = chunk.next_offset
         info.starts_at_batch, info.reset_offset = True, -1
         info.max_bytes = 0
         self._partition_map.move_to_end(info)
         return True
 
-    def _chunk_of(self, info: PartitionTopicInfo, data: protocol.PartitionData, end_offset: int) -> Chunk:
+    def _chunk_of(
+        self, info: PartitionTopicInfo, data: protocol.PartitionData, end_offset: int, *, is_end_certain: bool = True
+    ) -> Chunk:
         return make_chunk(
             info.partition,
             info.fetch_offset,
@@ -286,6 +295,7 @@ class ConsumerFetcherThread:
             aborted=data.aborted if self._settings.read_committed else (),
             until=info.until,
             end_offset=end_offset,
+            is_end_certain=is_end_certain,
             max_decompressed_bytes=self._settings.max_decompressed_bytes,
         )
 

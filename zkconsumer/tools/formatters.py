@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.fetcher.decode import native
+from zkconsumer.fetcher.native import native
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata
 

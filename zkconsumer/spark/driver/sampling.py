@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import CorruptRecordError
+from zkconsumer.fetcher.batch_headers import make_chunk
 from zkconsumer.fetcher.chunk import Chunk
-from zkconsumer.fetcher.decode import make_chunk, read_messages
+from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
 #: Default size of a sample in bytes, per partition.

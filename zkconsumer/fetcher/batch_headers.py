@@ -1,0 +1,172 @@
+"""Checks of the offset and size of each batch, which its CRC does not cover.
+
+``native.next_offset`` compares the headers with each other. This module decides what to do if two of them contradict
+each other, and where reading continues after a damaged batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from zkconsumer.fetcher.chunk import MAX_DECOMPRESSED_BYTES, NO_LIMIT, Chunk
+from zkconsumer.fetcher.native import native
+from zkconsumer.fetcher.record_format import CHECK_CRC, CODEC_MASK, OFFSET_REASONS, Segment
+from zkconsumer.message import TopicPartition
+
+#: The ``damage`` of a chunk that starts after the damaged batch of an earlier chunk, see ``DamagedBatch``.
+BATCH_MISSING = "the batch at this offset had a wrong offset before, and is missing now"
+
+_ANY_OFFSET = -1 << 63
+
+#: All formats start with the offset and the size of what follows.
+_ENTRY_START = struct.Struct(">qi")
+_OFFSET = struct.Struct(">q")
+
+#: Position of the format number, and the fields from the size to the CRC of a batch, which identify it.
+_MAGIC_AT = 16
+_IDENTITY = slice(8, 21)
+
+
+def make_chunk(
+    partition: TopicPartition,
+    fetch_offset: int,
+    data: Any,
+    *,
+    starts_at_batch: bool = False,
+    aborted: Sequence[tuple[int, int]] = (),
+    until: int = NO_LIMIT,
+    end_offset: int = NO_LIMIT,
+    is_end_certain: bool = True,
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> Chunk:
+    """Return the records of a fetch response as a chunk, after a check of the header of each entry.
+
+    The chunk ends before the first entry with an impossible offset, which is its ``damage``. Its ``next_offset`` is
+    ``fetch_offset`` if no entry is complete.
+
+    Args:
+        starts_at_batch: ``fetch_offset`` is the end of a batch, so no batch may start below it.
+        end_offset: end of the log.
+        is_end_certain: False if the log may have a higher end offset. The damage of the chunk is then provisional.
+    """
+    bounds = fetch_offset if starts_at_batch else 0, fetch_offset, end_offset
+    next_offset, size, reason = native.next_offset(data, *bounds)
+    if reason is not None and not size and is_end_certain:
+        following = _from_second_entry(data, fetch_offset, end_offset)
+        if following is not None:
+            data = following
+            next_offset, size, reason = native.next_offset(data, *bounds)
+    return Chunk(
+        partition,
+        fetch_offset,
+        next_offset if size else fetch_offset,
+        data,
+        aborted,
+        until,
+        end_offset,
+        max_decompressed_bytes,
+        None if reason is None else (reason, size),
+    )
+
+
+class DamagedBatch:
+    """A batch with an impossible offset, to recognize the batch that is fetched after it.
+
+    A broker whose log has a base offset that is too low skips the batch if it is fetched again, as if it had been
+    removed by compaction.
+    """
+
+    def __init__(self, chunk: Chunk) -> None:
+        assert chunk.damage is not None
+        self._offset = chunk.next_offset
+        self._identity = _identity(chunk.data, chunk.damage[1])
+
+    def check(self, chunk: Chunk) -> Chunk:
+        """Return a chunk that was fetched after the damage, with ``BATCH_MISSING`` if it starts after the batch."""
+        if chunk.damage is not None or chunk.fetch_offset != self._offset or len(chunk.data) <= _MAGIC_AT:
+            return chunk
+        (first_offset,) = _OFFSET.unpack_from(chunk.data)
+        is_message = memoryview(chunk.data)[_MAGIC_AT] < 2  # has the offset of its last record
+        if is_message or first_offset <= self._offset or _identity(chunk.data, 0) == self._identity:
+            return chunk
+        chunk.damage = (BATCH_MISSING, 0)
+        chunk.next_offset = chunk.fetch_offset
+        return chunk
+
+
+def entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, bytes]:
+    """Return the offset after the damaged entry at a position, and its bytes; ``(-1, b"")`` if its end is unknown.
+
+    The size of the entry is believed only if an intact entry follows, which has an offset above ``offset`` and below
+    the end of the log.
+    """
+    data = memoryview(chunk.data)[position:]
+    size = _entry_size(data)
+    if size is None:
+        return -1, b""
+    own, following = _intact_entry(data[:size]), _intact_entry(data[size:])
+    if chunk.damage == (BATCH_MISSING, position):
+        after, entry = -1 if own is None else own.base_offset, b""
+    else:
+        is_offset_wrong = chunk.damage is not None and chunk.damage[1] == position and chunk.damage[0] in OFFSET_REASONS
+        if own is not None and not is_offset_wrong:  # its content is malformed
+            after = own.next_offset
+        elif following is None or (is_offset_wrong and not _is_confirmed(following, data[size:], chunk.end_offset)):
+            after = -1
+        elif following.magic < 2 and following.attributes & CODEC_MASK:
+            after = int(_OFFSET.unpack_from(data)[0]) + 1  # the first offset of the following one is compressed
+        else:
+            after = following.base_offset
+        if following is not None and not after <= following.base_offset < following.next_offset <= chunk.end_offset:
+            after = -1
+        entry = bytes(data[:size])
+    return (after, entry) if offset < after <= chunk.end_offset else (-1, b"")
+
+
+def _from_second_entry(data: Any, fetch_offset: int, end_offset: int) -> Any | None:
+    """Return the data without the first entry if the second one contains the requested offset.
+
+    A broker whose log has a base offset that is too high returns this batch for higher offsets, too.
+    """
+    size = _entry_size(memoryview(data))
+    if size is None:
+        return None
+    following = memoryview(data)[size:]
+    second = _intact_entry(following)
+    if second is None or second.magic < 2 or not second.base_offset <= fetch_offset < second.next_offset:
+        return None
+    return following if _is_confirmed(second, following, end_offset) else None
+
+
+def _entry_size(data: memoryview) -> int | None:
+    """Return the size of the entry at the start of the data; None if it is not complete."""
+    if len(data) < _ENTRY_START.size:
+        return None
+    size = int(_ENTRY_START.unpack_from(data)[1]) + _ENTRY_START.size
+    return size if _ENTRY_START.size < size <= len(data) else None
+
+
+def _intact_entry(data: memoryview) -> Segment | None:
+    """Return the entry at the start of the data if it is complete and its CRC matches."""
+    try:
+        found = native.scan(data, 0, _ANY_OFFSET, NO_LIMIT, 0, 0, CHECK_CRC)
+    except ValueError:
+        return None
+    return None if found is None else Segment(*found)
+
+
+def _is_confirmed(entry: Segment, data: memoryview, end_offset: int) -> bool:
+    """Whether the first entry of the data ends at the offset of the second one, or at the end of the log.
+
+    Its offset is then right.
+    """
+    following = data[entry.end :]
+    if len(following) >= _OFFSET.size:
+        return bool(_OFFSET.unpack_from(following)[0] == entry.next_offset)
+    return not len(following) and entry.next_offset == end_offset
+
+
+def _identity(data: Any, position: int) -> bytes:
+    return bytes(memoryview(data)[position:][_IDENTITY])
