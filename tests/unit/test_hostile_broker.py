@@ -11,10 +11,11 @@ from typing import Any
 import batches
 import pytest
 from batches import Record
-from fake_broker import FETCH, PARTITION, FakeBroker
+from fake_broker import FETCH, LIST_OFFSETS, PARTITION, FakeBroker
 from support import wait_for
 
-from zkconsumer.errors import CorruptRecordError, MessageSizeTooLargeError, ZkConsumerError
+from zkconsumer.broker.log_offsets import LogOffsets
+from zkconsumer.errors import CorruptRecordError, MessageSizeTooLargeError, NotLeaderError, ZkConsumerError
 from zkconsumer.fetcher.batch_headers import make_chunk
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
 from zkconsumer.fetcher.decode import read_messages
@@ -389,6 +390,21 @@ def test_malformed_response_is_logged_and_backs_off(
         events = [record.getMessage() for record in caplog.records if "fetch_failed" in record.getMessage()]
     assert 4 <= len(events) <= 8
     assert all(re.search(reason, event) for event in events), events[0]
+
+
+def test_offset_of_foreign_partition_is_not_believed() -> None:
+    def foreign(key: int, _request: Any, body: bytes) -> bytes:
+        return body.replace(b"\x00\x01t", b"\x00\x01u") if key == LIST_OFFSETS else body
+
+    with FakeBroker(LOG, start=100, change=foreign) as broker:
+        logs = LogOffsets(lambda: [broker.endpoint], "test", timeout=5)
+        try:
+            with pytest.raises(NotLeaderError, match="could not list offsets of partition t-0 on broker .*: error -1"):
+                logs.offsets([PARTITION], -1)
+            broker.change = lambda _key, _request, body: body
+            assert logs.offsets([PARTITION], -1) == {PARTITION: 130}
+        finally:
+            logs.close()
 
 
 @pytest.mark.parametrize("reset", ["smallest", "largest"])

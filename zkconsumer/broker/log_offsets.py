@@ -19,6 +19,9 @@ from zkconsumer.message import Endpoint, TopicPartition
 #: First version of Metadata responses with topic ids.
 _FIRST_WITH_TOPIC_IDS = 10
 
+#: Kafka's UNKNOWN_SERVER_ERROR; also used for a partition that is missing in a response.
+_UNKNOWN_SERVER_ERROR = -1
+
 
 class LogOffsets:
     """Requests to the leaders of partitions, with one connection per broker. Used by one thread.
@@ -106,7 +109,8 @@ class LogOffsets:
             except RetriableError as error:
                 errors.update(dict.fromkeys(led_partitions, error))
                 continue
-            for partition, (code, offset) in results.items():
+            for partition in led_partitions:
+                code, offset = results.get(partition, (_UNKNOWN_SERVER_ERROR, -1))
                 if code:
                     errors[partition] = NotLeaderError(
                         f"could not list offsets of partition {partition} on broker {channel.endpoint}: error {code}"
