@@ -11,6 +11,7 @@ The exit status is 1 if an execution did something else. Execution ``n`` of a se
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import struct
 import sys
@@ -186,6 +187,8 @@ class Reading:
                     self._read(taken[1])
         finally:
             self._fetcher.close()
+        if self._fetcher.has_ended:
+            raise AssertionError(f"the fetcher ended: {self.errors[-1:]}")
         if self.rows != self._log.rows and not self.errors:
             raise AssertionError("records are missing, and no error was reported")
 
@@ -260,6 +263,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, help="seed of the random numbers (default: random; it is printed)")
     options = parser.parse_args(argv)
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
+    logging.getLogger("zkconsumer").addHandler(logging.NullHandler())  # else warnings are written to stderr
     print(f"fuzz.wire: seed {seed}", flush=True)
     fuzzer, number, started = WireFuzzer(seed), options.first, time.monotonic()
     while number < options.first + options.runs if options.runs else time.monotonic() - started < options.seconds:

@@ -351,7 +351,8 @@ class BrokerChannel:
             if response.error_code != _UNSUPPORTED_VERSION:
                 break
             # The error response has the layout of version 0 and contains the newest version that the broker supports.
-            version = next((key.max_version for key in response.api_keys or () if key.api_key == _API_VERSIONS_KEY), 0)
+            newest = next((key.max_version for key in response.api_keys or () if key.api_key == _API_VERSIONS_KEY), 0)
+            version = max(0, min(newest, ApiVersionsRequest.max_version))
         self.disconnect()
         raise UnsupportedBrokerError(
             f"broker {self.endpoint} rejected the ApiVersions request with error {response.error_code}"
