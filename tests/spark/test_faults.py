@@ -558,3 +558,4 @@ def check_others_are_read(cluster: DevCluster, query: Query, topic: str) -> None
         produce(cluster.admin, topic, 1, numbers(0, 10))
         query.wait_for_more(10)
     query.wait_for(lambda: query.state["unavailablePartitions"] == [f"{topic}-0"])
+    assert (query.state["health"], query.state["healthReasons"]) == ("stalled", ["leader_not_found"])

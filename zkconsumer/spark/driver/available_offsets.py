@@ -8,6 +8,7 @@ from typing import Any
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import RetriableError
+from zkconsumer.health import HealthReason, HealthState
 from zkconsumer.message import TopicPartition
 
 #: Minimum seconds before an unavailable partition is looked up again. After a look-up that timed out, it is twice the
@@ -23,11 +24,21 @@ class AvailableOffsets:
         self._log = log
         #: By unavailable partition: the error, and the time (``time.monotonic``) of the next look-up.
         self._unavailable: dict[TopicPartition, tuple[RetriableError, float]] = {}
+        self._since: dict[TopicPartition, float] = {}  # seconds since the epoch
 
     @property
     def unavailable(self) -> list[TopicPartition]:
         """The partitions that the last look-up has left out."""
         return sorted(self._unavailable)
+
+    def health_reasons(self) -> list[HealthReason]:
+        """Return why the query is not healthy: partitions are unavailable."""
+        if not self._unavailable:
+            return []
+        since = min(self._since[partition] for partition in self._unavailable)
+        error, _ = self._unavailable[min(self._unavailable)]
+        partitions = frozenset(self._unavailable)
+        return [HealthReason(HealthState.STALLED, "leader_not_found", since, str(error), partitions)]
 
     def retain(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget unavailable partitions that are not among these, because they are not read any more."""
@@ -59,4 +70,5 @@ class AvailableOffsets:
         for partition in again:
             del self._unavailable[partition]
         self._unavailable.update({partition: (error, retry_at) for partition, error in errors.items()})
+        self._since = {partition: self._since.get(partition, time.time()) for partition in self._unavailable}
         return found

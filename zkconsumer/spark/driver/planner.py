@@ -268,7 +268,7 @@ class Planner:
 
     def health(self) -> Health:
         """Return the health of the query's member and of its planning."""
-        reasons = self._member.health_reasons()
+        reasons = [*self._member.health_reasons(), *self._available.health_reasons()]
         if (problem := self._problem) is not None:
             reasons.append(HealthReason(HealthState.STALLED, problem.code, problem.since, problem.message))
         return Health.of(reasons)
