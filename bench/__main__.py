@@ -45,6 +45,8 @@ CASES: dict[str, dict[str, Any]] = {
     "zstd": {"codec": "zstd"},
     "1 KB": {"size": 1000, "records": 400_000},
     "64 partitions": {"partitions": 64},
+    "200 partitions": {"partitions": 200},
+    "1,000 partitions": {"partitions": 1000},
     "columns=value": {"columns": "value"},
     "windowed count": {"windowed": True},
     "100,000 records": {"records": 100_000},
@@ -53,6 +55,10 @@ CASE_RECORDS = 2_000_000
 
 #: Records per batch of a running query, and the number of batches that are measured.
 BATCH_SIZES = {8: 30, 1000: 30, 100_000: 20}
+
+#: The same for topics with more partitions: partitions, records per batch, and number of batches. A batch has at least
+#: one record of each partition.
+WIDE_BATCHES = ((200, 1000, 30), (1000, 1000, 15))
 
 #: Rate in records per second, and duration in seconds, of the measurement of the latency from producer to sink.
 LATENCY_RATE, LATENCY_SECONDS = 10_000, 40
@@ -150,6 +156,12 @@ def batches(cluster: DevCluster) -> dict[str, Any]:
     for size, count in BATCH_SIZES.items():
         runs = alternate(sessions, {"kind": "batches", "topic": topic, "size": size, "count": count}, 3, 1)
         results["batches"][str(size)] = {
+            source: statistics.median(r["milliseconds"] for r in runs[source]) for source in SOURCES
+        }
+    for partitions, size, count in WIDE_BATCHES:
+        wide = fill(cluster, "none", 200_000, partitions=partitions)
+        runs = alternate(sessions, {"kind": "batches", "topic": wide, "size": size, "count": count}, 3, 1)
+        results["batches"][f"{size}, {partitions:,} partitions"] = {
             source: statistics.median(r["milliseconds"] for r in runs[source]) for source in SOURCES
         }
     latency_topic = cluster.create_topic("bench-latency", PARTITIONS)

@@ -131,7 +131,7 @@ def _cases_table(cases: dict[str, Any]) -> str:
 
 
 def _batches_table(results: dict[str, Any]) -> str:
-    times = {f"{int(size):,} records in a batch": taken for size, taken in results["batches"].items()}
+    times = {_batch_title(key): taken for key, taken in results["batches"].items()}
     for key in ("p50", "p99"):
         times[f"producer to sink at 10,000 records/s, {key}"] = {
             source: percentiles[key] for source, percentiles in results["latency"].items()
@@ -151,6 +151,12 @@ def _batches_table(results: dict[str, Any]) -> str:
             )
         )
     return grid(("milliseconds, medians", "zkconsumer", "Spark's own", "more", "goal", "reached"), rows)
+
+
+def _batch_title(key: str) -> str:
+    """Return the title of a row: ``1000`` is a number of records, possibly followed by a number of partitions."""
+    size, comma, partitions = key.partition(", ")
+    return f"{int(size):,} records in a batch{comma}{partitions}"
 
 
 def _plain_table(results: list[dict[str, Any]]) -> str:
