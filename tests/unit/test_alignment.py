@@ -62,3 +62,11 @@ def test_no_horizon_if_all_are_idle() -> None:
 
 def test_bounded_query_ignores_empty_partitions() -> None:
     assert EventTimes(100, 10, Clock()).horizon({P[0]: 3, P[1]: None}, closed=True) == Horizon(103, P[0])
+
+
+def test_partition_idle_before_restart_holds_back_nothing() -> None:
+    times = EventTimes(100, 10.0, lambda: 0.0, [P[1]])
+    assert times.horizon({P[0]: 3, P[1]: None}) == Horizon(103, P[0])
+    assert times.idle == {P[1]}
+    assert times.horizon({P[0]: 3, P[1]: 1}) == Horizon(101, P[1])
+    assert times.horizon({P[0]: 3, P[1]: None}) == Horizon(101, P[1]), "idle only after more than 10 s"

@@ -200,6 +200,13 @@ def test_offset_contains_ends_of_earlier_batches() -> None:
     assert BatchOffset.from_json(offset).end_of_stream().ranges == {a: (7, 7), b: (9, 9)}
 
 
+def test_offset_contains_idle_partitions() -> None:
+    idle = frozenset({TopicPartition("t", 1), TopicPartition("u", 0)})
+    offset = offset_json({TopicPartition("t", 0): (3, 7)}, idle=idle)
+    assert offset["idle"] == {"t": [1], "u": 1}
+    assert BatchOffset.from_json(json.loads(json.dumps(offset))).idle == idle
+
+
 def test_offset_of_repeated_range_differs_from_predecessor() -> None:
     ranges = {TopicPartition("t", 0): (0, 5)}
     before = BatchOffset(ranges=ranges, generation=1, sequence=3)

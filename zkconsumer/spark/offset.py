@@ -39,6 +39,7 @@ class BatchOffset:
         topic_ids: id by topic, to detect re-created topics.
         deleted_topics: the most recently deleted topics, in the order of their deletion.
         earlier_ends: end offsets of earlier batches, for partitions that this batch does not contain.
+        idle: partitions that did not hold back others in event time when the batch was planned.
         sequence: number of batches planned so far. Two batches may have the same ranges if a topic is re-created or a
             group's offset is reset; without this number Spark would take the second offset for "no new data".
         is_ended: whether a decoder has detected the end of the stream; no batch follows this one.
@@ -51,6 +52,7 @@ class BatchOffset:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     deleted_topics: tuple[str, ...] = ()
     earlier_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    idle: frozenset[TopicPartition] = frozenset()
     sequence: int = 0
     is_ended: bool = False
 
@@ -75,11 +77,8 @@ class BatchOffset:
             ranges=from_offset(content),
             generation=int(content["generation"]),
             group=content.get("group"),
-            known=frozenset(
-                TopicPartition(topic, number)
-                for topic, numbers in content.get("known", {}).items()
-                for number in _partition_numbers(topic, numbers)
-            ),
+            known=_partitions(content.get("known", {})),
+            idle=_partitions(content.get("idle", {})),
             topic_ids={str(topic): str(topic_id) for topic, topic_id in content.get("ids", {}).items()},
             deleted_topics=tuple(map(str, content.get("gone", ()))),
             earlier_ends={
@@ -105,6 +104,8 @@ class BatchOffset:
             content["gone"] = list(self.deleted_topics)
         if self.earlier_ends:
             content["before"] = nested(self.earlier_ends)
+        if self.idle:
+            content["idle"] = _numbers_by_topic(self.idle)
         content["ranges"] = nested({partition: list(span) for partition, span in self.ranges.items()})
         return content
 
@@ -166,6 +167,15 @@ def nested(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
     for (topic, partition), value in sorted(values.items()):
         topics.setdefault(topic, {})[str(partition)] = value
     return topics
+
+
+def _partitions(topics: Mapping[str, Any]) -> frozenset[TopicPartition]:
+    """Return partitions from their JSON, the result of ``_numbers_by_topic``."""
+    return frozenset(
+        TopicPartition(topic, number)
+        for topic, numbers in topics.items()
+        for number in _partition_numbers(topic, numbers)
+    )
 
 
 def _partition_numbers(topic: str, numbers: Any) -> Sequence[int]:

@@ -14,8 +14,9 @@ Source: Flink 1.15 WatermarkOutputMultiplexer, WatermarksWithIdleness for the mi
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from zkconsumer.broker.log_offsets import LogOffsets
@@ -51,16 +52,19 @@ class EventTimes:
         lag: ``maxAlignmentLag`` in milliseconds.
         idle_after: seconds without a record after which a partition is idle.
         clock: returns the time in seconds.
+        idle: partitions that are idle until they have a record, because they were idle before a restart.
 
     Attributes:
         idle: the idle partitions at the last call of ``horizon``.
     """
 
-    def __init__(self, lag: int, idle_after: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, lag: int, idle_after: float, clock: Callable[[], float], idle: Iterable[TopicPartition] = ()
+    ) -> None:
         self._lag, self._idle_after, self._clock = lag, idle_after, clock
         #: Time of the next record of each partition, or of its last record if it has no next one.
         self._times: dict[TopicPartition, int] = {}
-        self._empty_since: dict[TopicPartition, float] = {}
+        self._empty_since: dict[TopicPartition, float] = dict.fromkeys(idle, -math.inf)
         self.idle: set[TopicPartition] = set()
 
     def horizon(self, heads: Mapping[TopicPartition, int | None], *, closed: bool = False) -> Horizon | None:
@@ -110,8 +114,12 @@ class Alignment:
         self._log = get_logger("zkconsumer.spark")
 
     @classmethod
-    def of(cls, options: SourceOptions, logs: LogOffsets) -> Alignment | None:
-        """Return the alignment of a query, None if ``maxAlignmentLag`` is not set."""
+    def of(cls, options: SourceOptions, logs: LogOffsets, idle: Iterable[TopicPartition] = ()) -> Alignment | None:
+        """Return the alignment of a query, None if ``maxAlignmentLag`` is not set.
+
+        Args:
+            idle: partitions that were idle before a restart.
+        """
         if options.alignment is None:
             return None
         event_time = None
@@ -119,7 +127,12 @@ class Alignment:
             decoder = open_decoder(*options.decoder)
             if isinstance(decoder, RecordDecoder) and type(decoder).event_time is not RecordDecoder.event_time:
                 event_time = decoder.event_time
-        return cls(EventTimes(*options.alignment, time.monotonic), logs, event_time)
+        return cls(EventTimes(*options.alignment, time.monotonic, idle), logs, event_time)
+
+    @property
+    def idle(self) -> frozenset[TopicPartition]:
+        """The partitions that were idle when the last batch was planned."""
+        return frozenset(self._times.idle)
 
     def state(self) -> dict[str, Any]:
         """Return the entries for progress reports: which partition holds back the others, and which ones are idle."""

@@ -28,6 +28,7 @@ class BatchPlanner:
 
     Args:
         is_reassigning: returns whether partitions are moving between members; the query may then own none.
+        idle: partitions that were idle before a restart.
     """
 
     def __init__(
@@ -41,8 +42,9 @@ class BatchPlanner:
         starting_positions: StartingPositions,
         progress: Progress,
         is_reassigning: Callable[[], bool],
+        idle: Iterable[TopicPartition],
     ) -> None:
-        self.alignment = Alignment.of(options, logs)
+        self.alignment = Alignment.of(options, logs, idle)
         self._group_id = options.consumer.group_id
         self._member = member
         self._logs = logs
@@ -152,6 +154,7 @@ class BatchPlanner:
             topic_ids=self._topic_ids.ids,
             deleted_topics=tuple(self._topic_ids.deleted),
             earlier_ends=earlier_ends,
+            idle=self.alignment.idle if self.alignment is not None else frozenset(),
             sequence=BatchOffset.from_json(start).sequence + 1,
         )
         return offset.to_json()

@@ -87,7 +87,16 @@ class Planner:
             options, subscription, member, logs, available, topic_ids, tracker, ends, skipped, log
         )
         self._batches = BatchPlanner(
-            options, member, logs, topic_ids, tracker, ends, starting_positions, progress, self._is_reassigning
+            options,
+            member,
+            logs,
+            topic_ids,
+            tracker,
+            ends,
+            starting_positions,
+            progress,
+            self._is_reassigning,
+            last.idle,
         )
         self._failing_since: float | None = None
         self._problem: Problem | None = None  # while planning fails
