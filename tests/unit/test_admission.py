@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 
 import pytest
 from hypothesis import given
@@ -76,7 +76,7 @@ def test_durations_have_sparks_format(text: str, seconds: float) -> None:
     assert Limits.parse(OptionReader(given)).max_delay == seconds
 
 
-def of_size(**sizes: float) -> Callable[[Mapping[TopicPartition, int]], dict[TopicPartition, float]]:
+def of_size(**sizes: float) -> Callable[[Collection[TopicPartition]], dict[TopicPartition, float]]:
     """Return a function that returns the record size in bytes of each partition."""
     return lambda some: {partition: sizes[f"p{partition.partition}"] for partition in some}
 
@@ -131,3 +131,19 @@ def test_byte_rate_is_kept_without_bursts() -> None:
 
 def test_sizes_are_sampled_only_with_byte_limit() -> None:
     assert Admission(Limits(), Clock()).admit({P[0]: 7}, max_offsets=10**6, sizes=of_size()) == {P[0]: 7}
+
+
+def test_few_of_many_partitions_are_sampled_per_batch() -> None:
+    wide = [TopicPartition("t", number) for number in range(1000)]
+    admission = Admission(Limits.parse(OptionReader({"maxbytespertrigger": "1000000"})), lambda: 0.0)
+    sampled: list[list[TopicPartition]] = []
+
+    def sizes(partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        sampled.append(list(partitions))
+        return dict.fromkeys(partitions, 100.0)
+
+    for _ in range(16):
+        shares = admission.admit(dict.fromkeys(wide, 10**6), max_offsets=10**7, sizes=sizes)
+        assert shares == dict.fromkeys(wide, 10), "the size of other partitions is that of the sampled ones"
+    assert [len(partitions) for partitions in sampled] == [64] * 16
+    assert {partition for partitions in sampled for partition in partitions} == set(wide)

@@ -7,10 +7,13 @@ partitions get equal shares, and what a partition does not need is divided among
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.options.limits import Limits
+
+#: Maximum number of partitions whose records are sampled for one batch.
+_SAMPLED = 64
 
 
 class Admission:
@@ -26,6 +29,9 @@ class Admission:
         self._planned_at = self._updated_at = clock()
         #: Exponential moving average of bytes per offset.
         self._sizes: dict[TopicPartition, float] = {}
+        #: Number of the batch for which a partition was last sampled.
+        self._sampled_at: dict[TopicPartition, int] = {}
+        self._batch = 0
         #: Bytes of a partition's share that were too few for one record; added to its share of the next batch.
         self._saved: dict[TopicPartition, float] = {}
         #: Bytes that may be read now under ``maxBytesPerSecond``; negative after a batch that was larger than
@@ -39,7 +45,7 @@ class Admission:
         max_offsets: int | None,
         at_once: bool = False,
         backlog: int | None = None,
-        sizes: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, float]] = lambda _: {},
+        sizes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]] = lambda _: {},
     ) -> dict[TopicPartition, int]:
         """Return the number of offsets that the next batch reads of each partition; empty to wait for more.
 
@@ -49,7 +55,8 @@ class Admission:
                 bytes.
             at_once: do not wait for ``minOffsetsPerTrigger``, because the query is about to end.
             backlog: number of unread offsets, including those that event-time alignment holds back.
-            sizes: returns bytes per offset of the next records of partitions; called only if bytes are limited.
+            sizes: returns bytes per offset of the next records of partitions; called only if bytes are limited, with
+                up to 64 partitions.
         """
         now = self._clock()
         self._credit += (now - self._updated_at) * (self.limits.bytes_per_second or 0)
@@ -65,12 +72,26 @@ class Admission:
         if self.limits.counts_bytes and max_offsets is not None:
             if self.limits.bytes_per_second is not None and self._credit < 1:
                 return {}
-            self._average(sizes({partition: count for partition, count in available.items() if count}))
+            self._average(sizes(self._to_sample([partition for partition, count in available.items() if count])))
             available = self._within_bytes(available)
         self._planned_at = now
         shares = dict(available) if max_offsets is None else fair_shares(available, max_offsets)
-        self._credit -= sum(share * self._sizes.get(partition, 0.0) for partition, share in shares.items())
+        if self._sizes:
+            size_of = self._size_of(shares)
+            self._credit -= sum(share * size_of[partition] for partition, share in shares.items())
         return shares
+
+    def _to_sample(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions to sample: those that were not sampled for the longest time."""
+        oldest = sorted(partitions, key=lambda partition: (self._sampled_at.get(partition, -1), partition))[:_SAMPLED]
+        self._batch += 1
+        self._sampled_at.update(dict.fromkeys(oldest, self._batch))
+        return oldest
+
+    def _size_of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
+        """Return the estimated bytes per offset: those of the partition, or else the average of all partitions."""
+        average = sum(self._sizes.values()) / len(self._sizes) if self._sizes else 1.0
+        return {partition: max(1.0, self._sizes.get(partition, average)) for partition in partitions}
 
     def _average(self, sizes: Mapping[TopicPartition, float]) -> None:
         for partition, size in sizes.items():
@@ -82,7 +103,7 @@ class Admission:
         allowed = [float(limits.max_bytes)] if limits.max_bytes is not None else []
         if limits.bytes_per_second is not None:
             allowed.append(self._credit)
-        size_of = {partition: max(1.0, self._sizes.get(partition, 1.0)) for partition in available}
+        size_of = self._size_of(available)
         wanted = {partition: int(count * size_of[partition]) for partition, count in available.items()}
         shares = fair_shares(wanted, max(1, int(min(allowed))))
         # Partitions with large records are read in turn: a share that is too small for one record is saved.
