@@ -88,6 +88,7 @@ class Link(NamedTuple):
 
 @pytest.fixture
 def link() -> Iterator[Link]:
+    before = set(threading.enumerate())
     messages: list[dict[str, Any]] = []
     finished: list[dict[str, Any]] = []
 
@@ -104,7 +105,7 @@ def link() -> Iterator[Link]:
     yield Link(driver, planner, messages, finished)
     planner.close()
     driver.close()
-    wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name == "zkconsumer-driver-link"])
+    wait_for(lambda: set(threading.enumerate()) <= before, what="the threads of the link end")
 
 
 def test_driver_reports_cores_and_finished_batches(link: Link) -> None:
