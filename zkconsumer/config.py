@@ -47,13 +47,11 @@ _MAX_NAME, _NOT_IN_NAME = 80, re.compile(r"[^a-zA-Z0-9._-]")
 #: Alternative names, which librdkafka accepts.
 _ALIASES = {"sasl.mechanisms": "sasl.mechanism"}
 
-_NOT_APPLIED = "the JVM consumer never applies it either; fetch.message.max.bytes limits each partition"
 _NO_REPORTERS = "reporters are JVM classes; read the connector's metrics, or use zkconsumer.prometheus"
 _NO_MIRROR = "the JVM consumer does not use it"
 
 #: Properties of the JVM consumer that have no effect, with the reason.
 WITHOUT_EFFECT = {
-    "fetch.max.bytes": _NOT_APPLIED,
     "kafka.metrics.reporters": _NO_REPORTERS,
     "kafka.metrics.polling.interval.secs": _NO_REPORTERS,
     "mirror.topics.whitelist": _NO_MIRROR,
@@ -298,6 +296,18 @@ class ConsumerConfig:
         128 << 20,
         "Maximum decompressed size of a batch in bytes. A larger one is a corrupt batch; "
         "``corrupt.record.policy`` applies.",
+    )
+    fetch_max_bytes: int = declare_own(
+        Integer(1),
+        50 << 20,
+        "Maximum bytes of records in one fetch response, of all partitions together. A response contains at least one "
+        "batch, whatever its size.",
+        counterpart="none; same name and default in Kafka's new consumer",
+    )
+    queued_max_bytes: int = declare_own(
+        Integer(1),
+        256 << 20,
+        "Maximum bytes of records in the queues of all partitions together. Each partition may queue one chunk anyway.",
     )
 
     def __setstate__(self, state: Sequence[object]) -> None:

@@ -193,7 +193,7 @@ class ConsumerRuntime:
             key = self._stream_key(partition, claim.thread_id)
             self._thread_of[partition] = claim.thread_id
             self._streams[key].acquire(partition, claim.offset)
-            queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks)
+            queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks, self.fetchers.budget)
             infos.append(
                 PartitionTopicInfo(partition, queue, claim.offset, auto_offset_reset=self._config.auto_offset_reset)
             )

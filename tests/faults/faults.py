@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -184,12 +185,14 @@ class Peer:
 class Cable:
     """A proxy for the local port ``target``. While it is cut, it forwards nothing and keeps connections open.
 
-    ``on_request`` is called with data from clients before it is forwarded; ``garble`` changes data for clients.
+    ``on_request`` is called with data from clients before it is forwarded; ``garble`` changes data for clients. They
+    are forwarded with ``bytes_per_s`` unless it is 0.
     """
 
     def __init__(self, port: int) -> None:
         self.on_request: Callable[[bytes], object] = lambda _data: None
         self.garble: Callable[[bytes], bytes] = lambda data: data
+        self.bytes_per_s = 0
         self.target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -244,6 +247,9 @@ class Cable:
                 self._whole.wait()
                 if source in self._far:
                     data = self.garble(data)
+                    if self.bytes_per_s:
+                        self._send_slowly(data, target)
+                        continue
                 else:
                     self.on_request(data)
                 target.sendall(data)
@@ -251,6 +257,11 @@ class Cable:
             pass
         _shut(source)
         _shut(target)
+
+    def _send_slowly(self, data: bytes, target: socket.socket) -> None:
+        for begin in range(0, len(data), 1024):
+            target.sendall(data[begin : begin + 1024])
+            time.sleep(1024 / self.bytes_per_s)  # simulates the bandwidth of the link
 
 
 def _shut(sock: socket.socket) -> None:
@@ -278,6 +289,20 @@ def kill(broker: Broker, zk: KazooClient) -> None:
     if json.loads(zk.get("/controller")[0])["brokerid"] == broker.node:
         zk.delete("/controller")
     zk.delete(f"/brokers/ids/{broker.node}")
+
+
+@contextlib.contextmanager
+def settings(broker: Broker, folder: Path, *lines: str) -> Iterator[None]:
+    """Restart a broker with additional properties, and without them at the end."""
+    file = folder / f"broker-{broker.node}.properties"
+    before = file.read_text()
+    file.write_text("\n".join([before, *lines, ""]))
+    broker.restart()
+    try:
+        yield
+    finally:
+        file.write_text(before)
+        broker.restart()
 
 
 def end_offsets(cluster: DevCluster, topic: str, partitions: int) -> dict[int, int]:

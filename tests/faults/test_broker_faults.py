@@ -8,8 +8,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
@@ -19,10 +18,9 @@ from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPar
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.devcluster.process import free_port
-from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import ZkConsumerError
 
-from .faults import Cable, Member, end_offsets, kill, seconds, texts, wait_until_all_is_read
+from .faults import Cable, Member, end_offsets, kill, seconds, settings, texts, wait_until_all_is_read
 from .transaction_log import group_history
 
 Members = Callable[..., Member]
@@ -113,18 +111,21 @@ def test_broker_with_new_address_is_found(cluster: DevCluster, member: Members, 
         one.leave()
 
 
-@contextlib.contextmanager
-def settings(broker: Broker, folder: Path, *lines: str) -> Iterator[None]:
-    """Restart a broker with additional properties, and without them at the end."""
-    file = folder / f"broker-{broker.node}.properties"
-    before = file.read_text()
-    file.write_text("\n".join([before, *lines, ""]))
-    broker.restart()
-    try:
-        yield
-    finally:
-        file.write_text(before)
-        broker.restart()
+def test_slow_link_makes_progress(cluster: DevCluster, member: Members, topic: Topics) -> None:
+    """A fetch response of the default size takes eight times the timeout; smaller ones arrive in time."""
+    name = topic(partitions=1)
+    [broker, _] = cluster.brokers
+    with (
+        Cable(broker.endpoint.port) as cable,
+        settings(broker, cluster.folder, f"advertised.listeners=PLAINTEXT://127.0.0.1:{cable.port}"),
+    ):
+        end_offsets(cluster, name, 1)
+        for _ in range(40):  # a batch is not divided
+            produce(cluster.admin, name, 0, [bytes(8 << 10)])
+        cable.bytes_per_s = 64 << 10
+        one = member({name: 1}, socket_timeout_ms=2000)
+        one.wait_for_more(40, 60)
+        one.leave()
 
 
 def test_new_leader_is_found_after_broker_death(

@@ -21,7 +21,7 @@ from zkconsumer.devcluster.servers import ZooKeeperServer
 
 from .cut_off import CutOff, Takeover, describe, takeover
 from .ensemble import Ensemble
-from .faults import Cable
+from .faults import Cable, end_offsets, settings
 
 Configs = Callable[..., ConsumerConfig]
 Loads = Callable[..., Load]
@@ -84,14 +84,14 @@ def test_shorter_granted_session_timeout(
     name = topic(partitions=2)
     load(name, 2, per_second=200)
 
-    def settings(**more: object) -> ConsumerConfig:
+    def configured(**more: object) -> ConsumerConfig:
         common = {"zookeeper_connect": strict_zookeeper.connect, "bootstrap_servers": cluster.bootstrap_servers}
         return config(**(common | {"auto_commit_enable": "false", "consumer_timeout_ms": -1} | more))
 
-    with Cable(strict_zookeeper.port) as cable, CutOff(strict_zookeeper.connect, name, settings) as groups:
+    with Cable(strict_zookeeper.port) as cable, CutOff(strict_zookeeper.connect, name, configured) as groups:
         for number in range(GROUPS):
             groups.add(
-                settings(
+                configured(
                     group_id=f"{group}-{number}",
                     consumer_id="a",
                     zookeeper_connect=f"127.0.0.1:{cable.port}",
@@ -152,14 +152,14 @@ def test_follower_without_leader(
     with Ensemble(tmp_path) as ensemble:
         leader, follower = ensemble.leader, ensemble.follower
 
-        def settings(**more: object) -> ConsumerConfig:
+        def configured(**more: object) -> ConsumerConfig:
             common = {"zookeeper_connect": leader.connect, "bootstrap_servers": cluster.bootstrap_servers}
             return config(**(common | {"zookeeper_session_timeout_ms": 6000, "consumer_timeout_ms": -1} | more))
 
-        with CutOff(leader.connect, name, settings) as groups:
+        with CutOff(leader.connect, name, configured) as groups:
             for number in range(GROUPS):
                 groups.add(
-                    settings(
+                    configured(
                         group_id=f"{group}-{number}",
                         consumer_id="a",
                         zookeeper_connect=follower.connect,
@@ -176,7 +176,9 @@ def test_follower_without_leader(
 @pytest.mark.parametrize("silent", ["coordinator", "host"])
 def test_member_that_waits_for_its_coordinator(
     silent: str,
+    cluster: DevCluster,
     config: Configs,
+    topic: Topics,
     group: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -184,24 +186,23 @@ def test_member_that_waits_for_its_coordinator(
 
     The application is slow, so that records remain in the queue.
     """
+    name = topic(partitions=2)
+    for partition in range(2):
+        produce(cluster.admin, name, partition, numbers(0, 20_000))
     with ExitStack() as stack:
-        broker = stack.enter_context(Cable(0))
-        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker.port}"}
-        cluster = stack.enter_context(DevCluster(brokers=1, broker_config=advertised))
-        broker.target = cluster.brokers[0].endpoint.port
         zookeeper = stack.enter_context(Cable(cluster.zookeeper.port))
-        cluster.create_topic("backlog", 2)
-        for partition in range(2):
-            produce(cluster.admin, "backlog", partition, numbers(0, 20_000))
+        brokers = [stack.enter_context(Cable(server.endpoint.port)) for server in cluster.brokers]
+        for server, cable in zip(cluster.brokers, brokers, strict=True):
+            advertised = f"advertised.listeners=PLAINTEXT://127.0.0.1:{cable.port}"
+            stack.enter_context(settings(server, cluster.folder, advertised))
+        end_offsets(cluster, name, 2)  # the leaders are known at their new addresses
         common = {
             "zookeeper_connect": cluster.zookeeper_connect,
             "bootstrap_servers": "",
             "zookeeper_session_timeout_ms": 6000,
             "consumer_timeout_ms": -1,
         }
-        groups = stack.enter_context(
-            CutOff(cluster.zookeeper_connect, "backlog", lambda **more: config(**(common | more)))
-        )
+        groups = stack.enter_context(CutOff(cluster.zookeeper_connect, name, lambda **more: config(**(common | more))))
         committing = {
             "zookeeper_connect": f"127.0.0.1:{zookeeper.port}",
             "offsets_storage": "kafka",
@@ -214,7 +215,8 @@ def test_member_that_waits_for_its_coordinator(
         groups.wait_for_deliveries()
 
         def cut() -> None:
-            broker.cut()
+            for cable in brokers:
+                cable.cut()
             if silent == "coordinator":
                 groups.wait_for_deliveries(400)  # commits wait for the coordinator in the meantime
             zookeeper.cut()
@@ -222,8 +224,8 @@ def test_member_that_waits_for_its_coordinator(
         try:
             check(f"silent {silent}, 6 s", groups.takeovers(cut, 60), capsys)
         finally:
-            broker.mend()
-            zookeeper.mend()
+            for cable in (*brokers, zookeeper):
+                cable.mend()
 
 
 @pytest.mark.slow

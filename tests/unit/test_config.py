@@ -51,7 +51,7 @@ OLD_DEFAULTS: dict[str, object] = {
 }
 
 #: Properties that checkpoints of the first version lack.
-ADDED_AT_END = ["decompressed.batch.max.bytes"]
+ADDED_AT_END = ["decompressed.batch.max.bytes", "fetch.max.bytes", "queued.max.bytes"]
 
 #: Defaults of properties that are new, or that had another default in the old consumer.
 OWN_DEFAULTS: dict[str, object] = {
@@ -61,6 +61,8 @@ OWN_DEFAULTS: dict[str, object] = {
     "check.crcs": True,
     "corrupt.record.policy": "raise",
     "decompressed.batch.max.bytes": 128 << 20,
+    "fetch.max.bytes": 50 << 20,
+    "queued.max.bytes": 256 << 20,
     "metadata.max.age.ms": 30_000,
     "offsets.commit.unchanged": False,
     "roundrobin.order": "1.0",

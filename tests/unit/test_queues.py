@@ -14,12 +14,15 @@ from support import in_thread, wait_for
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk
-from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.message import TopicPartition
 
 
 def chunk(offset: int, partition: int = 0, data: bytes = b"data") -> Chunk:
     return Chunk(TopicPartition("t", partition), offset, offset + 1, data)
+
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def taken(stream: StreamQueue, timeout: float | None = 0) -> Chunk:
@@ -447,3 +450,31 @@ def test_concurrent_close_delivers_nothing_more(stream: StreamQueue) -> None:
 
         assert after_close is None
         assert stream.take(0) is None
+
+
+# ---- shared bytes ---------------------------------------------------------------------------------------
+
+
+def test_queues_share_bytes_but_each_may_queue_one_chunk(stream: StreamQueue) -> None:
+    budget = ByteBudget(100)
+    first, second = PartitionQueue(stream, 10, budget), PartitionQueue(stream, 10, budget)
+    first.put(Chunk(P0, 0, 1, bytes(60)))
+    assert (first.has_room, second.has_room) == (True, True)
+    first.put(Chunk(P0, 1, 2, bytes(60)))
+    assert (first.has_room, second.has_room) == (False, True)
+    second.put(Chunk(P1, 0, 1, bytes(60)))
+    assert (first.has_room, second.has_room) == (False, False)
+    stream.take(0)
+    stream.take(0)
+    assert (first.has_room, second.has_room) == (True, True)
+    first.close()
+    stream.close()
+    assert budget.reserve(1000) == 100
+
+
+def test_responses_in_flight_reserve_bytes() -> None:
+    budget = ByteBudget(100)
+    assert (budget.reserve(70), budget.reserve(70), budget.reserve(70)) == (70, 30, 1)
+    assert budget.is_spent
+    budget.add(-70)
+    assert budget.reserve(70) == 69

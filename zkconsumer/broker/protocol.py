@@ -83,6 +83,7 @@ def fetch_request(
     min_bytes: int,
     partition_max_bytes: int,
     read_committed: bool,
+    max_bytes: int = _INT_MAX,
     max_bytes_overrides: Mapping[TopicPartition, int] | None = None,
 ) -> Any:
     """Create a Fetch request.
@@ -91,6 +92,7 @@ def fetch_request(
 
     Args:
         positions: next offset to read of each partition, in the order in which the broker shall read them.
+        max_bytes: maximum bytes of all partitions together; applies since version 3.
         max_bytes_overrides: ``partition_max_bytes`` of single partitions.
     """
     sizes = max_bytes_overrides or {}
@@ -110,7 +112,7 @@ def fetch_request(
         replica_id=_CONSUMER_REPLICA_ID,
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
-        max_bytes=_INT_MAX,
+        max_bytes=max_bytes,
         isolation_level=int(read_committed),
         session_id=0,
         session_epoch=_NO_EPOCH,

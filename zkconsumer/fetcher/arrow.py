@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -20,6 +21,11 @@ _HEADERS = ARROW_SCHEMA_WITH_HEADERS.field("headers").type
 
 #: Minimum rows of a constant column; shorter ones are slices of it.
 _MIN_CONSTANT_ROWS = 4096
+
+#: Maximum number of topic and partition columns that are kept.
+_MAX_TOPICS, _MAX_PARTITIONS = 4, 64
+
+K = TypeVar("K")
 
 
 class ArrowReader:
@@ -73,26 +79,45 @@ class ArrowReader:
 
 
 class _ConstantColumns:
-    """The topic and partition columns: built once per partition and sliced to the length of each batch."""
+    """The topic and partition columns, of which the last ones are kept and sliced to the length of each batch.
+
+    All partitions of a topic share its column, and few columns are kept, because a consumer may read thousands of
+    partitions.
+    """
 
     def __init__(self) -> None:
-        self._columns: dict[TopicPartition, tuple[Any, Any]] = {}
+        self._topics: OrderedDict[str, Any] = OrderedDict()
+        self._partitions: OrderedDict[int, Any] = OrderedDict()
 
     def get(self, partition: TopicPartition, rows: int) -> tuple[Any, Any]:
         """Return both columns with ``rows`` rows."""
-        columns = self._columns.get(partition)
-        if columns is None or len(columns[0]) < rows:
-            length = max(rows, _MIN_CONSTANT_ROWS)
-            # From buffers, because pa.scalar and pa.array import pandas if it is installed,
-            # which takes half a second and 50 MB.
-            topic = partition.topic.encode()
-            ends = array("i", range(0, (length + 1) * len(topic), len(topic)))
-            columns = (
-                _array(_STRING, length, [None, pa.py_buffer(ends), pa.py_buffer(topic * length)]),
-                _array(_INT32, length, [None, pa.py_buffer(array("i", [partition.partition]) * length)]),
-            )
-            self._columns[partition] = columns
-        return columns[0].slice(0, rows), columns[1].slice(0, rows)
+        topic = _kept(self._topics, partition.topic, rows, _MAX_TOPICS, _topic_column)
+        number = _kept(self._partitions, partition.partition, rows, _MAX_PARTITIONS, _partition_column)
+        return topic.slice(0, rows), number.slice(0, rows)
+
+
+def _kept(columns: OrderedDict[K, Any], key: K, rows: int, limit: int, build: Callable[[K, int], Any]) -> Any:
+    """Return a column with at least ``rows`` rows, from ``columns`` if possible, and keep the last ``limit`` ones."""
+    column = columns.get(key)
+    if column is None or len(column) < rows:
+        column = columns[key] = build(key, max(rows, _MIN_CONSTANT_ROWS))
+    columns.move_to_end(key)
+    if len(columns) > limit:
+        columns.popitem(last=False)
+    return column
+
+
+# From buffers, because pa.scalar and pa.array import pandas if it is installed, which takes half a second and 50 MB.
+
+
+def _topic_column(topic: str, length: int) -> Any:
+    name = topic.encode()
+    ends = array("i", range(0, (length + 1) * len(name), len(name)))
+    return _array(_STRING, length, [None, pa.py_buffer(ends), pa.py_buffer(name * length)])
+
+
+def _partition_column(partition: int, length: int) -> Any:
+    return _array(_INT32, length, [None, pa.py_buffer(array("i", [partition]) * length)])
 
 
 def _array(kind: Any, rows: int, buffers: list[Any], nulls: int = 0) -> Any:

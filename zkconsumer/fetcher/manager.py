@@ -12,7 +12,7 @@ from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.channel_pool import ChannelPool
 from zkconsumer.fetcher.leader_finder import LeaderFinderThread
 from zkconsumer.fetcher.partition import PartitionTopicInfo
-from zkconsumer.fetcher.queues import PartitionQueue
+from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue
 from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.health import Problem
@@ -61,6 +61,7 @@ class ConsumerFetcherManager:
         self._num_fetchers = num_fetchers
         self._on_failure = on_failure
         self._metrics = metrics or Metrics()
+        self.budget = ByteBudget(settings.queued_max_bytes)
         self._channels = channels
         self._lock = threading.Lock()
         self._infos: dict[TopicPartition, PartitionTopicInfo] = {}
@@ -190,6 +191,7 @@ class ConsumerFetcherManager:
             self._on_failure,
             self._metrics,
             self._channels,
+            self.budget,
         )
 
     def _find_leaders(self, infos: Iterable[PartitionTopicInfo]) -> None:

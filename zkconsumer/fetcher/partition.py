@@ -17,6 +17,10 @@ from zkconsumer.message import TopicPartition
 RESET_TIMESTAMPS = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
 
 
+#: Fetch size in bytes below which it is not reduced.
+_MIN_FETCH_BYTES = 16 << 10
+
+
 @dataclass(slots=True, eq=False)
 class PartitionTopicInfo:
     """The fetch state of one partition while it is assigned.
@@ -33,7 +37,9 @@ class PartitionTopicInfo:
         start_offset: first offset that was fetched; -1 until it is known.
         starts_at_batch: whether ``fetch_offset`` is the end of a batch that was fetched from the present leader.
         reset_offset: the offset that was looked up; -1 if none was since the last chunk.
-        max_bytes: fetch size in bytes after a record did not fit; 0 for ``FetchSettings.partition_max_bytes``.
+        max_bytes: fetch size in bytes after a record did not fit, or after a fetch has timed out; 0 for
+            ``FetchSettings.partition_max_bytes``.
+        is_slow: whether ``max_bytes`` is smaller because a fetch has timed out.
         problem: why the partition is not fetched; None if the last fetch succeeded. Written by the thread that holds
             the partition: a fetcher, or the leader finder.
     """
@@ -48,10 +54,23 @@ class PartitionTopicInfo:
     starts_at_batch: bool = field(default=False, init=False)
     reset_offset: int = field(default=-1, init=False)
     max_bytes: int = field(default=0, init=False)
+    is_slow: bool = field(default=False, init=False)
     problem: Problem | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.start_offset = self.fetch_offset
+
+    def reduce_fetch_size(self, size: int) -> None:
+        """Fetch at most ``size`` bytes from now on, because a larger response did not arrive in time."""
+        self.max_bytes, self.is_slow = max(_MIN_FETCH_BYTES, size), True
+
+    def restore_fetch_size(self, default: int, *, is_fast: bool) -> None:
+        """Adapt the fetch size after a response: double a reduced one if responses are fast, reset an enlarged one."""
+        if self.is_slow and not is_fast:
+            return
+        doubled = 2 * self.max_bytes
+        self.is_slow = self.is_slow and doubled < default
+        self.max_bytes = doubled if self.is_slow else 0
 
     def record_problem(self, code: str, message: str) -> bool:
         """Record why the partition cannot be fetched; returns whether it was another problem before, or none."""

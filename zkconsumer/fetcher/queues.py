@@ -8,6 +8,7 @@ Source: Kafka 1.1 PartitionTopicInfo.enqueue. It has one queue per stream, which
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -17,6 +18,36 @@ from zkconsumer.fetcher.chunk import Chunk
 
 #: Maximum number of errors that are kept for a stream that is not read; the oldest ones are dropped.
 _MAX_ERRORS = 100
+
+
+class ByteBudget:
+    """The bytes that the queues of several partitions, and the responses that fill them, may take together.
+
+    Args:
+        limit: maximum bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+        self._lock = threading.Lock()
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more may be queued."""
+        return self._used >= self._limit
+
+    def reserve(self, wanted: int) -> int:
+        """Take up to ``wanted`` bytes; returns how many, at least one so that a fetch returns something."""
+        with self._lock:
+            granted = max(1, min(wanted, self._limit - self._used))
+            self._used += granted
+            return granted
+
+    def add(self, size: int) -> None:
+        """Take bytes, or return them if ``size`` is negative."""
+        with self._lock:
+            self._used += size
 
 
 class StreamQueue:
@@ -58,6 +89,7 @@ class StreamQueue:
                 self._changed.wait(remaining)
             queue = self._ready.popleft()
             chunk = queue._chunks.popleft()
+            queue._budget.add(-chunk.nbytes)
             if queue._chunks:
                 self._ready.append(queue)
         queue.on_room()
@@ -78,7 +110,7 @@ class StreamQueue:
         with self._lock:
             self._closed = True
             for queue in self._ready:
-                queue._chunks.clear()
+                queue._discard_chunks()
             self._ready.clear()
             self._changed.notify_all()
 
@@ -101,11 +133,13 @@ class PartitionQueue:
 
     Args:
         capacity: number of chunks at which the queue is full.
+        budget: bytes that this queue shares with others; None for no limit.
     """
 
-    def __init__(self, stream: StreamQueue, capacity: int) -> None:
+    def __init__(self, stream: StreamQueue, capacity: int, budget: ByteBudget | None = None) -> None:
         self._stream = stream
         self._capacity = capacity
+        self._budget = budget or ByteBudget(sys.maxsize)
         self._chunks: deque[Chunk] = deque()
         self.is_closed = False
         #: Called after a chunk has been taken; set by the fetcher that fills the queue.
@@ -113,8 +147,9 @@ class PartitionQueue:
 
     @property
     def has_room(self) -> bool:
-        """Whether the next fetch request may include the partition."""
-        return len(self._chunks) < self._capacity
+        """Whether the next fetch request may include the partition; an empty queue always has room."""
+        count = len(self._chunks)
+        return count < self._capacity and (not count or not self._budget.is_spent)
 
     @property
     def nbytes(self) -> int:
@@ -129,6 +164,7 @@ class PartitionQueue:
             if self.is_closed or stream._closed:
                 return
             self._chunks.append(chunk)
+            self._budget.add(chunk.nbytes)
             if len(self._chunks) == 1:
                 stream._ready.append(self)
             stream._changed.notify()
@@ -139,9 +175,13 @@ class PartitionQueue:
         with stream._lock:
             self.is_closed = True
             if self._chunks:
-                self._chunks.clear()
+                self._discard_chunks()
                 stream._ready.remove(self)
 
     def replacement(self) -> PartitionQueue:
         """Return an empty queue of the same stream and capacity."""
-        return PartitionQueue(self._stream, self._capacity)
+        return PartitionQueue(self._stream, self._capacity, self._budget)
+
+    def _discard_chunks(self) -> None:  # with the stream's lock held
+        self._budget.add(-sum(chunk.nbytes for chunk in self._chunks))
+        self._chunks.clear()

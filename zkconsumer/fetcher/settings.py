@@ -20,6 +20,8 @@ class FetchSettings:
         max_wait_ms: maximum milliseconds that the broker waits for ``min_bytes``.
         min_bytes: bytes of records that the broker collects before it answers.
         partition_max_bytes: maximum bytes of records per partition and fetch response.
+        max_bytes: maximum bytes of records per fetch response.
+        queued_max_bytes: maximum bytes of records in the queues of all partitions.
         max_decompressed_bytes: maximum decompressed size of a batch in bytes.
         read_committed: do not read records of open and aborted transactions.
         receive_buffer_bytes: size of the socket's receive buffer; -1 for the default of the operating system.
@@ -37,6 +39,8 @@ class FetchSettings:
     backoff_s: float = 0.2
     security: Security = PLAINTEXT
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
+    max_bytes: int = 50 << 20
+    queued_max_bytes: int = 256 << 20
 
     @classmethod
     def from_config(cls, config: ConsumerConfig) -> FetchSettings:
@@ -52,4 +56,6 @@ class FetchSettings:
             backoff_s=config.refresh_leader_backoff_ms / 1000,
             security=Security.of(config),
             max_decompressed_bytes=config.decompressed_batch_max_bytes,
+            max_bytes=config.fetch_max_bytes,
+            queued_max_bytes=config.queued_max_bytes,
         )

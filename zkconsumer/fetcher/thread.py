@@ -30,6 +30,7 @@ from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.fetcher_metrics import FetcherMetrics
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS, PartitionTopicInfo
 from zkconsumer.fetcher.partition_map import PartitionMap
+from zkconsumer.fetcher.queues import ByteBudget
 from zkconsumer.fetcher.settings import FATAL_ERROR_BACKOFF_S, FetchSettings
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
@@ -49,6 +50,9 @@ _FIRST_WITH_WHOLE_BATCH = 3
 
 #: Offset and size field of an entry.
 _ENTRY_START = struct.Struct(">qi")
+
+#: Share of the timeout within which a response is fast, so that more may be fetched at once.
+_FAST_SHARE = 0.25
 
 #: Kafka's UNKNOWN_SERVER_ERROR; also used for a partition that is missing in a response.
 _UNKNOWN_SERVER_ERROR = -1
@@ -76,12 +80,14 @@ class ConsumerFetcherThread:
         on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
         metrics: Metrics,
         channels: ChannelPool | None = None,
+        budget: ByteBudget | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._settings = settings
         self._on_error = on_error
         self._on_failure = on_failure
         self._log = get_logger("zkconsumer.fetcher", endpoint=str(endpoint))
+        self._budget = budget or ByteBudget(settings.queued_max_bytes)
         self._channels = channels
         self._channel = new_channel(endpoint, settings) if channels is None else channels.take(endpoint, settings)
         self._throttle = Throttle(settings.socket_timeout_s)
@@ -92,6 +98,7 @@ class ConsumerFetcherThread:
         self.has_ended = False
         self._wait_ms = settings.max_wait_ms
         self._truncates_batches = False
+        self._is_fast = True  # whether the last response took a small share of the timeout
         self._damaged: dict[TopicPartition, DamagedBatch] = {}
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -180,6 +187,8 @@ class ConsumerFetcherThread:
             self._log.warning("fetch_failed", partitions=len(requested), error=str(error))
             for info in requested:
                 info.record_problem("fetch_failed", str(error))
+            if isinstance(error.__cause__, TimeoutError):
+                self._reduce_fetch_sizes(requested)
             failed = requested
         except ZkConsumerError as error:  # not retriable, such as failed authentication
             for info in requested:
@@ -214,11 +223,23 @@ class ConsumerFetcherThread:
         throttle_s = self._throttle.remaining()
         if throttle_s:
             self._pause(throttle_s)
+        max_bytes = self._budget.reserve(self._response_size(infos))
+        try:
+            return self._fetch(infos, max_bytes)
+        finally:
+            self._budget.add(-max_bytes)  # the chunks of the response take their own share when they are queued
+
+    def _response_size(self, infos: Sequence[PartitionTopicInfo]) -> int:
+        default = self._settings.partition_max_bytes
+        return min(sum(info.max_bytes or default for info in infos), self._settings.max_bytes)
+
+    def _fetch(self, infos: Sequence[PartitionTopicInfo], max_bytes: int) -> Sequence[protocol.PartitionData]:
         request = protocol.fetch_request(
             {info.partition: info.fetch_offset for info in infos},
             max_wait_ms=self._wait_ms,
             min_bytes=self._settings.min_bytes,
             partition_max_bytes=self._settings.partition_max_bytes,
+            max_bytes=max_bytes,
             max_bytes_overrides={info.partition: info.max_bytes for info in infos if info.max_bytes},
             read_committed=self._settings.read_committed,
         )
@@ -229,7 +250,9 @@ class ConsumerFetcherThread:
             size = frame.remaining
             response = protocol.read_fetch_response(frame, request.API_VERSION)
         self._throttle.update(response.throttle_time_ms)
-        self._metrics.record_response(time.monotonic() - sent_at, size, response.throttle_time_ms / 1000)
+        duration = time.monotonic() - sent_at
+        self._is_fast = duration < self._settings.socket_timeout_s * _FAST_SHARE
+        self._metrics.record_response(duration, size, response.throttle_time_ms / 1000)
         if response.error_code:
             raise RetriableError(
                 f"broker {self.endpoint} rejected the fetch request with error code {response.error_code}"
@@ -280,7 +303,7 @@ class ConsumerFetcherThread:
         self._damaged.pop(info.partition, None)
         info.fetch_offset = chunk.next_offset
         info.starts_at_batch, info.reset_offset = True, -1
-        info.max_bytes = 0
+        info.restore_fetch_size(self._settings.partition_max_bytes, is_fast=self._is_fast)
         self._partition_map.move_to_end(info)
         return True
 
@@ -298,6 +321,13 @@ class ConsumerFetcherThread:
             is_end_certain=is_end_certain,
             max_decompressed_bytes=self._settings.max_decompressed_bytes,
         )
+
+    def _reduce_fetch_sizes(self, infos: Sequence[PartitionTopicInfo]) -> None:
+        """Halve the size of the next response, so that a slow connection still makes progress."""
+        default = self._settings.partition_max_bytes
+        share = self._response_size(infos) // len(infos)
+        for info in infos:
+            info.reduce_fetch_size(min(info.max_bytes or default, share) // 2)
 
     def handle_partitions_with_errors(self, infos: Sequence[PartitionTopicInfo]) -> None:
         """Remove partitions and pass them to the leader finder."""
@@ -354,7 +384,7 @@ class ConsumerFetcherThread:
             needed = max(_ENTRY_START.size + _ENTRY_START.unpack_from(data.records)[1], fetch_size + 1)
         limit = max(self._settings.partition_max_bytes, _MAX_ENLARGED_FETCH_BYTES)
         if needed <= limit:
-            info.max_bytes = needed
+            info.max_bytes, info.is_slow = needed, False
             self._log.info(
                 "record_too_large", topic=topic, partition=partition, offset=info.fetch_offset, fetch_size=needed
             )
