@@ -13,8 +13,9 @@ from support import offset_json
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.rebalance.handler import Claim
+from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.driver.planner import Planner
-from zkconsumer.spark.offset import INITIAL
+from zkconsumer.spark.offset import INITIAL, BatchOffset
 from zkconsumer.spark.options.source_options import SourceOptions
 
 OPTIONS = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"})
@@ -125,6 +126,28 @@ def test_batch_outliving_session_blocks_release(alone: Planner) -> None:
     alone.lose()
     claimed(alone, p0=0)
     assert alone.release({A}, False) is None
+
+
+@pytest.mark.parametrize(
+    ("group_offset", "reread"), [(0, 0), (4, 4), (25, 10)], ids=["nobody read", "read in part", "read beyond"]
+)
+def test_records_that_others_read_meanwhile_are_counted(alone: Planner, group_offset: int, reread: int) -> None:
+    claimed(alone, p0=0)
+    alone.start_batch(batch(p0=(0, 10)))
+    alone.lose()
+    alone.finish_batch(batch(p0=(0, 10)))
+    claimed(alone, p0=group_offset)
+    assert alone.latest()["rereadRecords"] == reread
+
+
+def test_no_batch_is_planned_without_lease(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    claimed(alone, p0=0)
+    alone._tracker.set_positions(alone._tracker.pending_starts(()), {A: 0})
+    start, ranges = batch(p0=(0, 0)), {A: (0, 10)}
+    monkeypatch.setattr(GroupMember, "holds_lease", False)
+    assert alone._batches._offset(start, ranges) is start
+    monkeypatch.setattr(GroupMember, "holds_lease", True)
+    assert BatchOffset.from_json(alone._batches._offset(start, ranges)).ranges == ranges
 
 
 def test_lost_partitions_are_forgotten(alone: Planner) -> None:
