@@ -275,7 +275,7 @@ def _shut(sock: socket.socket) -> None:
 def expire(cluster: DevCluster, member: Member) -> int:
     """Expire the ZooKeeper session of a member and return the id of the session."""
     session = member.core.session
-    identity = session._client.client_id
+    identity = wait_for(lambda: session._client.client_id, what="the member has a session")
     twin = KazooClient(cluster.zookeeper_connect, client_id=identity, timeout=30)
     twin.start(timeout=TIMEOUT_S)
     twin.stop()
