@@ -309,6 +309,14 @@ class ConsumerConfig:
         256 << 20,
         "Maximum bytes of records in the queues of all partitions together. Each partition may queue one chunk anyway.",
     )
+    auto_offset_reset_new_partitions: str = declare_own(
+        Choice(("as-reset", "smallest")),
+        "as-reset",
+        "Where to start in a partition without a committed offset if the group has one for another partition of the "
+        "topic: according to ``auto.offset.reset``, or at the log start offset. With ``auto.offset.reset=largest``, "
+        "only ``smallest`` reads the records that a partition has received before the group has seen it. Members that "
+        "start a new group at the same time may see each other's offsets.",
+    )
 
     def __setstate__(self, state: Sequence[object]) -> None:
         """Unpickle; a checkpoint of an earlier version lacks the properties that were added at the end."""

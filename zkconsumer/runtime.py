@@ -194,9 +194,8 @@ class ConsumerRuntime:
             self._thread_of[partition] = claim.thread_id
             self._streams[key].acquire(partition, claim.offset)
             queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks, self.fetchers.budget)
-            infos.append(
-                PartitionTopicInfo(partition, queue, claim.offset, auto_offset_reset=self._config.auto_offset_reset)
-            )
+            reset = "smallest" if claim.is_new else self._config.auto_offset_reset
+            infos.append(PartitionTopicInfo(partition, queue, claim.offset, auto_offset_reset=reset))
         self.fetchers.add_partitions(infos)
 
     def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from support import Reader, numbers, produce, stored, take, values, wait_for, wa
 
 from zkconsumer import TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.errors import ClosedError, OwnershipLostError
+from zkconsumer.errors import ClosedError, ConsumerTimeoutError, OwnershipLostError
 
 Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
@@ -400,3 +401,33 @@ def test_invalid_offset_znode_is_reported(topic: Topic, group: str, consumer: Co
         connector.create_message_streams({name: 1})
 
     assert f"/consumers/{group}/offsets/{name}/0" in str(raised.value), "the message contains the path"
+
+
+@pytest.mark.parametrize(("setting", "expected"), [("as-reset", 0), ("smallest", 20)])
+def test_partitions_added_to_topic_are_read_from_beginning_on_request(
+    setting: str, expected: int, admin: Any, topic: Topic, consumer: Consumer
+) -> None:
+    name = topic(1)
+    produce(admin, name, 0, numbers(0, 10))
+    settings = {"auto_offset_reset": "largest", "auto_offset_reset_new_partitions": setting}
+    first = consumer(consumer_id="a", **settings)
+    [stream] = first.create_message_streams({name: 1})[name]
+    wait_for(lambda: first.lag.get(TopicPartition(name, 0)) == 0, what="the start offset is known")
+    produce(admin, name, 0, numbers(10, 11))
+    assert [message.offset for message in take(stream, 1)] == [10]  # earlier records are skipped for a new group
+    first.shutdown()
+    admin.create_partitions(name, 3)
+    admin.wait_for_leaders(name, 3)
+    for partition in (1, 2):
+        produce(admin, name, partition, numbers(0, 10))
+
+    second = consumer(consumer_id="b", **settings | {"consumer_timeout_ms": 3000 if expected == 0 else 20_000})
+    [stream] = second.create_message_streams({name: 1})[name]
+    if not expected:
+        with pytest.raises(ConsumerTimeoutError):
+            next(message for message in stream if message.partition)
+        return
+    read = itertools.islice((message for message in stream if message.partition), expected)
+    assert sorted((message.partition, message.offset) for message in read) == [
+        (p, o) for p in (1, 2) for o in range(10)
+    ]

@@ -51,7 +51,12 @@ OLD_DEFAULTS: dict[str, object] = {
 }
 
 #: Properties that checkpoints of the first version lack.
-ADDED_AT_END = ["decompressed.batch.max.bytes", "fetch.max.bytes", "queued.max.bytes"]
+ADDED_AT_END = [
+    "decompressed.batch.max.bytes",
+    "fetch.max.bytes",
+    "queued.max.bytes",
+    "auto.offset.reset.new.partitions",
+]
 
 #: Defaults of properties that are new, or that had another default in the old consumer.
 OWN_DEFAULTS: dict[str, object] = {
@@ -63,6 +68,7 @@ OWN_DEFAULTS: dict[str, object] = {
     "decompressed.batch.max.bytes": 128 << 20,
     "fetch.max.bytes": 50 << 20,
     "queued.max.bytes": 256 << 20,
+    "auto.offset.reset.new.partitions": "as-reset",
     "metadata.max.age.ms": 30_000,
     "offsets.commit.unchanged": False,
     "roundrobin.order": "1.0",

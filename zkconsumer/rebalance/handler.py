@@ -12,10 +12,18 @@ from zkconsumer.message import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claimed partition: the thread id that owns it, and the group's committed offset (-1 if there is none)."""
+    """A claimed partition.
+
+    Attributes:
+        thread_id: the thread id that owns it.
+        offset: the group's committed offset; -1 if there is none.
+        is_new: whether there is none although the group has one for another partition of the topic; only determined
+            with ``auto.offset.reset.new.partitions=smallest``.
+    """
 
     thread_id: str
     offset: int
+    is_new: bool = False
 
 
 class PartitionHandler(Protocol):

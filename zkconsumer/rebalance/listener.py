@@ -9,7 +9,7 @@ without a limit.
 from __future__ import annotations
 
 import time
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 from zkconsumer.broker.cluster import Cluster
 from zkconsumer.config import ConsumerConfig
@@ -216,12 +216,24 @@ class ZKRebalancerListener:
     def _acquire(self, added: Assignment) -> None:
         """Read the offsets of claimed partitions and pass them to the handler."""
         offsets = self._committer.fetch(added)
+        new: Set[TopicPartition] = set()
+        if self._config.auto_offset_reset_new_partitions == "smallest":
+            new = self._find_new_partitions(offsets)
         if not self._membership.is_session_current:
             raise self._session_changed()
         self._membership.add(added)
         self._log_change("partitions_assigned", added.keys())
-        self._handler.acquire({partition: Claim(thread, offsets[partition]) for partition, thread in added.items()})
+        self._handler.acquire({p: Claim(thread, offsets[p], p in new) for p, thread in added.items()})
         self._possibly_owned -= added.keys()
+
+    def _find_new_partitions(self, offsets: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        """Return the partitions without an offset whose topic has a partition with one."""
+        without = {partition for partition, offset in offsets.items() if offset < 0}
+        topics = {partition.topic for partition in without}
+        others = {p for p in self._membership.group_assignment if p.topic in topics and p not in without}
+        known = {partition.topic for partition, offset in self._committer.fetch(others).items() if offset >= 0}
+        self._committer.forget(others - offsets.keys() - self._membership.assignment.keys())
+        return {partition for partition in without if partition.topic in known}
 
     def _call_before_starting_fetchers(self, assignment: Assignment) -> None:
         """Call the user's listener if the group's assignment has changed; this member's part has been claimed."""
