@@ -17,6 +17,7 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.zookeeper import lease
 from zkconsumer.zookeeper.lease import Lease
 from zkconsumer.zookeeper.session import Event, ZooKeeperSession
+from zkconsumer.zookeeper.znodes import Znodes
 
 from .faults import Cable, Member
 
@@ -123,6 +124,30 @@ def test_lapsed_lease_on_living_connection_is_regained(
     wait_for(lambda: one.core.rebalances > rebalances, what="the member has registered again")
     one.wait_for_more(100)
     assert (one.owned, one.core.rebalances, session.session_id) == ([0, 1], rebalances + 1, identity)
+
+
+def test_many_partitions_are_regained_in_few_transactions(
+    member: Callable[..., Member], topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the end of the lease, the owner znodes still exist if the session has survived."""
+    name = topic(partitions=200)
+    one = member({name: 1}, zookeeper_session_timeout_ms=60_000)
+    transactions: list[int] = []
+    original = Znodes.create_all_ephemeral
+
+    def counting(znodes: Znodes, nodes: Any) -> Any:
+        transactions.append(len(nodes))
+        return original(znodes, nodes)
+
+    monkeypatch.setattr(Znodes, "create_all_ephemeral", counting)
+    suspended_s = 0.0
+    clock = lease._now
+    monkeypatch.setattr(lease, "_now", lambda: clock() + suspended_s)
+    rebalances = one.core.rebalances
+    suspended_s = 60.0
+    one.core.wake()
+    wait_for(lambda: one.core.rebalances > rebalances and len(one.owned) == 200, what="the partitions are regained")
+    assert len(transactions) <= 2
 
 
 def test_session_survives_server_that_drops_packets(cluster: DevCluster, session: Callable[..., Opened]) -> None:

@@ -6,8 +6,9 @@ and delete the znodes one by one; the znodes are the same.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from zkconsumer.errors import ZooKeeperUnavailableError
@@ -92,19 +93,17 @@ class Ownership:
         Raises:
             OwnershipLostError: the session expired meanwhile; ZooKeeper deletes all znodes that were created.
         """
-        for topic in {partition.topic for partition in wanted}:
-            self._session.znodes.ensure(self._paths.owners(topic))
+        self._ensure_parents({partition.topic for partition in wanted})
         pending = {self._paths.owner(partition): thread.encode() for partition, thread in sorted(wanted.items())}
         created: list[str] = []
         try:
             while pending:
                 nodes = list(pending.items())[:TRANSACTION_LIMIT]
-                existing = self._session.znodes.create_all_ephemeral(nodes)
-                if existing is None:
+                if self._session.znodes.create_all_ephemeral(nodes) is None:
                     created.extend(path for path, _ in nodes)
                     for path, _ in nodes:
                         del pending[path]
-                elif conflict := self._resolve_existing(existing, pending):
+                elif conflict := self._resolve_existing(pending):
                     self._delete_own(created)
                     return conflict
         except (NodeMissing, ZooKeeperUnavailableError):
@@ -124,27 +123,35 @@ class Ownership:
         """Delete the owner znodes that belong to this session."""
         self._delete_own([self._paths.owner(partition) for partition in partitions])
 
-    def _resolve_existing(self, path: str, pending: dict[str, bytes]) -> Conflict | None:
-        """Handle an owner znode that exists before it is claimed.
+    def _ensure_parents(self, topics: Set[str]) -> None:
+        """Create the parents of the owner znodes that do not exist."""
+        paths = [self._paths.owners(topic) for topic in sorted(topics)]
+        for path, node in zip(paths, self._session.znodes.get_many(paths), strict=True):
+            if node is None:
+                self._session.znodes.ensure(path)
 
-        A znode of this session is removed from ``pending``, one of an older session of this member is deleted.
+    def _resolve_existing(self, pending: dict[str, bytes]) -> Conflict | None:
+        """Handle owner znodes that exist before they are claimed.
+
+        Those of this session are removed from ``pending``, those of an older session of this member are deleted. All
+        are handled at once, because after an outage that the session has survived, all of them may exist.
 
         Returns:
-            None if the claim can be retried; otherwise the znode, which belongs to another member.
+            None if the claim can be retried; otherwise a znode that belongs to another member.
         """
-        node = self._session.znodes.get(path)
-        if node is None:
-            return None
-        if node.owner_session == self._session.session_id and node.data == pending[path]:
-            del pending[path]
-            return None
-        if node.data.decode(errors="replace").rpartition("-")[0] != self._consumer_id:
-            return Conflict(path, _describe_owner(node))
-        # The znode belongs to an older session of this member, or to another of its threads.
-        try:
-            self._session.znodes.delete(path, node.version)
-        except BadVersion:
-            pass  # the next transaction finds it again
+        outdated = {}
+        for path, node in zip(list(pending), self._session.znodes.get_many(list(pending)), strict=True):
+            if node is None:
+                continue
+            if node.owner_session == self._session.session_id and node.data == pending[path]:
+                del pending[path]
+            elif node.data.decode(errors="replace").rpartition("-")[0] != self._consumer_id:
+                return Conflict(path, _describe_owner(node))
+            else:
+                outdated[path] = node.version  # of an older session of this member, or of another of its threads
+        for path, version in outdated.items():
+            with contextlib.suppress(BadVersion):  # the next transaction finds it again
+                self._session.znodes.delete(path, version)
         return None
 
     def _delete_own(self, paths: list[str]) -> None:
