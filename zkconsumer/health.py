@@ -18,6 +18,9 @@ from zkconsumer.message import TopicPartition
 #: Seconds between two looks at the state.
 _INTERVAL_S = 0.5
 
+#: Maximum seconds to wait for a listener when the monitor is closed.
+_JOIN_TIMEOUT_S = 2.0
+
 #: Seconds for which a rebalance, or a partition without a leader, is not reported.
 GRACE_S = 1.0
 
@@ -135,10 +138,10 @@ class HealthMonitor:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread; it may be the one that calls."""
+        """Stop the thread, which may be the one that calls. A listener that does not return is not waited for."""
         self._stop.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(_JOIN_TIMEOUT_S)
 
     def _run(self) -> None:
         last = Health()

@@ -469,12 +469,12 @@ def test_queues_share_bytes_but_each_may_queue_one_chunk(stream: StreamQueue) ->
     assert (first.has_room, second.has_room) == (True, True)
     first.close()
     stream.close()
-    assert budget.reserve(1000) == 100
+    assert budget.reserve(1000, 1) == 100
 
 
 def test_responses_in_flight_reserve_bytes() -> None:
     budget = ByteBudget(100)
-    assert (budget.reserve(70), budget.reserve(70), budget.reserve(70)) == (70, 30, 1)
-    assert budget.is_spent
-    budget.add(-70)
-    assert budget.reserve(70) == 69
+    assert (budget.reserve(70, 10), budget.reserve(70, 10), budget.reserve(70, 10)) == (70, 30, 10)
+    assert not budget.is_spent  # nothing is queued
+    budget.release(70)
+    assert budget.reserve(70, 10) == 60

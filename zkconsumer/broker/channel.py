@@ -191,8 +191,10 @@ class BrokerChannel:
     def _open(self) -> None:
         addresses = socket.getaddrinfo(self.endpoint.host, self.endpoint.port, type=socket.SOCK_STREAM)
         for number, (family, kind, proto, _, address) in enumerate(addresses, 1):
+            # An address that does not respond leaves time for the others.
+            timeout = self._remaining() / (len(addresses) - number + 1)
             sock = socket.socket(family, kind, proto)
-            sock.settimeout(self._remaining())
+            sock.settimeout(timeout)
             if self._receive_buffer > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

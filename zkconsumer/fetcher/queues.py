@@ -29,25 +29,33 @@ class ByteBudget:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._used = 0
+        self._queued = self._reserved = 0
         self._lock = threading.Lock()
 
     @property
     def is_spent(self) -> bool:
         """Whether nothing more may be queued."""
-        return self._used >= self._limit
+        return self._queued >= self._limit
 
-    def reserve(self, wanted: int) -> int:
-        """Take up to ``wanted`` bytes; returns how many, at least one so that a fetch returns something."""
+    def reserve(self, wanted: int, minimum: int) -> int:
+        """Reserve up to ``wanted`` bytes for a response, and at least ``minimum``; returns how many.
+
+        Most responses are smaller. The minimum keeps fetchers that wait for new records from slowing down the others.
+        """
         with self._lock:
-            granted = max(1, min(wanted, self._limit - self._used))
-            self._used += granted
+            granted = max(min(wanted, minimum), min(wanted, self._limit - self._queued - self._reserved))
+            self._reserved += granted
             return granted
 
-    def add(self, size: int) -> None:
-        """Take bytes, or return them if ``size`` is negative."""
+    def release(self, granted: int) -> None:
+        """Return reserved bytes."""
         with self._lock:
-            self._used += size
+            self._reserved -= granted
+
+    def add(self, size: int) -> None:
+        """Count queued bytes, or bytes that have left a queue if ``size`` is negative."""
+        with self._lock:
+            self._queued += size
 
 
 class StreamQueue:

@@ -223,11 +223,11 @@ class ConsumerFetcherThread:
         throttle_s = self._throttle.remaining()
         if throttle_s:
             self._pause(throttle_s)
-        max_bytes = self._budget.reserve(self._response_size(infos))
+        max_bytes = self._budget.reserve(self._response_size(infos), self._settings.partition_max_bytes)
         try:
             return self._fetch(infos, max_bytes)
         finally:
-            self._budget.add(-max_bytes)  # the chunks of the response take their own share when they are queued
+            self._budget.release(max_bytes)  # the chunks of the response take their own share when they are queued
 
     def _response_size(self, infos: Sequence[PartitionTopicInfo]) -> int:
         default = self._settings.partition_max_bytes

@@ -46,7 +46,8 @@ class GroupCoordinator:
         self._client_id = client_id
         self._timeout = timeout
         self._security = security
-        self._channel: BrokerChannel | None = None
+        self._channel: BrokerChannel | None = None  # to the coordinator, or to a broker that is asked for it
+        self._is_closed = False
 
     def fetch_offsets(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int]:
         """Return the committed offset of each partition; -1 if there is none.
@@ -88,6 +89,13 @@ class GroupCoordinator:
         }
 
     def close(self) -> None:
+        """Close permanently; any thread may call it, and a call in another thread raises ``ClosedError``."""
+        self._is_closed = True
+        channel = self._channel
+        if channel is not None:
+            channel.close()
+
+    def _disconnect(self) -> None:
         """Close the connection; the next call opens a new one."""
         channel, self._channel = self._channel, None
         if channel is not None:
@@ -97,7 +105,7 @@ class GroupCoordinator:
         """Return the error for a failed action. Closes the connection if the coordinator has moved."""
         failure = f"could not {action} of group {self.group!r}"
         if code in (_NOT_AVAILABLE, _NOT_COORDINATOR):
-            self.close()
+            self._disconnect()
             return RetriableError(f"{failure}: the coordinator is not available or has moved (error {code})")
         if code == protocol.UNKNOWN_TOPIC_OR_PARTITION:
             return RetriableError(f"{failure}: unknown partition (error {code})")
@@ -115,16 +123,21 @@ class GroupCoordinator:
     def _request(self, request: Any) -> Any:
         """Send a request to the coordinator; half of the time is left for it if the coordinator must be found first."""
         deadline = time.monotonic() + self._timeout
-        if self._channel is None:
-            self._channel = self._new_channel(self._find_coordinator(self._timeout / 2))
+        channel = self._channel
+        if channel is None:
+            channel = self._new_channel(self._find_coordinator(self._timeout / 2))
         try:
-            return self._channel.request(request, deadline - time.monotonic())
+            return channel.request(request, deadline - time.monotonic())
         except RetriableError:
-            self.close()
+            self._disconnect()
             raise
 
     def _new_channel(self, endpoint: Endpoint) -> BrokerChannel:
-        return BrokerChannel(endpoint, self._client_id, timeout=self._timeout, security=self._security)
+        channel = BrokerChannel(endpoint, self._client_id, timeout=self._timeout, security=self._security)
+        self._channel = channel
+        if self._is_closed:  # checked after self._channel is set, so that either close() or this method closes it
+            channel.close()
+        return channel
 
     def _find_coordinator(self, timeout: float) -> Endpoint:
         brokers = list(self._brokers())
@@ -138,7 +151,7 @@ class GroupCoordinator:
                 failures.append(str(error))
                 continue
             finally:
-                channel.close()
+                self._disconnect()
             if response.error_code:
                 raise self._error("find the coordinator", response.error_code)
             return Endpoint(response.host, response.port).with_versions_from(brokers)

@@ -21,7 +21,6 @@ from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import Offsets
-from zkconsumer.rebalance.assignors import Assignment
 from zkconsumer.rebalance.broker_calls import BrokerCalls
 from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.membership import Membership
@@ -123,12 +122,7 @@ class OffsetCommitter:
         Raises:
             OwnershipLostError: one of the partitions is not owned.
         """
-        not_owned = sorted(offsets.keys() - self._membership.assignment.keys())
-        if not_owned:
-            raise OwnershipLostError(
-                f"partition {not_owned[0]} is not owned by consumer {self._membership.consumer_id}; its offset "
-                f"{offsets[not_owned[0]]} was not committed, and its next owner starts at the committed offset"
-            )
+        self._check_owned(offsets)
 
         def commit() -> dict[TopicPartition, int]:
             committed = self._commit(offsets, allow_lower=allow_lower)
@@ -138,10 +132,20 @@ class OffsetCommitter:
 
         return self._calls.submit(commit)
 
+    def _check_owned(self, offsets: Mapping[TopicPartition, int]) -> None:
+        not_owned = sorted(offsets.keys() - self._membership.assignment.keys())
+        if not_owned:
+            raise OwnershipLostError(
+                f"partition {not_owned[0]} is not owned by consumer {self._membership.consumer_id}; its offset "
+                f"{offsets[not_owned[0]]} was not committed, and its next owner starts at the committed offset"
+            )
+
     def _commit(  # in the thread of the calls
         self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False
     ) -> dict[TopicPartition, int]:
-        self._membership.check_session()  # it may have expired while the call was waiting for the ones before
+        # The session may have expired, and partitions may have been released, while this call waited for others.
+        self._membership.check_session()
+        self._check_owned(offsets)
         return self._offsets.commit(offsets, allow_lower=allow_lower)
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
@@ -159,11 +163,11 @@ class OffsetCommitter:
         Returns:
             the committed offsets in the other storage.
         """
-        owned = self._membership.assignment
-        return self._calls.submit(lambda: self._switch(open_offsets, owned))
+        return self._calls.submit(lambda: self._switch(open_offsets))
 
-    def _switch(self, open_offsets: Callable[[], Offsets], owned: Assignment) -> dict[TopicPartition, int]:
+    def _switch(self, open_offsets: Callable[[], Offsets]) -> dict[TopicPartition, int]:
         self._membership.check_session()
+        owned = self._membership.assignment
         target = open_offsets()
         try:
             known = {p: offset for p, offset in self._offsets.fetch(owned).items() if offset >= 0}

@@ -180,6 +180,9 @@ class ZKRebalancerListener:
     def _register(self) -> Conflict | None:
         """Create the registration znode unless it exists; returns a znode of the same name of another session."""
         session = self._session.session_id
+        if self._membership.is_registered and self._membership.session_id != session:
+            self.lose("session_expired")  # its event is still in the queue
+        self.check_lease()  # a lease that begins below must not cover what was owned before
         if self._membership.session_id == session and self._session.znodes.exists(self._ownership.registration_path):
             return None
         if (conflict := self._ownership.register(self._registration)) is not None:

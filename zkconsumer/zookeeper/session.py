@@ -169,6 +169,7 @@ class ZooKeeperSession:
                 return
             self._closing.set()
         self._client.remove_listener(self._on_state)
+        self.lease.end()
         # If the server does not respond, kazoo would wait for a whole session timeout.
         timer = threading.Timer(_CLOSE_TIMEOUT, self._connection.drop)
         timer.daemon = True

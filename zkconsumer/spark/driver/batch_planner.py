@@ -142,7 +142,7 @@ class BatchPlanner:
     def _offset(self, start: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
         """Return the offset of a batch with the ranges, or ``start`` if all of its partitions were revoked or lost."""
         if not self._member.holds_lease:  # another member may own them; the member's thread may be blocked
-            return start
+            raise ZooKeeperUnavailableError("ZooKeeper has not confirmed the session in time; no batch is planned")
         ranges, existing, earlier_ends = self._tracker.plan(ranges, self._topic_ids.deleted)
         if not ranges:
             return start
