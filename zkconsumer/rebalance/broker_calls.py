@@ -74,7 +74,7 @@ class BrokerCalls:
             self._wait(remaining)
 
     def close(self, abort: Callable[[], object]) -> None:
-        """Stop the thread.
+        """Run no further functions; the thread ends when the one that is running has returned.
 
         Args:
             abort: makes the function that is running return; called when no other function can begin any more.
@@ -83,6 +83,9 @@ class BrokerCalls:
         self._reject_tasks()
         abort()
         self._tasks.put(None)
+
+    def join(self) -> None:
+        """Wait for the end of the thread after ``close``."""
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
 

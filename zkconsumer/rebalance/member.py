@@ -151,7 +151,8 @@ class GroupMember:
             self._thread.stop(self._handler.release_timeout + LEAVE_TIMEOUT)
         finally:
             self._committer.close()
-            self.session.close()
+            self.session.close()  # before join(), because the call that is running may be waiting for ZooKeeper
+            self._calls.join()
 
     @property
     def assignment(self) -> dict[TopicPartition, str]:
