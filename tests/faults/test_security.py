@@ -452,5 +452,7 @@ def test_unwritable_znode_is_named_with_remedy(
             "rebalance.max.retries": 2,
         }
     )
-    with pytest.raises(ZkConsumerError, match=rf"/consumers/{group}/owners/{name} denied by.*zookeeper\.auth\.digest"):
+    with pytest.raises(
+        ZkConsumerError, match=rf"/consumers/{group}/owners/{name}/0 denied by.*zookeeper\.auth\.digest"
+    ):
         stranger.create_message_streams({name: 1})
