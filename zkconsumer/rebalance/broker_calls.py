@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from zkconsumer.broker.cluster import Cluster
 from zkconsumer.errors import ClosedError
 from zkconsumer.message import Endpoint
+from zkconsumer.rebalance.futures import run_into, wait_until_done
 
 T = TypeVar("T")
 
@@ -59,12 +60,9 @@ class BrokerCalls:
         """
         future = self.submit(function)
         future.add_done_callback(lambda _: self._wake())
-        while not future.done():
-            remaining = None if deadline is None else deadline - time.monotonic()
-            if remaining is not None and remaining <= 0:
-                future.cancel()
-                raise TimeoutError
-            self._wait(remaining)
+        if not wait_until_done(future, self._wait, deadline):
+            future.cancel()
+            raise TimeoutError
         return future.result()
 
     def pause(self, duration_s: float) -> None:
@@ -92,11 +90,7 @@ class BrokerCalls:
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
             function, future = task
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(function())
-                except BaseException as error:
-                    future.set_exception(error)
+            run_into(future, function)
 
     def _reject_tasks(self) -> None:
         while True:

@@ -14,6 +14,7 @@ from typing import Any
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
+from zkconsumer.rebalance.futures import run_into, wait_until_done
 
 
 class ConsumerRebalanceListener:
@@ -58,7 +59,7 @@ class CallbackRunner:
         thread_name: str,
         *,
         timeout_s: float,
-        wait: Callable[[float], None],
+        wait: Callable[[float | None], None],
         wake: Callable[[], None],
     ) -> None:
         self._listener = listener
@@ -87,7 +88,7 @@ class CallbackRunner:
 
     def _run(self, method: Callable[..., None], *arguments: Any) -> None:
         deadline = time.monotonic() + self._timeout_s
-        if self._running is not None and not self._wait_for(self._running, deadline):
+        if self._running is not None and not wait_until_done(self._running, self._wait, deadline):
             # Skip this call: callbacks never run concurrently, and the group must not wait any longer.
             self._log.error("rebalance_listener_still_running", method=method.__name__, timeout_s=self._timeout_s)
             return
@@ -95,16 +96,11 @@ class CallbackRunner:
         self._running = call
 
         def run() -> None:
-            try:
-                method(*arguments)
-            except BaseException as error:
-                call.set_exception(error)
-            else:
-                call.set_result(None)
+            run_into(call, lambda: method(*arguments))
             self._wake()
 
         threading.Thread(target=run, name=self._thread_name, daemon=True).start()
-        if not self._wait_for(call, deadline):
+        if not wait_until_done(call, self._wait, deadline):
             self._log.error(
                 "rebalance_listener_timed_out",
                 method=method.__name__,
@@ -116,12 +112,3 @@ class CallbackRunner:
         error = call.exception()
         if error is not None:
             raise ZkConsumerError(f"ConsumerRebalanceListener.{method.__name__} raised {error!r}") from error
-
-    def _wait_for(self, call: Future[None], deadline: float) -> bool:
-        """Wait until the call is done; return False if it is not done at the deadline."""
-        while not call.done():
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                return False
-            self._wait(remaining)
-        return True

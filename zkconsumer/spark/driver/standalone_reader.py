@@ -22,6 +22,7 @@ from zkconsumer.health import HealthReason, HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
+from zkconsumer.rebalance.futures import run_into
 from zkconsumer.rebalance.handler import Claim, PartitionHandler, failure_of
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.session import ZooKeeperSession
@@ -158,7 +159,8 @@ class StandaloneReader:
         item: Any = None
         while item is not _STOP:
             if isinstance(item, tuple):
-                _execute(*item)
+                work, result = item
+                run_into(result, work)
             elif item is not None:
                 next_discovery = 0.0  # an event of the ZooKeeper session
             now = time.monotonic()
@@ -212,11 +214,3 @@ class StandaloneReader:
             self._handler.acquire({partition: Claim(_NO_THREAD, committed.get(partition, -1)) for partition in new})
         self.discoveries += 1
         self.rebalances += bool(new or deleted)
-
-
-def _execute(work: Callable[[], Any], result: Future[Any]) -> None:
-    if result.set_running_or_notify_cancel():
-        try:
-            result.set_result(work())
-        except BaseException as error:
-            result.set_exception(error)

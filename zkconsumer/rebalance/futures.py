@@ -1,0 +1,34 @@
+"""Functions that run in one thread for another: their results, and waiting for them while events are processed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def run_into(future: Future[T], function: Callable[[], T]) -> None:
+    """Run a function, unless its future has been cancelled, and complete the future with the result or the error."""
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+
+def wait_until_done(future: Future[T], wait: Callable[[float | None], None], deadline: float | None) -> bool:
+    """Wait until a future is done; returns False if it is not done at the deadline.
+
+    Args:
+        wait: processes events for at most that many seconds (None for no limit); returns early when the future is done.
+        deadline: ``time.monotonic``; None for no limit.
+    """
+    while not future.done():
+        remaining = None if deadline is None else deadline - time.monotonic()
+        if remaining is not None and remaining <= 0:
+            return False
+        wait(remaining)
+    return True
