@@ -203,6 +203,14 @@ def set_offsets(zk: KazooClient, group: str, topic: str, offsets: dict[int, int]
         zk.set(path, b"%d" % offset)
 
 
+def recreate_topic(cluster: DevCluster | ExistingCluster, zk: KazooClient, topic: str, partitions: int = 1) -> None:
+    """Delete a topic of a cluster with ZooKeeper, and create it again when it has been deleted."""
+    cluster.admin.delete_topic(topic)
+    paths = f"/brokers/topics/{topic}", f"/admin/delete_topics/{topic}"
+    wait_for(lambda: not any(zk.exists(path) for path in paths), what=f"topic {topic} is deleted")
+    cluster.admin.create_topic(topic, partitions)
+
+
 def registered(zk: KazooClient, group: str, member: str, topics: dict[str, int], pattern: str = "static") -> None:
     """Register a group member that consists of its znode."""
     content = json.dumps({"version": 1, "subscription": topics, "pattern": pattern, "timestamp": "1"})

@@ -475,6 +475,13 @@ EVENTS = (
         "Znodes of topics have names that brokers reject; topic filters skip them.",
     ),
     LogEvent(
+        "topic_recreated",
+        ("warning",),
+        "zkconsumer.rebalance",
+        "The topic was deleted and created again after the offset was committed; the partitions are read from the "
+        "beginning.",
+    ),
+    LogEvent(
         "topics_skipped",
         ("warning",),
         "zkconsumer.spark",

@@ -207,7 +207,8 @@ class SimpleConsumer:
     ) -> dict[TopicPartition, int]:
         """Return a group's committed offsets, -1 if a partition has none; see ``commit_offsets``."""
         request = protocol.offset_fetch_request(group, partitions, version=_request_version(storage))
-        found, errors = protocol.parse_offset_fetch_response(self._channel.request(request))
+        committed, errors = protocol.parse_offset_fetch_response(self._channel.request(request))
+        found = {partition: offset for partition, (offset, _) in committed.items()}
         for partition, code in errors.items():
             if code == protocol.UNKNOWN_TOPIC_OR_PARTITION and partition is not None and storage == "zookeeper":
                 found[partition] = -1  # the offset znode does not exist

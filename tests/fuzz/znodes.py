@@ -209,7 +209,7 @@ def check_offset(_rng: random.Random, data: bytes) -> None:
 
 def check_owner(_rng: random.Random, data: bytes) -> None:
     for session in (0, 1):
-        described = _describe_owner(Node(data, 0, session, 0, 0.0))
+        described = _describe_owner(Node(data, 0, session, 0, 0, 0.0))
         assert described.isprintable()
         assert len(described) < MAX_MESSAGE
 

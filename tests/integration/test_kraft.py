@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import members, numbers, owners, produce, stored, take, values, wait_until_equal
+from support import members, numbers, owners, produce, stored, take, values, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition, Whitelist, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster
-from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, ConsumerRebalanceFailedError
+from zkconsumer.errors import (
+    BrokerUnavailableError,
+    ConfigurationError,
+    ConsumerRebalanceFailedError,
+    ZkConsumerError,
+)
 
 Consumer = Callable[..., ZookeeperConsumerConnector]
 
@@ -159,6 +164,61 @@ def test_unreachable_bootstrap_servers_are_reported(
 
     assert isinstance(raised.value.__cause__, BrokerUnavailableError)
     wait_until_equal(lambda: members(zk, group), [])
+
+
+def recreate(kraft: DevCluster, topic: str) -> None:
+    kraft.admin.delete_topic(topic)
+
+    def create() -> bool:
+        try:
+            kraft.create_topic(topic, 1)
+        except ZkConsumerError:
+            return False  # the first topic still exists
+        return True
+
+    wait_for(create, what="the topic is created again")
+
+
+@pytest.mark.parametrize("is_written_by_others", [False, True])
+def test_recreated_topic_is_detected_by_id_of_last_commit(
+    is_written_by_others: bool, kraft: DevCluster, zk: KazooClient, group: str, topic: Any, consumer: Consumer
+) -> None:
+    """A JVM member writes the offset without the topic id, so its offset is valid."""
+    name, admin = topic(), kraft.admin
+    produce(admin, name, 0, numbers(0, 10))
+    for count in (3, 2):  # the offset znode is created, and then written
+        with consumer() as connector:
+            take(connector.create_message_streams({name: 1})[name][0], count)
+    recreate(kraft, name)
+    produce(admin, name, 0, numbers(100, 110))
+    if is_written_by_others:
+        zk.set(f"/consumers/{group}/offsets/{name}/0", b"5")
+
+    first = 105 if is_written_by_others else 100
+    with consumer(auto_offset_reset="largest") as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        assert values(take(stream, 4)) == numbers(first, first + 4)
+    assert stored(zk, group, name) == {0: str(first - 100 + 4)}
+    with consumer(auto_offset_reset="largest") as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        assert values(take(stream, 1)) == numbers(first + 4, first + 5)
+
+
+def test_recreated_topic_is_detected_by_running_consumer(
+    kraft: DevCluster, zk: KazooClient, group: str, topic: Any, consumer: Consumer
+) -> None:
+    name, admin = topic(), kraft.admin
+    produce(admin, name, 0, numbers(0, 10))
+    connector = consumer(metadata_max_age_ms=3000, auto_commit_interval_ms=50)
+    [stream] = connector.create_message_streams({name: 1})[name]
+    assert values(take(stream, 10)) == numbers(0, 10)
+    recreate(kraft, name)
+    produce(admin, name, 0, numbers(100, 130))
+    found: list[bytes] = []
+    while len(found) < 30:  # records after offset 10 may be read before the new topic is detected, and once again
+        [value] = values(take(stream, 1))
+        found = [*found, value] if value != numbers(100, 101)[0] else [value]
+    assert found == numbers(100, 130)
 
 
 def test_missing_bootstrap_servers_are_logged_with_remedy(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import numbers, produce, stored, take, values, wait_for
+from support import numbers, produce, recreate_topic, stored, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -87,6 +87,29 @@ def test_members_continue_at_each_others_offsets(
     with consumer(**ours) as connector:
         [stream] = connector.create_message_streams({name: 1})[name]
         assert values(take(stream, 1)) == numbers(30, 31)
+
+
+def test_members_read_recreated_topic_once_after_each_other(
+    zkconsumer_cluster: Cluster,
+    topic: Topic,
+    config: Callable[..., ConsumerConfig],
+    consumer: Consumer,
+    zk: KazooClient,
+    tmp_path: Path,
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 100))
+    assert jvm_console(config(), "zookeeper", name, 10, tmp_path) == numbers(0, 10)
+    (tmp_path / "used").touch()
+    recreate_topic(zkconsumer_cluster, zk, name)
+    produce(admin, name, 0, numbers(200, 300))
+    with consumer(auto_offset_reset="largest") as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        assert values(take(stream, 10)) == numbers(200, 210)
+    assert jvm_console(config(), "zookeeper", name, 10, tmp_path) == numbers(210, 220)
+    with consumer(auto_offset_reset="largest") as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        assert values(take(stream, 10)) == numbers(220, 230)
 
 
 def test_exported_offsets_are_exchangeable(topic: Topic, group: str, zk: KazooClient, at: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import members, numbers, produce, wait_for, wait_until_equal
+from support import members, numbers, produce, recreate_topic, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.broker.cluster import parse_bootstrap
@@ -235,15 +235,9 @@ class Restart:
             if "assign" not in self.case.after:
                 self.ends[TopicPartition(self.name, 2)] = THIRD
         elif self.case.situation == "re-created":
-            admin.delete_topic(self.name)
-            wait_for(lambda: not self._is_being_deleted(), what="the topic is deleted")
-            admin.create_topic(self.name, 2)
+            recreate_topic(self._cluster, self._zk, self.name, 2)
             self.ends = dict.fromkeys(self.ends, 0)
             self.produce(RECREATED)
-
-    def _is_being_deleted(self) -> bool:
-        paths = (f"/brokers/topics/{self.name}", f"/admin/delete_topics/{self.name}")
-        return any(self._zk.exists(path) for path in paths)
 
     def _move(self, offsets: Mapping[TopicPartition, int]) -> None:
         if in_kafka(self.case.after):

@@ -102,7 +102,7 @@ class ZooKeeper(ZooKeeperCluster):
         self.ids = ids
         self.looked_up: list[list[str]] = []
 
-    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+    def look_up_topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         self.looked_up.append(list(topics))
         return {topic: self.ids[topic] for topic in topics if topic in self.ids}
 

@@ -5,7 +5,7 @@ Source: Kafka 1.1 ZkUtils.getCluster, ZkUtils.getPartitionsForTopics.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from zkconsumer.broker import protocol
@@ -17,6 +17,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
 from zkconsumer.zookeeper import registry
 from zkconsumer.zookeeper.session import ZooKeeperSession
+from zkconsumer.zookeeper.znodes import Node
 
 
 class Cluster(Protocol):
@@ -30,6 +31,10 @@ class Cluster(Protocol):
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return the sorted partitions of each topic that exists, and watch for changes."""
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """The id of each topic in the last result of ``partitions``; see ``topic_id``. Any thread may read it."""
 
     @property
     def poll_interval(self) -> float | None:
@@ -51,6 +56,7 @@ class ZooKeeperCluster:
     def __init__(self, session: ZooKeeperSession, protocol: str = "PLAINTEXT") -> None:
         self._znodes = session.znodes
         self._protocol = protocol
+        self.topic_ids: Mapping[str, str] = {}
         self._last_brokers: list[Endpoint] = []
         self._reported: dict[str, str] = {}  # kind of skipped znodes to the error
         self._log = get_logger("zkconsumer.cluster")
@@ -108,31 +114,32 @@ class ZooKeeperCluster:
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return the partitions of each topic that exists, and watch the topic's znode or its creation."""
         paths = [registry.topic_path(topic) for topic in topics]
-        partitions = {}
+        partitions, ids = {}, {}
         for topic, path, node in zip(topics, paths, self._znodes.get_many(paths, watch=True), strict=True):
             # The topic may be created between get() and exists(), which sets the watch for its creation.
             while node is None and self._znodes.exists(path, watch=True):
                 node = self._znodes.get(path, watch=True)
             if node is not None:
                 partitions[topic] = registry.parse_partitions(topic, node.data)
+                try:
+                    ids[topic] = _topic_id(topic, node)
+                except ZkConsumerError:  # an invalid topic id does not prevent the rebalance; the zxid suffices here
+                    ids[topic] = f"zk-{node.created_zxid}"
+        self.topic_ids = ids
         return partitions
 
-    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return an id of each topic that exists. A topic that is re-created under the same name has another id.
-
-        The id has two parts: the id of the transaction that created the topic's znode, and the topic id that brokers
-        store in the znode since Kafka 2.8. ``LogOffsets.topic_ids`` returns the second part.
-        """
+    def look_up_topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return the id of each topic that exists; see ``topic_id``. It has both parts since Kafka 2.8."""
         nodes = self._znodes.get_many([registry.topic_path(topic) for topic in topics])
-        ids = {}
-        for topic, node in zip(topics, nodes, strict=True):
-            if node is not None:
-                topic_id = registry.parse_topic_id(topic, node.data)
-                ids[topic] = f"zk-{node.created_zxid}" + (f",id-{topic_id}" if topic_id else "")
-        return ids
+        return {topic: _topic_id(topic, node) for topic, node in zip(topics, nodes, strict=True) if node is not None}
 
     def close(self) -> None:
         """Do nothing: the session is not closed with the cluster."""
+
+
+def _topic_id(topic: str, node: Node) -> str:
+    topic_id = registry.parse_topic_id(topic, node.data)
+    return f"zk-{node.created_zxid}" + (f",id-{topic_id}" if topic_id else "")
 
 
 class BootstrapCluster:
@@ -156,6 +163,7 @@ class BootstrapCluster:
         security: Security = PLAINTEXT,
     ) -> None:
         self.poll_interval = poll_interval
+        self.topic_ids: Mapping[str, str] = {}
         self._servers = list(servers)
         self._leaders = LeaderLookup(client_id, timeout, security)
 
@@ -173,6 +181,7 @@ class BootstrapCluster:
         if not topics:
             return {}
         response = self._leaders.metadata(self._servers, topics)
+        self.topic_ids = protocol.topic_ids_of(response)
         return {
             topic.name: sorted(p.partition_index for p in topic.partitions)
             for topic in response.topics

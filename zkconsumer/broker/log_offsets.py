@@ -16,9 +16,6 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import NotLeaderError, RetriableError
 from zkconsumer.message import Endpoint, TopicPartition
 
-#: First version of Metadata responses with topic ids.
-_FIRST_WITH_TOPIC_IDS = 10
-
 #: Kafka's UNKNOWN_SERVER_ERROR; also used for a partition that is missing in a response.
 _UNKNOWN_SERVER_ERROR = -1
 
@@ -177,16 +174,12 @@ class LogOffsets:
             yield channel, led_partitions
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return the topic id of each topic that exists, with the prefix ``id-``; "" if the brokers have no topic ids.
+        """Return the topic id of each topic that exists, see ``topic_id``; "" if the brokers have no topic ids.
 
         Raises:
             BrokerUnavailableError: none of the brokers responded.
         """
-        response = self._lookup.metadata(self._brokers(), topics)
-        existing = [topic for topic in response.topics if topic.partitions]
-        if response.API_VERSION < _FIRST_WITH_TOPIC_IDS:
-            return dict.fromkeys((topic.name for topic in existing), "")
-        return {topic.name: f"id-{topic.topic_id}" if topic.topic_id.int else "" for topic in existing}
+        return protocol.topic_ids_of(self._lookup.metadata(self._brokers(), topics))
 
     def close(self) -> None:
         """Close the connections."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
@@ -32,6 +32,7 @@ NO_LEADER = (3, 5, 6, 9)
 
 _FETCH_MAX_VERSION = 12
 _FETCH_FIRST_FLEXIBLE_VERSION = 12
+_FIRST_METADATA_VERSION_WITH_TOPIC_IDS = 10
 _NO_EPOCH = -1
 _CONSUMER_REPLICA_ID = -1
 _INT_MAX = (1 << 31) - 1
@@ -65,6 +66,13 @@ class PartitionData:
     log_start_offset: int
     aborted: Sequence[tuple[int, int]]
     records: Any
+
+
+class CommittedOffset(NamedTuple):
+    """An offset, -1 if there is none, and the string that the client has stored with it."""
+
+    offset: int
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +253,14 @@ def metadata_request(topics: Iterable[str] | None) -> Any:
     return MetadataRequest(topics=names, allow_auto_topic_creation=False, max_version=12)
 
 
+def topic_ids_of(response: Any) -> dict[str, str]:
+    """Return the id of each topic with partitions in a Metadata response; "" if the brokers have no topic ids."""
+    existing = [topic for topic in response.topics if topic.partitions]
+    if response.API_VERSION < _FIRST_METADATA_VERSION_WITH_TOPIC_IDS:
+        return dict.fromkeys((topic.name for topic in existing), "")
+    return {topic.name: f"id-{topic.topic_id}" if topic.topic_id.int else "" for topic in existing}
+
+
 def find_coordinator_request(group: str) -> Any:
     """Create a FindCoordinator request."""
     return FindCoordinatorRequest(key=group, key_type=0, max_version=3)
@@ -270,9 +286,9 @@ def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None
 
 def parse_offset_fetch_response(
     response: Any,
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition | None, int]]:
+) -> tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition | None, int]]:
     """Return committed offsets, -1 for none, and error codes, among them the top-level error under the key None."""
-    offsets: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, CommittedOffset] = {}
     errors: dict[TopicPartition | None, int] = {}
     if response.API_VERSION >= 2 and response.error_code:
         errors[None] = response.error_code
@@ -282,14 +298,21 @@ def parse_offset_fetch_response(
             if p.error_code:
                 errors[partition] = p.error_code
             else:
-                offsets[partition] = max(-1, p.committed_offset)
+                offsets[partition] = CommittedOffset(max(-1, p.committed_offset), p.metadata or "")
     return offsets, errors
 
 
-def offset_commit_request(group: str, offsets: Mapping[TopicPartition, int], version: int | None = None) -> Any:
+def offset_commit_request(
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    metadata: Mapping[TopicPartition, str] | None = None,
+    *,
+    version: int | None = None,
+) -> Any:
     """Create an OffsetCommit request for a group without members that Kafka coordinates.
 
     Args:
+        metadata: the string that is stored with the offset, "" where it is absent.
         version: 0 writes the offsets to ZooKeeper; None negotiates a version that writes them to Kafka.
     """
     t = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -301,7 +324,7 @@ def offset_commit_request(group: str, offsets: Mapping[TopicPartition, int], ver
                 committed_offset=offset,
                 committed_leader_epoch=_NO_EPOCH,
                 commit_timestamp=-1,
-                committed_metadata="",
+                committed_metadata=(metadata or {}).get(TopicPartition(topic, number), ""),
             )
         )
     return OffsetCommitRequest(

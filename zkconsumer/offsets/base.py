@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 from zkconsumer.message import TopicPartition
 
+#: The result of ``Offsets.fetch`` for a partition whose offset was committed for a deleted topic of the same name.
+OF_DELETED_TOPIC = -2
+
 
 class Offsets(Protocol):
     """The committed offsets of a group. Used by one thread.
@@ -15,14 +18,16 @@ class Offsets(Protocol):
     """
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the committed offset of each partition, which is the next one to consume; -1 if there is none.
+        """Return the committed offset of each partition, which is the next one to consume.
+
+        It is -1 if there is none, and ``OF_DELETED_TOPIC`` if the topic was deleted and created again after the commit.
 
         Raises:
             ZkConsumerError: a committed offset could not be read. -1 is not returned in this case.
         """
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
-        """Commit offsets.
+        """Commit offsets, for the topics that existed when they were fetched.
 
         Args:
             offsets: next offset to consume of each partition.

@@ -14,6 +14,7 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.leaders import shares_of
+from zkconsumer.broker.protocol import CommittedOffset
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import BrokerUnavailableError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
@@ -50,7 +51,13 @@ class GroupCoordinator:
         self._is_closed = False
 
     def fetch_offsets(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int]:
-        """Return the committed offset of each partition; -1 if there is none.
+        """Return the committed offset of each partition; see ``fetch_offsets_and_metadata``."""
+        return {p: committed.offset for p, committed in self.fetch_offsets_and_metadata(partitions).items()}
+
+    def fetch_offsets_and_metadata(
+        self, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return the committed offset of each partition with its metadata; -1 if there is none.
 
         Args:
             partitions: None for all partitions with a committed offset, which requires Kafka 0.10.2.
@@ -72,8 +79,13 @@ class GroupCoordinator:
             )
         return offsets
 
-    def commit_offsets(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ZkConsumerError]:
+    def commit_offsets(
+        self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str] | None = None
+    ) -> dict[TopicPartition, ZkConsumerError]:
         """Commit offsets.
+
+        Args:
+            metadata: the string that is stored with the offset, "" where it is absent.
 
         Returns:
             The error of each partition whose offset was not committed.
@@ -81,7 +93,7 @@ class GroupCoordinator:
         Raises:
             RetriableError: the coordinator is unavailable; offsets may have been committed.
         """
-        response = self._request(protocol.offset_commit_request(self.group, offsets))
+        response = self._request(protocol.offset_commit_request(self.group, offsets, metadata))
         return {
             partition: self._error(f"commit offset {offsets[partition]} of partition {partition}", code)
             for partition, code in protocol.parse_offset_commit_response(response).items()

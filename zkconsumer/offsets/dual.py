@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from zkconsumer.message import TopicPartition
+from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.kafka import KafkaOffsets
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 
@@ -27,7 +28,8 @@ class DualOffsets:
         """See ``Offsets``."""
         requested = list(partitions)
         in_zookeeper = self._zookeeper.fetch(requested)
-        return {p: max(offset, in_zookeeper[p]) for p, offset in self._kafka.fetch(requested).items()}
+        in_kafka = self._kafka.fetch(requested)
+        return {p: _valid_offset(in_kafka[p], in_zookeeper[p]) for p in requested}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
         """See ``Offsets``."""
@@ -51,3 +53,9 @@ class DualOffsets:
     def close(self) -> None:
         """Close the connection to the coordinator."""
         self._kafka.close()
+
+
+def _valid_offset(in_kafka: int, in_zookeeper: int) -> int:
+    """Return the higher offset, unless one was committed for a deleted topic: then the other may be as old."""
+    offsets = in_kafka, in_zookeeper
+    return OF_DELETED_TOPIC if OF_DELETED_TOPIC in offsets else max(offsets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig
@@ -24,6 +24,7 @@ def offsets_of(
     storage: str,
     dual_commit: bool,
     counter: Callable[[str], Callable[[int], object]] = lambda _: int,
+    topic_ids: Callable[[], Mapping[str, str]] = dict,
 ) -> Offsets:
     """Create the storage of committed offsets that a consumer's properties select.
 
@@ -34,12 +35,14 @@ def offsets_of(
         dual_commit: value of ``dual.commit.enabled``.
         counter: called with ``ZooKeeper`` or ``Kafka``; returns a function that is called with the number of offsets
             sent there.
+        topic_ids: returns the ids of existing topics, to detect those that were re-created; see ``topic_id``.
     """
     zookeeper = ZooKeeperOffsets(
         session,
         config.group_id,
         rewrite_unchanged=config.offsets_commit_unchanged,
         on_commit=counter("ZooKeeper"),
+        topic_ids=topic_ids,
     )
     if storage == "zookeeper":
         return zookeeper
@@ -47,5 +50,5 @@ def offsets_of(
     coordinator = GroupCoordinator(
         config.group_id, brokers, config.client_id, timeout=timeout, security=Security.of(config)
     )
-    kafka = KafkaOffsets(coordinator, on_commit=counter("Kafka"))
+    kafka = KafkaOffsets(coordinator, counter("Kafka"), topic_ids)
     return DualOffsets(kafka, zookeeper) if dual_commit else kafka

@@ -7,32 +7,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from zkconsumer.broker.protocol import CommittedOffset
+from zkconsumer.broker.topic_id import is_same_topic
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets.base import LowerOffsetGuard
+from zkconsumer.offsets.base import OF_DELETED_TOPIC, LowerOffsetGuard
 from zkconsumer.offsets.coordinator import GroupCoordinator
+
+#: Precedes a topic id in the metadata of a committed offset. Other clients store other metadata, or none.
+_TOPIC_ID = "zkconsumer topic id: "
 
 
 class KafkaOffsets:
     """Committed offsets in Kafka. Each commit contains unchanged offsets, too (KAFKA-1510).
 
+    The id of the topic is stored as the metadata of each offset.
+
     Args:
         on_commit: called with the number of offsets that are sent.
+        topic_ids: returns the ids of existing topics, to detect those that were re-created; see ``topic_id``.
     """
 
-    def __init__(self, coordinator: GroupCoordinator, on_commit: Callable[[int], object] = int) -> None:
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        on_commit: Callable[[int], object] = int,
+        topic_ids: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self._coordinator = coordinator
         self._on_commit = on_commit
+        self._existing_topic_ids = topic_ids
+        self._topic_ids: dict[TopicPartition, str] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._guard = LowerOffsetGuard(get_logger("zkconsumer.offsets", group=coordinator.group))
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See ``Offsets``."""
         requested = list(partitions)
-        committed = self._coordinator.fetch_offsets(requested) if requested else {}
+        ids = self._existing_topic_ids()
+        for partition in requested:
+            self._topic_ids.setdefault(partition, ids.get(partition.topic, ""))
+        found = self._coordinator.fetch_offsets_and_metadata(requested) if requested else {}
+        committed = {partition: self._offset_of(partition, stored) for partition, stored in found.items()}
         self._committed.update(committed)
         return committed
+
+    def _offset_of(self, partition: TopicPartition, stored: CommittedOffset) -> int:
+        prefix, _, topic_id = stored.metadata.partition(_TOPIC_ID)
+        is_same = bool(prefix) or is_same_topic(topic_id, self._topic_ids[partition])
+        return stored.offset if is_same or stored.offset < 0 else OF_DELETED_TOPIC
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
         """See ``Offsets``."""
@@ -53,7 +77,8 @@ class KafkaOffsets:
             if self._guard.permits(partition, offset, self._committed[partition], allow_lower)
         }
         self._on_commit(len(writes))
-        errors = self._coordinator.commit_offsets(writes) if writes else {}
+        metadata = {partition: _TOPIC_ID + topic_id for partition, topic_id in self._topic_ids.items() if topic_id}
+        errors = self._coordinator.commit_offsets(writes, metadata) if writes else {}
         self._committed.update({p: offset for p, offset in writes.items() if p not in errors})
         self._guard.reset(offsets.keys() - errors.keys())
         return {p: self._committed[p] for p in offsets if p not in errors}, errors
@@ -64,6 +89,7 @@ class KafkaOffsets:
         self._guard.reset(released)
         for partition in released:
             self._committed.pop(partition, None)
+            self._topic_ids.pop(partition, None)
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
         """See ``Offsets``."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from zkconsumer.broker.topic_id import created_zxid, is_same_topic
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.offsets.base import LowerOffsetGuard
+from zkconsumer.offsets.base import OF_DELETED_TOPIC, LowerOffsetGuard
 from zkconsumer.zookeeper.registry import GroupPaths, parse_offset
 from zkconsumer.zookeeper.session import ZooKeeperSession
+from zkconsumer.zookeeper.znodes import Node
 
 
 class ZooKeeperOffsets:
@@ -21,10 +23,16 @@ class ZooKeeperOffsets:
     Each write requires the znode's cached version, which detects concurrent writes of operators and other owners. JVM
     members write unconditionally; that increments the version, too.
 
+    An offset znode that was written before the znode of its topic was created belongs to a deleted topic of the same
+    name. If topics have no znodes (KRaft), the topic id of the brokers is written to another znode in the same
+    transaction, and only believed as long as both znodes were last written in one transaction, because JVM members and
+    tools write the offset only.
+
     Args:
         rewrite_unchanged: write offsets that are already committed, too, for monitoring tools that check the age of
             offset znodes.
         on_commit: called with the number of offsets that are sent.
+        topic_ids: returns the ids of existing topics, to detect those that were re-created; see ``topic_id``.
     """
 
     def __init__(
@@ -34,11 +42,15 @@ class ZooKeeperOffsets:
         *,
         rewrite_unchanged: bool = False,
         on_commit: Callable[[int], object] = int,
+        topic_ids: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._on_commit = on_commit
         self._znodes = session.znodes
         self._rewrite_unchanged = rewrite_unchanged
         self._paths = GroupPaths(group)
+        self._existing_topic_ids = topic_ids
+        self._topic_ids: dict[TopicPartition, str] = {}
+        self._with_id_znode: set[TopicPartition] = set()
         #: Committed offset and version of the znode, both -1 if it does not exist.
         self._cache: dict[TopicPartition, tuple[int, int]] = {}
         self._log = get_logger("zkconsumer.offsets", group=group)
@@ -55,18 +67,41 @@ class ZooKeeperOffsets:
     def _fetch(self, partitions: Iterable[TopicPartition], *, is_before_write: bool) -> dict[TopicPartition, int]:
         """Read offset znodes into the cache. Before a write, an invalid offset counts as -1."""
         requested = list(partitions)
+        ids = self._existing_topic_ids()
+        for partition in requested:
+            self._topic_ids.setdefault(partition, ids.get(partition.topic, ""))
         paths = [self._paths.offset(partition) for partition in requested]
+        with_id = [partition for partition in requested if self._needs_id_znode(partition)]
+        nodes = self._znodes.get_many(paths + [self._paths.offset_topic_id(partition) for partition in with_id])
+        id_nodes = dict(zip(with_id, nodes[len(paths) :], strict=True))
         offsets = {}
-        for partition, path, node in zip(requested, paths, self._znodes.get_many(paths), strict=True):
+        for partition, path, node in zip(requested, paths, nodes, strict=False):
             try:
                 offsets[partition] = parse_offset(path, node.data if node else None)
+                if node and self._is_of_deleted_topic(partition, node, id_nodes.get(partition)):
+                    offsets[partition] = OF_DELETED_TOPIC
             except ZkConsumerError as error:
                 if not is_before_write:
                     raise
                 self._log.warning("invalid_offset_overwritten", error=str(error))
                 offsets[partition] = -1
             self._cache[partition] = (offsets[partition], node.version if node else -1)
+        self._with_id_znode -= id_nodes.keys()
+        self._with_id_znode |= {partition for partition, node in id_nodes.items() if node}
         return offsets
+
+    def _needs_id_znode(self, partition: TopicPartition) -> bool:
+        topic_id = self._topic_ids[partition]
+        return bool(topic_id) and created_zxid(topic_id) is None
+
+    def _is_of_deleted_topic(self, partition: TopicPartition, node: Node, id_node: Node | None) -> bool:
+        """Whether an offset znode was written for a topic that was deleted and created again since then."""
+        topic_id = self._topic_ids[partition]
+        if (created := created_zxid(topic_id)) is not None:
+            return node.modified_zxid < created
+        if id_node is None or id_node.modified_zxid != node.modified_zxid:
+            return False
+        return not is_same_topic(id_node.data.decode(errors="replace"), topic_id)
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
         """Commit offsets. Without ``rewrite_unchanged``, committed offsets are not written again (KAFKA-987).
@@ -92,6 +127,8 @@ class ZooKeeperOffsets:
         self._guard.reset(released)
         for partition in released:
             self._cache.pop(partition, None)
+            self._topic_ids.pop(partition, None)
+            self._with_id_znode.discard(partition)
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
         """Allow the next commit of a partition to lower its offset, because its position was reset."""
@@ -102,28 +139,30 @@ class ZooKeeperOffsets:
 
     def _write(self, offsets: Mapping[TopicPartition, int], allow_lower: bool) -> dict[TopicPartition, int]:
         """Write offsets; returns those whose znode has another version than the cached one."""
-        writes: list[tuple[TopicPartition, int, int]] = []
+        writes: list[tuple[str, bytes, int | None]] = []
+        written: list[tuple[TopicPartition, int | None]] = []  # for each write; no offset if it writes the topic id
         for partition, offset in offsets.items():
             committed, version = self._cache[partition]
             if offset == committed and not self._rewrite_unchanged:
                 continue
             if not self._guard.permits(partition, offset, committed, allow_lower):
                 continue
-            writes.append((partition, offset, version))
-        self._on_commit(len(writes))
+            writes.append((self._paths.offset(partition), b"%d" % offset, version if version >= 0 else None))
+            written.append((partition, offset))
+            if self._needs_id_znode(partition):
+                id_version = -1 if partition in self._with_id_znode else None
+                writes.append((self._paths.offset_topic_id(partition), self._topic_ids[partition].encode(), id_version))
+                written.append((partition, None))
+        self._on_commit(sum(offset is not None for _, offset in written))
         stale: dict[TopicPartition, int] = {}
-        missing = [(partition, offset) for partition, offset, version in writes if version < 0]
-        created = self._znodes.create_many([(self._paths.offset(p), b"%d" % o) for p, o in missing])
-        for (partition, offset), is_created in zip(missing, created, strict=True):
-            if is_created:
-                self._cache[partition] = (offset, 0)
+        for (partition, write), new_version in zip(written, self._znodes.write_many(writes), strict=True):
+            if write is None:
+                if new_version is not None or partition not in self._with_id_znode:
+                    self._with_id_znode.add(partition)
+                else:
+                    self._with_id_znode.discard(partition)
+            elif new_version is None:
+                stale[partition] = write
             else:
-                stale[partition] = offset
-        updates = [write for write in writes if write[2] >= 0]
-        versions = self._znodes.set_many([(self._paths.offset(p), b"%d" % o, v) for p, o, v in updates])
-        for (partition, offset, _), version_written in zip(updates, versions, strict=True):
-            if version_written is None:
-                stale[partition] = offset
-            else:
-                self._cache[partition] = (offset, version_written)
+                self._cache[partition] = (write, new_version)
         return stale

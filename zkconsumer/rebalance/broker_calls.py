@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -112,6 +112,11 @@ class CalledCluster:
         self.poll_interval = cluster.poll_interval
         self._cluster = cluster
         self._calls = calls
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """See ``Cluster``."""
+        return self._cluster.topic_ids
 
     def brokers(self) -> list[Endpoint]:
         """See ``Cluster``."""

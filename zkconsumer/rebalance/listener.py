@@ -9,13 +9,15 @@ without a limit.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 from zkconsumer.broker.cluster import Cluster
+from zkconsumer.broker.topic_id import is_same_topic
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import RetriableError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.rebalance.assignors import Assignment
 from zkconsumer.rebalance.callbacks import CallbackRunner, ConsumerRebalanceListener
 from zkconsumer.rebalance.committer import OffsetCommitter
@@ -62,6 +64,7 @@ class ZKRebalancerListener:
         self._config = config
         self._registration = registration
         self._session = session
+        self._cluster = cluster
         self._membership = membership
         self._committer = committer
         self._handler = handler
@@ -85,6 +88,10 @@ class ZKRebalancerListener:
         #: Partitions outside of the assignment whose owner znodes may belong to this member: those of a claim that was
         #: not completed or whose result is unknown, and those that were owned when the session expired.
         self._possibly_owned: set[TopicPartition] = set()
+        #: The topic ids of owned partitions, and of earlier ones, when they were claimed.
+        self._topic_ids: dict[TopicPartition, str] = {}
+        #: Released partitions whose topic was re-created while they were owned.
+        self._recreated: set[TopicPartition] = set()
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     # ---- the session ----
@@ -148,7 +155,7 @@ class ZKRebalancerListener:
             target = self._context.own_part(assignment)
             owned = self._membership.assignment
             revoked = {partition for partition, thread in owned.items() if target.get(partition) != thread}
-            revoked |= self._releasing.keys()
+            revoked |= self._releasing.keys() | self._find_recreated(owned)
             if revoked:
                 self._release(revoked, deadline)
                 continue  # the assignment may have changed meanwhile
@@ -162,6 +169,7 @@ class ZKRebalancerListener:
             self._membership.group_assignment = assignment
             if added:
                 self._acquire(added)
+            self._recreated.clear()  # those that were not claimed belong to other members now
             return None
         return None
 
@@ -218,16 +226,31 @@ class ZKRebalancerListener:
 
     def _acquire(self, added: Assignment) -> None:
         """Read the offsets of claimed partitions and pass them to the handler."""
+        topic_ids = self._cluster.topic_ids
         offsets = self._committer.fetch(added)
-        new: Set[TopicPartition] = set()
+        recreated = {p for p, offset in offsets.items() if offset == OF_DELETED_TOPIC or p in self._recreated}
+        # Kafka deletes the group's offsets with the topic.
+        recreated |= self._find_recreated(p for p, offset in offsets.items() if offset < 0 and p in self._topic_ids)
+        new = set(recreated)
         if self._config.auto_offset_reset_new_partitions == "smallest":
-            new = self._find_new_partitions(offsets)
+            new |= self._find_new_partitions(offsets)
         if not self._membership.is_session_current:
             raise self._session_changed()
         self._membership.add(added)
+        self._topic_ids.update({partition: topic_ids.get(partition.topic, "") for partition in added})
         self._log_change("partitions_assigned", added.keys())
+        if recreated:
+            self._log.warning("topic_recreated", partitions=[str(partition) for partition in sorted(recreated)])
+            for partition in recreated:
+                self._committer.allow_lower_once(partition)
+            offsets.update(dict.fromkeys(recreated, -1))
         self._handler.acquire({p: Claim(thread, offsets[p], p in new) for p, thread in added.items()})
         self._possibly_owned -= added.keys()
+
+    def _find_recreated(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return the partitions whose topic was deleted and created again since they were claimed."""
+        topic_ids = self._cluster.topic_ids
+        return {p for p in partitions if not is_same_topic(self._topic_ids[p], topic_ids.get(p.topic, ""))}
 
     def _find_new_partitions(self, offsets: Mapping[TopicPartition, int]) -> set[TopicPartition]:
         """Return the partitions without an offset whose topic has a partition with one."""
@@ -263,8 +286,10 @@ class ZKRebalancerListener:
         if not self._stop_delivery(revoked, deadline):
             return
         self._membership.check_session()
-        offsets = {partition: self._releasing[partition] for partition in revoked}
-        self._committer.commit_released({partition: offset for partition, offset in offsets.items() if offset >= 0})
+        recreated = self._find_recreated(revoked)
+        # An offset in a topic that has been deleted would be taken for one in the topic that is created after it.
+        valid = {p: self._releasing[p] for p in revoked - recreated if p.topic in self._cluster.topic_ids}
+        self._committer.commit_released({partition: offset for partition, offset in valid.items() if offset >= 0})
         if not self._is_owned(revoked):
             return
         if not self._call_before_releasing(revoked):
@@ -273,6 +298,7 @@ class ZKRebalancerListener:
         self._committer.forget(revoked)
         for partition in revoked:
             del self._releasing[partition]
+        self._recreated |= recreated
         self._membership.remove(revoked)
         self._log_change("partitions_revoked", revoked)
 

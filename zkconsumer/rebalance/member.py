@@ -118,6 +118,7 @@ class GroupMember:
             storage=storage,
             dual_commit=dual_commit,
             counter=self._commit_counter,
+            topic_ids=lambda: self.cluster.topic_ids,
         )
 
     def _commit_counter(self, storage: str) -> Callable[[int], object]:

@@ -87,6 +87,10 @@ class GroupPaths:
         """The offset znode of a partition, which contains the next offset to consume, in decimal."""
         return f"{self.root}/offsets/{partition.topic}/{partition.partition}"
 
+    def offset_topic_id(self, partition: TopicPartition) -> str:
+        """The znode with the id of the topic for which the offset znode was written; JVM members do not know it."""
+        return f"{self.root}/zkconsumer/offset-topic-ids/{partition.topic}/{partition.partition}"
+
 
 def topic_path(topic: str) -> str:
     """Return the path of the znode that lists a topic's partitions."""

@@ -28,6 +28,7 @@ class Node:
     Attributes:
         owner_session: the id of the session that owns an ephemeral znode, else 0.
         created_zxid: the id of the transaction that created the znode.
+        modified_zxid: the id of the transaction that wrote the data.
         modified: time of the last write in seconds since the epoch, by the server's clock.
     """
 
@@ -35,6 +36,7 @@ class Node:
     version: int
     owner_session: int
     created_zxid: int
+    modified_zxid: int
     modified: float
 
 
@@ -69,7 +71,8 @@ class Znodes:
         for path, result in zip(paths, results, strict=True):
             try:
                 data, stat = self._connection.wait(result, path)
-                nodes.append(Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.mtime / 1000))
+                zxids = stat.czxid, stat.mzxid
+                nodes.append(Node(data or b"", stat.version, stat.ephemeralOwner, *zxids, stat.mtime / 1000))
             except NodeMissing:
                 nodes.append(None)
         return nodes
@@ -177,69 +180,53 @@ class Znodes:
             self.delete_tree(f"{path}/{child}")
         self.delete(path)
 
-    def set_many(self, nodes: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
-        """Write the data of existing znodes in transactions.
+    def write_many(self, writes: Sequence[tuple[str, bytes, int | None]]) -> list[int | None]:
+        """Create persistent znodes, and write the data of existing ones, in transactions.
+
+        As with JVM members, every client may write to created znodes unless this client authenticates. Parents of
+        created znodes are created, too.
 
         Args:
-            nodes: ``(path, data, version)``: the version that the znode must have, -1 for any.
+            writes: ``(path, data, version)``: the version that the znode must have, -1 for any; None creates it.
+                ``TRANSACTION_LIMIT`` at a time are written in one transaction.
 
         Returns:
-            The new version of each znode, or None if it has another version or does not exist; it is not written then.
+            The new version of each znode. None if it could not be written because it has another version, does not
+            exist, or exists already; the others are then written one by one.
         """
+        for parent in {path.rpartition("/")[0] for path, _, version in writes if version is None}:
+            if not self.exists(parent):
+                self.ensure(parent)
         versions: list[int | None] = []
-        for chunk in _chunks(nodes):
+        for chunk in _chunks(writes):
             client = self._connection.connected_client()
             transaction = client.transaction()
             for path, data, version in chunk:
-                transaction.set_data(path, data, version)
+                if version is None:
+                    transaction.create(path, data, self._acl)
+                else:
+                    transaction.set_data(path, data, version)
             written = self._commit(transaction)
-            if written is None:  # write the znodes that have the expected version, one request each
-                results = [client.set_async(path, data, version) for path, data, version in chunk]
+            if written is None:  # a transaction is written as a whole or not at all
+                results = [self._send_write(client, *write) for write in chunk]
                 written = [
                     self._wait_unless_stale(result, path) for (path, _, _), result in zip(chunk, results, strict=True)
                 ]
-            versions += [None if stat is None else int(stat.version) for stat in written]
+            for (_, _, version), stat in zip(chunk, written, strict=True):
+                versions.append(None if stat is None else 0 if version is None else int(stat.version))
         return versions
 
+    def _send_write(self, client: Any, path: str, data: bytes, version: int | None) -> Any:
+        if version is None:
+            return client.create_async(path, data, self._acl)
+        return client.set_async(path, data, version)
+
     def _wait_unless_stale(self, result: Any, path: str) -> Any:
-        """Wait for a result and return it, or None if the znode does not exist or has another version."""
+        """Wait for a result and return it, or None if the znode has another version, is missing or exists already."""
         try:
             return self._connection.wait(result, path)
-        except (BadVersion, NodeMissing):
+        except (BadVersion, NodeMissing, NodeExists):
             return None
-
-    def create_many(self, nodes: Sequence[tuple[str, bytes]]) -> list[bool]:
-        """Create persistent znodes, and their parents, in transactions.
-
-        As with JVM members, every client may write to them unless this client authenticates.
-
-        Args:
-            nodes: ``(path, data)`` of each znode.
-
-        Returns:
-            For each znode whether it was created; False if it already exists.
-        """
-        created: list[bool] = []
-        for parent in {path.rpartition("/")[0] for path, _ in nodes}:
-            if not self.exists(parent):
-                self.ensure(parent)
-        for chunk in _chunks(nodes):
-            transaction = self._connection.connected_client().transaction()
-            for path, data in chunk:
-                transaction.create(path, data, self._acl)
-            if self._commit(transaction) is None:
-                created += [self._create_missing(path, data) for path, data in chunk]
-            else:
-                created += [True] * len(chunk)
-        return created
-
-    def _create_missing(self, path: str, data: bytes) -> bool:
-        """Create a persistent znode; returns False if it already exists."""
-        try:
-            self._create(path, data, self._acl)
-        except NodeExists:
-            return False
-        return True
 
     def _create(self, path: str, data: bytes, acl: Sequence[Any], *, ephemeral: bool = False) -> None:
         result = self._connection.connected_client().create_async(path, data, acl, ephemeral=ephemeral)

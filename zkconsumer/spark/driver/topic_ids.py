@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from zkconsumer.broker.cluster import Cluster, ZooKeeperCluster
 from zkconsumer.broker.log_offsets import LogOffsets
+from zkconsumer.broker.topic_id import is_same_topic
 
 #: Seconds after which a missing topic counts as deleted. Brokers that have just started may not list it yet.
 _GRACE = 5.0
@@ -100,7 +101,7 @@ class TopicIds:
         if not looked_up:
             return TopicChanges(set(), {}, set())
         names = sorted(looked_up)
-        found = self._in_zookeeper.topic_ids(names) if self._in_zookeeper else self._logs.topic_ids(names)
+        found = self._in_zookeeper.look_up_topic_ids(names) if self._in_zookeeper else self._logs.topic_ids(names)
         found = {**{topic: self._ids[topic] for topic in (wanted - looked_up) & self._ids.keys()}, **found}
         self._checked = discoveries, now, wanted
         self._missing_since = {topic: self._missing_since.get(topic, now) for topic in wanted - found.keys()}
@@ -128,18 +129,3 @@ class TopicIds:
             return wanted if passed > _INTERVAL else frozenset()
         missing = wanted & self._missing_since.keys()
         return missing if passed > (_GRACE / 10 if self.is_uncertain else _INTERVAL) else frozenset()
-
-
-def is_same_topic(before: str, now: str) -> bool:
-    """Whether two ids can be those of one topic.
-
-    An id contains ``zk-<czxid>``, ``id-<topic id of the brokers>``, or both, separated by a comma. A query
-    that connects through ZooKeeper before a restart and through ``bootstrap.servers`` after it finds different parts,
-    so only the parts that both ids have are compared. Without a common part the topic counts as the same.
-    """
-    old_parts, new_parts = _parts(before), _parts(now)
-    return all(old_parts[kind] == new_parts[kind] for kind in old_parts.keys() & new_parts.keys())
-
-
-def _parts(topic_id: str) -> dict[str, str]:
-    return {part.partition("-")[0]: part for part in topic_id.split(",") if part}

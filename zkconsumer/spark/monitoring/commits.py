@@ -15,7 +15,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.factory import offsets_of
 from zkconsumer.retry import retrying
-from zkconsumer.spark.offset import from_offset
+from zkconsumer.spark.offset import BatchOffset
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.zookeeper.registry import GroupPaths
 from zkconsumer.zookeeper.session import ZooKeeperSession
@@ -179,6 +179,7 @@ def commit_batch(
     session.start()
     timeout = config.connection_timeout
     cluster = cluster_of(config, session, timeout)
+    end = BatchOffset.from_json(batch.end)
     offsets = offsets_of(
         config,
         session,
@@ -186,9 +187,10 @@ def commit_batch(
         timeout,
         storage=config.offsets_storage,
         dual_commit=bool(config.dual_commit_enabled),
+        topic_ids=lambda: end.topic_ids,
     )
     try:
-        ranges = from_offset(batch.end)
+        ranges = end.ranges
         paths = GroupPaths(config.group_id)
         partitions = _not_owned_by_others(session, paths, ranges, consumer_ids)
         partitions = _not_written_since(session, paths, partitions, batch.completed_at, committed)

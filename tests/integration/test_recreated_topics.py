@@ -1,0 +1,104 @@
+"""Tests of topics that are deleted and created again under the same name: their records are read from the beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support import numbers, produce, recreate_topic, set_offsets, stored, take, values, wait_for
+
+from zkconsumer import TopicPartition, ZookeeperConsumerConnector
+from zkconsumer.broker.cluster import parse_bootstrap
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.offsets.coordinator import GroupCoordinator
+
+Cluster = DevCluster | ExistingCluster
+Topic = Callable[..., str]
+Consumer = Callable[..., ZookeeperConsumerConnector]
+
+STORAGES: dict[str, dict[str, object]] = {
+    "zookeeper": {"offsets_storage": "zookeeper"},
+    "kafka": {"offsets_storage": "kafka", "dual_commit_enabled": False},
+    "dual": {"offsets_storage": "kafka", "dual_commit_enabled": True},
+}
+
+
+@pytest.fixture
+def admin(zkconsumer_cluster: Cluster) -> Any:
+    return zkconsumer_cluster.admin
+
+
+def read(connector: ZookeeperConsumerConnector, topic: str, count: int) -> list[Any]:
+    """Read values from a topic, and commit."""
+    [stream] = connector.create_message_streams({topic: 1})[topic]
+    found = values(take(stream, count))
+    connector.commit_offsets()
+    return found
+
+
+@pytest.mark.parametrize("committed", [5, 10_000], ids=["offset exists", "offset is out of range"])
+def test_topic_recreated_between_two_runs(
+    committed: int,
+    zkconsumer_cluster: Cluster,
+    topic: Topic,
+    group: str,
+    consumer: Consumer,
+    zk: KazooClient,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    set_offsets(zk, group, name, {0: committed})  # as a JVM member does
+    recreate_topic(zkconsumer_cluster, zk, name)
+    produce(admin, name, 0, numbers(100, 120))
+
+    with consumer(auto_offset_reset="largest") as connector:
+        assert read(connector, name, 8) == numbers(100, 108)
+    assert "topic_recreated" in caplog.text
+    assert stored(zk, group, name) == {0: "8"}
+    caplog.clear()
+    with consumer(auto_offset_reset="largest") as connector:
+        assert read(connector, name, 12) == numbers(108, 120)
+    assert "topic_recreated" not in caplog.text
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_topic_recreated_under_running_consumer(
+    storage: str, zkconsumer_cluster: Cluster, topic: Topic, consumer: Consumer, zk: KazooClient
+) -> None:
+    name, admin = topic(), zkconsumer_cluster.admin
+    produce(admin, name, 0, numbers(0, 10))
+    settings: dict[str, object] = {"auto_offset_reset": "largest", "auto_commit_interval_ms": 50, **STORAGES[storage]}
+    with consumer(**settings) as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        wait_for(lambda: connector.lag.get(TopicPartition(name, 0)) == 0, what="the start offset is known")
+        produce(admin, name, 0, numbers(10, 20))
+        assert values(take(stream, 10)) == numbers(10, 20)
+        recreate_topic(zkconsumer_cluster, zk, name)
+        produce(admin, name, 0, numbers(100, 130))
+        assert values(take(stream, 25)) == numbers(100, 125)
+    with consumer(**settings) as connector:
+        assert read(connector, name, 5) == numbers(125, 130)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "first"),
+    [("zkconsumer topic id: zk-1", 0), ("zkconsumer topic id: zk-", 0), ("of another client", 5), ("", 5)],
+)
+def test_offset_in_kafka_is_valid_for_its_topic_only(
+    metadata: str, first: int, zkconsumer_cluster: Cluster, topic: Topic, group: str, consumer: Consumer
+) -> None:
+    name = topic()
+    produce(zkconsumer_cluster.admin, name, 0, numbers(0, 10))
+    brokers = parse_bootstrap(zkconsumer_cluster.bootstrap_servers)
+    coordinator = GroupCoordinator(group, lambda: brokers, "test", timeout=10)
+    partition = TopicPartition(name, 0)
+    wait_for(lambda: coordinator.commit_offsets({partition: 5}, {partition: metadata}) == {}, what="the commit")
+
+    with consumer(auto_offset_reset="largest", **STORAGES["kafka"]) as connector:
+        assert read(connector, name, 1) == numbers(first, first + 1)
+    [committed] = coordinator.fetch_offsets_and_metadata([partition]).values()
+    coordinator.close()
+    assert committed.offset == first + 1
+    assert committed.metadata.startswith("zkconsumer topic id: zk-")
