@@ -22,6 +22,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.rebalance.broker_calls import BrokerCalls
+from zkconsumer.rebalance.commit_requests import CommitRequest, CommitRequests
 from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.membership import Membership
 
@@ -51,6 +52,7 @@ class OffsetCommitter:
         self._offsets = offsets
         self._handler = handler
         self._calls = calls
+        self._requests = CommitRequests(self._commit)
         self._interval_s = interval_s
         #: Seconds for which the release of partitions waits for the commit of their offsets.
         self._release_timeout_s = config.offsets_channel_socket_timeout_ms / 1000
@@ -117,20 +119,15 @@ class OffsetCommitter:
         """Commit offsets of owned partitions; the result is the committed offsets.
 
         Args:
-            on_committed: called with the committed offsets before any other commit.
+            on_committed: called with the committed offsets before any other commit of these partitions.
 
         Raises:
             OwnershipLostError: one of the partitions is not owned.
         """
         self._check_owned(offsets)
-
-        def commit() -> dict[TopicPartition, int]:
-            committed = self._commit(offsets, allow_lower=allow_lower)
-            if on_committed is not None:
-                on_committed(committed)
-            return committed
-
-        return self._calls.submit(commit)
+        request = CommitRequest(dict(offsets), allow_lower, on_committed)
+        self._requests.add(request)
+        return self._calls.submit(lambda: self._requests.result_of(request))
 
     def _check_owned(self, offsets: Mapping[TopicPartition, int]) -> None:
         not_owned = sorted(offsets.keys() - self._membership.assignment.keys())

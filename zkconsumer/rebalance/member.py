@@ -223,7 +223,8 @@ class GroupMember:
             allow_lower: allow offsets to decrease.
             timeout: maximum seconds to wait, including a step of a rebalance that is in progress; None for
                 ``release_timeout`` plus the timeouts of ZooKeeper and of the coordinator.
-            on_committed: called in a thread of the member with the committed offsets, before any other commit.
+            on_committed: called in a thread of the member with the committed offsets, before any other commit
+                of these partitions.
 
         Raises:
             OwnershipLostError: one of the partitions is not owned.

@@ -1,0 +1,91 @@
+"""CommitRequests: commits of the application that wait for an earlier one, and are then sent together."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
+from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.futures import run_into
+
+Offsets = dict[TopicPartition, int]
+
+
+class Commit(Protocol):
+    """Commits offsets and returns the committed offset of each of the partitions."""
+
+    def __call__(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool) -> Offsets: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommitRequest:
+    """A commit that the application has requested; see ``OffsetCommitter.commit``."""
+
+    offsets: Mapping[TopicPartition, int]
+    allow_lower: bool
+    on_committed: Callable[[Offsets], None] | None
+    result: Future[Offsets] = field(default_factory=Future)
+
+    def complete(self, commit: Callable[[], Offsets]) -> None:
+        """Run ``commit`` and set its result, reduced to the partitions of this request, or its error."""
+        run_into(self.result, lambda: self._report(commit()))
+
+    def _report(self, committed: Offsets) -> Offsets:
+        own = {partition: committed[partition] for partition in self.offsets}
+        if self.on_committed is not None:
+            self.on_committed(own)
+        return own
+
+
+class CommitRequests:
+    """The queue of requests. Requests that wait are merged, so that their number does not delay other calls.
+
+    Args:
+        commit: called in the thread that calls ``result_of``.
+    """
+
+    def __init__(self, commit: Commit) -> None:
+        self._commit = commit
+        self._requests: deque[CommitRequest] = deque()
+
+    def add(self, request: CommitRequest) -> None:
+        """Add a request; any thread may call it."""
+        self._requests.append(request)
+
+    def result_of(self, request: CommitRequest) -> Offsets:
+        """Commit requests in their order until ``request`` is committed; return its result or raise its error."""
+        while not request.result.done():
+            self._commit_group(self._take_group())
+        return request.result.result()
+
+    def _take_group(self) -> list[CommitRequest]:
+        """Return the oldest request, and those after it that do not lower its offsets."""
+        group = [self._requests.popleft()]
+        offsets = dict(group[0].offsets)
+        while self._requests:
+            following = self._requests[0]
+            is_lower = any(offset < offsets.get(partition, offset) for partition, offset in following.offsets.items())
+            if is_lower or following.allow_lower != group[0].allow_lower:
+                break
+            offsets.update(following.offsets)
+            group.append(self._requests.popleft())
+        return group
+
+    def _commit_group(self, group: list[CommitRequest]) -> None:
+        offsets = {partition: offset for request in group for partition, offset in request.offsets.items()}
+        committed: Future[Offsets] = Future()
+        run_into(committed, partial(self._commit, offsets, allow_lower=group[0].allow_lower))
+        error = committed.exception()
+        # If a partition of one request is rejected, the others must succeed. A coordinator that does not respond would
+        # not respond to each of them, either.
+        is_separate = isinstance(error, ZkConsumerError) and not isinstance(error, BrokerUnavailableError)
+        for request in group:
+            if is_separate and len(group) > 1:
+                request.complete(partial(self._commit, request.offsets, allow_lower=request.allow_lower))
+            else:
+                request.complete(committed.result)
