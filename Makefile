@@ -35,6 +35,7 @@ spark-test: $(READY)
 
 faults: $(READY)
 	$(BIN)/python -m pytest tests/faults -m "slow or not slow"
+	$(BIN)/python -m pytest tests/unit tests/integration -m slow
 
 bench: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
