@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from zkconsumer.metrics import MetricName
 from zkconsumer.spark.monitoring.lag import offset_object
 from zkconsumer.spark.monitoring.skipped import LOST, SKIPPED, latest_counts
 
-#: Name of the metric by key of ``latestOffset`` in a progress report. The values of several sources are added.
-_NAMES = {
-    "lag": "Lag",
-    "maxOffsetsBehindLatest": "MaxOffsetsBehindLatest",
-    "minOffsetsBehindLatest": "MinOffsetsBehindLatest",
-    "avgOffsetsBehindLatest": "AvgOffsetsBehindLatest",
-    "owned": "OwnedPartitions",
-    "rebalances": "Rebalances",
-    "rereadRecords": "RereadRecords",
-    "commits": "Commits",
-    "commitsFailed": "CommitsFailed",
-    "commitAgeSeconds": "CommitAgeSeconds",
+#: By key of ``latestOffset`` in a progress report: the name of the metric, and how the values of several sources make
+#: that of their query.
+_NAMES: dict[str, tuple[str, Callable[[list[float]], float]]] = {
+    "lag": ("Lag", sum),
+    "maxOffsetsBehindLatest": ("MaxOffsetsBehindLatest", max),
+    "minOffsetsBehindLatest": ("MinOffsetsBehindLatest", min),
+    "owned": ("OwnedPartitions", sum),
+    "rebalances": ("Rebalances", sum),
+    "rereadRecords": ("RereadRecords", sum),
+    "commits": ("Commits", sum),
+    "commitsFailed": ("CommitsFailed", sum),
+    "commitAgeSeconds": ("CommitAgeSeconds", max),
 }
 
 #: Name of the metric by key of ``latestOffset`` whose values are numbers by partition. There is one metric for the
@@ -39,6 +39,8 @@ def query_metrics(query: str, progress: Mapping[str, Any]) -> dict[MetricName, f
         "InputRowsPerSecond": float(progress.get("inputRowsPerSecond") or 0),
         "ProcessedRowsPerSecond": float(progress.get("processedRowsPerSecond") or 0),
     }
+    values: dict[str, list[float]] = {}
+    partitions = 0
     for source in progress["sources"]:
         if not offset_object(source.get("endOffset")).get("group"):
             continue
@@ -46,9 +48,15 @@ def query_metrics(query: str, progress: Mapping[str, Any]) -> dict[MetricName, f
         rows_per_second = float(source.get("processedRowsPerSecond") or 0)
         bytes_per_second = rows_per_second * float(latest.get("bytesPerRecord") or 0)
         metrics["BytesPerSecond"] = metrics.get("BytesPerSecond", 0.0) + bytes_per_second
-        for key, name in _NAMES.items():
+        partitions += sum(map(len, latest.get("latest", {}).values()))
+        for key in _NAMES:
             if latest.get(key) is not None:
-                metrics[name] = metrics.get(name, 0.0) + float(latest[key])
+                values.setdefault(key, []).append(float(latest[key]))
+    for key, of_sources in values.items():
+        name, combine = _NAMES[key]
+        metrics[name] = float(combine(of_sources))
+    if "Lag" in metrics:
+        metrics["AvgOffsetsBehindLatest"] = metrics["Lag"] / max(1, partitions)
     named = {_name(name, query=query): value for name, value in metrics.items()}
     return named | _metrics_by_partition(query, progress)
 
