@@ -138,7 +138,7 @@ EVENTS = (
         "driver_listener_unreachable",
         ("warning",),
         "zkconsumer.spark",
-        "The planning process cannot connect to the driver listener, so it learns of finished batches at the next "
+        "The planning process has no connection to the driver listener, so it learns of finished batches at the next "
         "trigger.",
     ),
     LogEvent(
@@ -378,6 +378,12 @@ EVENTS = (
         ("error",),
         "zkconsumer.spark",
         "The query listener could not handle an event of a query; other queries are not affected.",
+    ),
+    LogEvent(
+        "query_message_failed",
+        ("error",),
+        "zkconsumer.spark",
+        "A message of a planning process or of a task could not be handled, and its connection was closed.",
     ),
     LogEvent(
         "query_not_monitored",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -14,8 +16,9 @@ from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.log import get_logger
 from zkconsumer.spark.data_loss import DataLossError, range_deleted, start_offset_deleted
 from zkconsumer.spark.driver.skipped_records import SkippedRecords
-from zkconsumer.spark.driver_link import DriverLink, LinkAddress, PlannerConnections
+from zkconsumer.spark.driver_link import DriverLink, PlannerConnections
 from zkconsumer.spark.executor.task_reports import ReportAddress, ReportListener, SkippedRange, TaskReport
+from zkconsumer.spark.keyed_server import KeyedServer, ServerAddress, messages
 from zkconsumer.spark.monitoring.lag import lag
 from zkconsumer.spark.monitoring.metrics import query_metrics
 from zkconsumer.spark.monitoring.skipped import update
@@ -127,11 +130,41 @@ def test_planner_reports_skipped_records_to_driver(link: Link) -> None:
 
 def test_unreachable_driver_is_logged_only(caplog: pytest.LogCaptureFixture) -> None:
     link = DriverLink("g_me", 2, lambda _: True)
-    link.connect(LinkAddress(1, b""))
+    link.connect(ServerAddress("127.0.0.1", 1, b""))
     assert "driver_listener_unreachable" in caplog.text
     link.send(recordsLost={})
     link.close()
     assert link.cores == 2
+
+
+def test_wrong_key_of_the_driver_is_logged(link: Link, caplog: pytest.LogCaptureFixture) -> None:
+    """Another application may listen on the port after the driver has ended."""
+    stranger = DriverLink("g_me", 2, lambda _: True)
+    stranger.connect(dataclasses.replace(link.driver.address, key=b"x" * 32))
+    wait_for(lambda: "driver_listener_unreachable" in caplog.text)
+    stranger.close()
+
+
+def test_message_that_was_sent_in_part_ends_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of the message would be read as a part of the next one."""
+    monkeypatch.setattr("zkconsumer.spark.driver_link._TIMEOUT", 1.0)
+    has_sent = threading.Event()
+    received: list[Any] = []
+
+    def serve(connection: socket.socket) -> None:
+        assert has_sent.wait(20)
+        received.extend(messages(connection))
+
+    server = KeyedServer(serve, host="127.0.0.1", bind="127.0.0.1", name="zkconsumer-test", timeout_s=5.0)
+    server.start()
+    link = DriverLink("g_me", 2, lambda _: True)
+    link.connect(server.address)
+    link.send(recordsLost={"t": {"0": "x" * (4 << 20)}})
+    link.send(recordsLost={"t": {"0": 1}})
+    has_sent.set()
+    server.close()
+    link.close()
+    assert received == ["g_me"]
 
 
 class FinishedQuery:

@@ -9,31 +9,18 @@ have, the planning process works as well, but later.
 from __future__ import annotations
 
 import contextlib
-import hmac
-import json
-import secrets
 import socket
-import socketserver
 import struct
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from zkconsumer.log import get_logger
+from zkconsumer.spark.keyed_server import LOOPBACK, KeyedServer, ServerAddress, messages, shut_down, to_line
 
-_HOST = "127.0.0.1"
-_KEY_BYTES = 32
+_THREAD_NAME = "zkconsumer-driver-link"
 #: Maximum seconds to connect, to identify, and to send a message.
 _TIMEOUT = 5.0
-
-
-@dataclass(frozen=True)
-class LinkAddress:
-    """Port and secret key of the driver listener."""
-
-    port: int
-    key: bytes
 
 
 class PlannerConnections:
@@ -45,41 +32,16 @@ class PlannerConnections:
     """
 
     def __init__(self, on_message: Callable[[str, dict[str, Any]], None]) -> None:
-        key = secrets.token_bytes(_KEY_BYTES)
+        self._on_message = on_message
         self._lock = threading.Lock()
         self._sockets: dict[str, socket.socket] = {}
         self._greeting: dict[str, Any] = {}
-        links = self
-
-        class Handler(socketserver.StreamRequestHandler):
-            timeout = _TIMEOUT
-
-            def handle(self) -> None:
-                if not hmac.compare_digest(self.rfile.read(_KEY_BYTES), key):
-                    return
-                consumer_id = str(json.loads(self.rfile.readline()))
-                _limit_send_time(self.connection)
-                links._add(consumer_id, self.connection)
-                try:
-                    for line in self.rfile:
-                        on_message(consumer_id, json.loads(line))
-                finally:
-                    links._remove(consumer_id, self.connection)
-
-        class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True
-            block_on_close = False
-
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                """Ignore clients that disconnect; only planning processes have the key."""
-
-        self._server = Server((_HOST, 0), Handler)
-        self.address = LinkAddress(self._server.server_address[1], key)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="zkconsumer-driver-link", daemon=True)
+        self._server = KeyedServer(self._receive, host=LOOPBACK, bind=LOOPBACK, name=_THREAD_NAME, timeout_s=_TIMEOUT)
+        self.address = self._server.address
 
     def start(self) -> None:
         """Start the listening thread."""
-        self._thread.start()
+        self._server.start()
 
     def send(self, consumer_id: str, message: Mapping[str, Any]) -> None:
         """Send a message to a planning process, if it is connected."""
@@ -94,29 +56,31 @@ class PlannerConnections:
                 self._send(consumer_id, message)
 
     def close(self) -> None:
-        """Close the port and all connections."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-        with self._lock:
-            for connection in self._sockets.values():
-                _disconnect(connection)
+        """Close the port and all connections, and wait for the threads."""
+        self._server.close()
 
-    def _add(self, consumer_id: str, connection: socket.socket) -> None:
+    def _receive(self, connection: socket.socket) -> None:
+        """Handle the messages of a planning process. The first one is its consumer id."""
+        received = messages(connection)
+        consumer_id = next(received, None)
+        if consumer_id is None:
+            return
+        _limit_send_time(connection)
         with self._lock:
             self._sockets[consumer_id] = connection
             self._send(consumer_id, self._greeting)
-
-    def _remove(self, consumer_id: str, connection: socket.socket) -> None:
-        with self._lock:
-            if self._sockets.get(consumer_id) is connection:
-                del self._sockets[consumer_id]
+        try:
+            for message in received:
+                self._on_message(consumer_id, message)
+        finally:
+            with self._lock:
+                if self._sockets.get(consumer_id) is connection:
+                    del self._sockets[consumer_id]
 
     def _send(self, consumer_id: str, message: Mapping[str, Any]) -> None:
         connection = self._sockets.get(consumer_id)
         if connection is not None and not _sent(connection, message):
             del self._sockets[consumer_id]
-            _disconnect(connection)
 
 
 class DriverLink:
@@ -137,18 +101,23 @@ class DriverLink:
         self._on_finished = on_finished
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._thread = threading.Thread(target=self._run, name="zkconsumer-driver-link", daemon=True)
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name=_THREAD_NAME, daemon=True)
 
-    def connect(self, address: LinkAddress) -> None:
+    def connect(self, address: ServerAddress) -> None:
         """Connect to the driver; if it is unreachable, only log a warning."""
         try:
-            self._socket = socket.create_connection((_HOST, address.port), _TIMEOUT)
-            self._socket.sendall(address.key + json.dumps(self._consumer_id).encode() + b"\n")
+            connection = address.connect(_TIMEOUT)
         except OSError as error:
-            get_logger("zkconsumer.spark").warning("driver_listener_unreachable", error=repr(error))
+            _log_unreachable(repr(error))
             return
-        _limit_send_time(self._socket)
-        self._thread.start()
+        _limit_send_time(connection)
+        if _sent(connection, self._consumer_id):
+            self._socket = connection
+            self._thread.start()
+        else:
+            connection.close()
+            _log_unreachable("the connection was closed")
 
     def send(self, **message: Any) -> None:
         """Send a message to the driver, if it is connected."""
@@ -158,25 +127,32 @@ class DriverLink:
 
     def close(self) -> None:
         """Close the connection, and wait for the thread."""
+        self._is_closing = True
         if self._socket is not None:
-            _disconnect(self._socket)
+            shut_down(self._socket)
+            self._socket.close()
         if self._thread.is_alive():
             self._thread.join(_TIMEOUT)
 
     def _run(self) -> None:
         assert self._socket is not None
-        with contextlib.suppress(OSError), self._socket.makefile("rb") as messages:
-            for line in messages:
-                message = json.loads(line)
+        is_accepted = False
+        with contextlib.suppress(OSError):
+            for message in messages(self._socket):
+                is_accepted = True
                 self.cores = int(message.get("cores", self.cores))
                 if "finished" in message and self._on_finished(message["finished"]):
                     self.send(committed=message["number"])
+        if not (is_accepted or self._is_closing):
+            _log_unreachable("the listener belongs to another application, or has been closed")
 
 
-def _sent(connection: socket.socket, message: Mapping[str, Any]) -> bool:
+def _sent(connection: socket.socket, message: Any) -> bool:
+    """Send a message, or end the connection, because a part of the message may have been sent."""
     try:
-        connection.sendall(json.dumps(message).encode() + b"\n")
+        connection.sendall(to_line(message))
     except OSError:
+        shut_down(connection)
         return False
     return True
 
@@ -187,7 +163,5 @@ def _limit_send_time(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_TIMEOUT), 0))
 
 
-def _disconnect(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-    connection.close()
+def _log_unreachable(error: str) -> None:
+    get_logger("zkconsumer.spark").warning("driver_listener_unreachable", error=error)

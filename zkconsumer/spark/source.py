@@ -24,10 +24,11 @@ from zkconsumer.log import show_level
 from zkconsumer.spark.batch import ZkConsumerBatchReader
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import tasks
-from zkconsumer.spark.driver_link import DriverLink, LinkAddress
+from zkconsumer.spark.driver_link import DriverLink
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.executor.task_reports import ReportListener, SkippedRange, local_address
+from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.spark.offset import INITIAL, BatchOffset, nested
 from zkconsumer.spark.options.source_options import SourceOptions
 
@@ -43,7 +44,7 @@ class ZkConsumerDataSource(DataSource):
     #: Host name of the driver for the executors, and the address that the driver binds to (None to bind to that host).
     driver: tuple[str, str | None] | None = None
     #: Address of the driver listener; None without it.
-    link: LinkAddress | None = None
+    link: ServerAddress | None = None
     #: Whether the decoder may end the query; None until ``schema`` was called.
     _has_an_end: bool | None = None
 
@@ -109,7 +110,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         schema: StructType,
         *,
         driver: tuple[str, str | None] | None = None,
-        link: LinkAddress | None = None,
+        link: ServerAddress | None = None,
         has_an_end: bool = False,
     ) -> None:
         self._raw_options = dict(options)

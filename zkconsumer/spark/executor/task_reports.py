@@ -1,17 +1,12 @@
 """Reports of tasks to the planning process: the end of the stream, and records that were skipped.
 
-Spark has no channel from tasks to a Python data source. The planning process therefore listens on a TCP port of the
-driver's host, and a task connects to it if it has something to report.
+A task connects to the planning process if it has something to report.
 """
 
 from __future__ import annotations
 
-import hmac
-import json
 import os
-import secrets
 import socket
-import socketserver
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -19,13 +14,11 @@ from typing import Any, NamedTuple
 
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.keyed_server import LOOPBACK, KeyedServer, ServerAddress, messages, to_line
 
 #: Maximum seconds to wait for a connection, a request or a response.
 _TIMEOUT = 10.0
 
-_KEY_BYTES = 32
-#: Maximum bytes of a report: about 100,000 ranges.
-_MAX_BYTES = 8 << 20
 _ACKNOWLEDGEMENT = b"ok"
 
 
@@ -63,23 +56,18 @@ class TaskReport:
     skipped: tuple[SkippedRange, ...] = ()
 
     @classmethod
-    def parse(cls, text: bytes) -> TaskReport:
-        """Parse the JSON of a report.
+    def from_json(cls, content: dict[str, Any]) -> TaskReport:
+        """Return the report that ``asdict`` has converted.
 
         Raises:
-            ValueError, TypeError, KeyError: the text is not a report.
+            TypeError, KeyError: the content is not a report.
         """
-        content = json.loads(text)
         return cls(bool(content["has_ended"]), tuple(SkippedRange(*one) for one in content["skipped"]))
 
 
 @dataclass(frozen=True)
-class ReportAddress:
-    """Address and secret key of a ``ReportListener``; pickled with each task."""
-
-    host: str
-    port: int
-    key: bytes
+class ReportAddress(ServerAddress):
+    """Address of a ``ReportListener``; pickled with each task."""
 
     def send(self, report: TaskReport) -> None:
         """Send a report, and wait for the acknowledgement.
@@ -88,8 +76,8 @@ class ReportAddress:
             BrokerUnavailableError: the listener is unreachable, or belongs to another query.
         """
         try:
-            with socket.create_connection((self.host, self.port), _TIMEOUT) as connection:
-                connection.sendall(self.key + json.dumps(asdict(report)).encode() + b"\n")
+            with self.connect(_TIMEOUT) as connection:
+                connection.sendall(to_line(asdict(report)))
                 if connection.recv(len(_ACKNOWLEDGEMENT)) != _ACKNOWLEDGEMENT:
                     raise ConnectionError("the listener belongs to another query")
         except OSError as error:
@@ -113,36 +101,21 @@ class ReportListener:
     def __init__(
         self, host: str, bind: str | None = None, on_skipped: Callable[[Iterable[SkippedRange]], None] = lambda _: None
     ) -> None:
-        key = secrets.token_bytes(_KEY_BYTES)
-        has_ended = self._has_ended = threading.Event()
-
-        class Handler(socketserver.StreamRequestHandler):
-            timeout = _TIMEOUT
-
-            def handle(self) -> None:
-                if not hmac.compare_digest(self.rfile.read(_KEY_BYTES), key):
-                    return
-                report = TaskReport.parse(self.rfile.readline(_MAX_BYTES))
-                on_skipped(report.skipped)
-                if report.has_ended:
-                    has_ended.set()
-                self.wfile.write(_ACKNOWLEDGEMENT)
-
-        class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True
-            block_on_close = False
-            request_queue_size = 128
-
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                """Ignore clients that time out or disconnect; only tasks have the key."""
-
-        self._server = Server((host if bind is None else bind, 0), Handler)
-        self.address = ReportAddress(host, self._server.server_address[1], key)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="zkconsumer-task-reports", daemon=True)
+        self._on_skipped = on_skipped
+        self._has_ended = threading.Event()
+        self._server = KeyedServer(
+            self._receive,
+            host=host,
+            bind=host if bind is None else bind,
+            name="zkconsumer-task-reports",
+            timeout_s=_TIMEOUT,
+        )
+        address = self._server.address
+        self.address = ReportAddress(address.host, address.port, address.key)
 
     def start(self) -> None:
         """Start the listening thread."""
-        self._thread.start()
+        self._server.start()
 
     @property
     def has_ended(self) -> bool:
@@ -150,10 +123,16 @@ class ReportListener:
         return self._has_ended.is_set()
 
     def close(self) -> None:
-        """Stop the listening thread and close the port."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        """Close the port, and wait for the threads."""
+        self._server.close()
+
+    def _receive(self, connection: socket.socket) -> None:
+        for message in messages(connection):
+            report = TaskReport.from_json(message)
+            self._on_skipped(report.skipped)
+            if report.has_ended:
+                self._has_ended.set()
+            connection.sendall(_ACKNOWLEDGEMENT)
 
 
 def local_address() -> tuple[str, str | None]:
@@ -165,5 +144,5 @@ def local_address() -> tuple[str, str | None]:
     try:
         socket.getaddrinfo(host, None, socket.AF_INET)
     except OSError:
-        return "127.0.0.1", None
+        return LOOPBACK, None
     return host, ""

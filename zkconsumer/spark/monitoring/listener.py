@@ -27,7 +27,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName, Metrics
-from zkconsumer.spark.driver_link import LinkAddress, PlannerConnections
+from zkconsumer.spark.driver_link import PlannerConnections
+from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.spark.monitoring import skipped
 from zkconsumer.spark.monitoring.commits import Committer, CompletedBatch, QueryCommits
 from zkconsumer.spark.monitoring.lag import offset_object
@@ -126,7 +127,7 @@ class QueryListener(StreamingQueryListener):
         self._planners.close()
 
     @property
-    def link(self) -> LinkAddress:
+    def link(self) -> ServerAddress:
         """The address for planning processes."""
         return self._planners.address
 
