@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -61,6 +62,20 @@ def test_batch_of_two_sources_is_committed_for_both(
     one.finish()
     assert one.count == 200
     wait_until_equal(lambda: [stored(zk, group, name) for name in names], [{0: "100"}, {0: "100"}])
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_exit_of_forked_process_keeps_the_listener(spark: Any) -> None:
+    """The exit of a forked process calls ``close`` there, too."""
+    own = zkconsumer.spark.register(spark)
+    assert own is not None
+    before = len(spark.streams._jsqm.listListeners())
+    child = os.fork()
+    if child == 0:
+        own.close()
+        os._exit(0)
+    wait_for(lambda: os.waitpid(child, os.WNOHANG)[0], what="the forked process ends")
+    assert len(spark.streams._jsqm.listListeners()) == before >= 1
 
 
 def test_unreachable_zookeeper_delays_no_other_query(

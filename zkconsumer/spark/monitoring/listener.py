@@ -117,13 +117,14 @@ class QueryListener(StreamingQueryListener):
     def close(self) -> None:
         """Commit the completed batches, and stop listening. Called at the end of the interpreter, too."""
         atexit.unregister(self.close)
-        with contextlib.suppress(Exception):  # the session may have been stopped
-            self._spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_EVENTS_TIMEOUT_MS)
-        with contextlib.suppress(Exception):
-            self._spark.streams.removeListener(self)
-        self._events.put(_STOP)
-        self._thread.join(_JOIN_TIMEOUT_S)
-        self._committer.join(_JOIN_TIMEOUT_S)
+        if self._thread.is_alive():  # false in a forked process, whose exit also calls this
+            with contextlib.suppress(Exception):  # the session may have been stopped
+                self._spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_EVENTS_TIMEOUT_MS)
+            with contextlib.suppress(Exception):
+                self._spark.streams.removeListener(self)
+            self._events.put(_STOP)
+            self._thread.join(_JOIN_TIMEOUT_S)
+            self._committer.join(_JOIN_TIMEOUT_S)
         self._planners.close()
 
     @property
