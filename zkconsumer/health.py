@@ -6,6 +6,7 @@ it for changes, so that a part that is blocked cannot hide them.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import threading
 import time
@@ -100,7 +101,7 @@ HealthListener = Callable[[Health], object]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What keeps a partition from being read, as the thread sees it that reads it.
+    """What keeps a consumer from making progress, as the thread sees it that reads, commits or plans.
 
     Attributes:
         code: see ``HealthReason``.
@@ -116,6 +117,10 @@ class Problem:
         """Return a problem that begins now, or continues the previous one if that has the same code."""
         since = previous.since if previous is not None and previous.code == code else time.time()
         return cls(code, message, since)
+
+    def reason(self, partitions: Iterable[TopicPartition] = ()) -> HealthReason:
+        """Return the reason why a consumer with this problem is stalled."""
+        return HealthReason(HealthState.STALLED, self.code, self.since, self.message, frozenset(partitions))
 
 
 class HealthMonitor:
@@ -169,17 +174,19 @@ class HealthMonitor:
 def stalled_partitions(problems: Iterable[tuple[TopicPartition, Problem]]) -> list[HealthReason]:
     """Return a reason for each code among the problems that have lasted for longer than the grace period."""
     earliest = time.time() - GRACE_S
-    by_code: dict[str, list[tuple[TopicPartition, Problem]]] = {}
-    for partition, problem in problems:
-        if problem.since <= earliest:
-            by_code.setdefault(problem.code, []).append((partition, problem))
+    return merged(problem.reason([partition]) for partition, problem in problems if problem.since <= earliest)
+
+
+def merged(reasons: Iterable[HealthReason]) -> list[HealthReason]:
+    """Return one reason for each code: with all partitions, the first message and the earliest time."""
+    by_code: dict[str, list[HealthReason]] = {}
+    for reason in reasons:
+        by_code.setdefault(reason.code, []).append(reason)
     return [
-        HealthReason(
-            HealthState.STALLED,
-            code,
-            min(problem.since for _, problem in found),
-            found[0][1].message,
-            frozenset(partition for partition, _ in found),
+        dataclasses.replace(
+            found[0],
+            since=min(reason.since for reason in found),
+            partitions=frozenset().union(*(reason.partitions for reason in found)),
         )
-        for code, found in by_code.items()
+        for found in by_code.values()
     ]

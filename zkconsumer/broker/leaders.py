@@ -17,6 +17,9 @@ from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, RetriableError, UnsupportedBrokerError
 from zkconsumer.message import Endpoint, TopicPartition
 
+#: The code of ``HealthReason`` for a topic to which access is denied.
+_DENIED = "topic_authorization_failed"
+
 
 @dataclass(frozen=True, slots=True)
 class Leaders:
@@ -136,6 +139,25 @@ class LeaderLookup:
         channel = self._channel
         if channel is not None:
             channel.close()
+
+
+def problem_of(error: int, topic: str, code: str, message: str) -> tuple[str, str]:
+    """Return the code (see ``HealthReason``) and the message for a broker's error that concerns a topic.
+
+    Args:
+        error: error code of Kafka.
+        code: the code unless access is denied.
+        message: the message unless access is denied.
+    """
+    if error == protocol.TOPIC_AUTHORIZATION_FAILED:
+        code, message = _DENIED, f"access to topic {topic!r} is denied (error {error}); allow DESCRIBE and READ"
+    return code, message
+
+
+def no_leader_problem(error: int, partition: TopicPartition) -> tuple[str, str]:
+    """Return the code and the message for a partition without a leader; see ``problem_of``."""
+    message = f"partition {partition} has no leader (error {error}); check its replicas"
+    return problem_of(error, partition.topic, "leader_not_found", message)
 
 
 def shares_of(timeout: float, brokers: Sequence[Endpoint]) -> Iterator[tuple[Endpoint, float]]:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tenacity import Retrying, retry_if_result, sleep_using_event, stop_when_event_set, wait_fixed
 
-from zkconsumer.broker import protocol
-from zkconsumer.broker.leaders import LeaderLookup
+from zkconsumer.broker.leaders import LeaderLookup, no_leader_problem
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.settings import FATAL_ERROR_BACKOFF_S, FetchSettings
@@ -146,12 +145,7 @@ class LeaderFinderThread:
         """Record why partitions have no leader, and log each new reason once."""
         new: dict[int, list[str]] = {}
         for info, code in errors.items():
-            problem = "leader_not_found"
-            message = f"partition {info.partition} has no leader (error {code}); check its replicas"
-            if code == protocol.TOPIC_AUTHORIZATION_FAILED:
-                problem = "topic_authorization_failed"
-                message = f"access to topic {info.partition.topic!r} is denied (error {code}); allow DESCRIBE and READ"
-            if info.record_problem(problem, message):
+            if info.record_problem(*no_leader_problem(code, info.partition)):
                 new.setdefault(code, []).append(str(info.partition))
         for code, partitions in new.items():
             self._log.warning("leaders_missing", partitions=sorted(partitions), error=code)

@@ -60,6 +60,10 @@ class PartitionTopicInfo:
     def __post_init__(self) -> None:
         self.start_offset = self.fetch_offset
 
+    def fetch_size(self, default: int) -> int:
+        """Return the fetch size in bytes."""
+        return self.max_bytes or default
+
     def reduce_fetch_size(self, size: int) -> None:
         """Fetch at most ``size`` bytes from now on, because a larger response did not arrive in time."""
         self.max_bytes, self.is_slow = max(_MIN_FETCH_BYTES, size), True

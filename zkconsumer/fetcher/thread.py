@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import Throttle
+from zkconsumer.broker.leaders import problem_of
 from zkconsumer.errors import (
     ClosedError,
     CorruptRecordError,
@@ -231,7 +232,7 @@ class ConsumerFetcherThread:
 
     def _response_size(self, infos: Sequence[PartitionTopicInfo]) -> int:
         default = self._settings.partition_max_bytes
-        return min(sum(info.max_bytes or default for info in infos), self._settings.max_bytes)
+        return min(sum(info.fetch_size(default) for info in infos), self._settings.max_bytes)
 
     def _fetch(self, infos: Sequence[PartitionTopicInfo], max_bytes: int) -> Sequence[protocol.PartitionData]:
         request = protocol.fetch_request(
@@ -327,7 +328,7 @@ class ConsumerFetcherThread:
         default = self._settings.partition_max_bytes
         share = self._response_size(infos) // len(infos)
         for info in infos:
-            info.reduce_fetch_size(min(info.max_bytes or default, share) // 2)
+            info.reduce_fetch_size(min(info.fetch_size(default), share) // 2)
 
     def handle_partitions_with_errors(self, infos: Sequence[PartitionTopicInfo]) -> None:
         """Remove partitions and pass them to the leader finder."""
@@ -361,18 +362,14 @@ class ConsumerFetcherThread:
     def _record_problem(self, info: PartitionTopicInfo, error_code: int) -> None:
         """Record why the broker does not return records, and log each new reason once."""
         topic, partition = info.partition
-        code = "fetch_failed"
         message = f"broker {self.endpoint} rejects fetches of partition {info.partition} with error {error_code}"
-        if error_code == protocol.TOPIC_AUTHORIZATION_FAILED:
-            code = "topic_authorization_failed"
-            message = f"access to topic {topic!r} is denied (error {error_code}); allow DESCRIBE and READ"
-        if info.record_problem(code, message):
-            log = self._log.warning if code == "topic_authorization_failed" else self._log.info
+        if info.record_problem(*problem_of(error_code, topic, "fetch_failed", message)):
+            log = self._log.warning if error_code == protocol.TOPIC_AUTHORIZATION_FAILED else self._log.info
             log("partition_fetch_failed", topic=topic, partition=partition, error=error_code)
 
     def _process_incomplete(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
         """Handle data without a complete batch: it exceeds the fetch size, or its header is damaged."""
-        fetch_size = info.max_bytes or self._settings.partition_max_bytes
+        fetch_size = info.fetch_size(self._settings.partition_max_bytes)
         topic, partition = info.partition
         if not self._truncates_batches or len(data.records) < fetch_size:
             # The broker has not truncated the data, so they are damaged. The reader raises the error.

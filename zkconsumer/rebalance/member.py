@@ -200,7 +200,7 @@ class GroupMember:
         if (reason := self._attempts.health_reason()) is not None:
             reasons.append(reason)
         if (problem := self._committer.problem) is not None:
-            reasons.append(HealthReason(HealthState.STALLED, problem.code, problem.since, problem.message))
+            reasons.append(problem.reason())
         return reasons
 
     def wake(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableError, ZkConsumerError
-from zkconsumer.health import Health, HealthReason, HealthState, Problem
+from zkconsumer.health import Health, Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.rebalance.handler import Claim, PartitionHandler
@@ -279,7 +279,7 @@ class Planner:
         """Return the health of the query's member and of its planning."""
         reasons = [*self._member.health_reasons(), *self._available.health_reasons()]
         if (problem := self._problem) is not None:
-            reasons.append(HealthReason(HealthState.STALLED, problem.code, problem.since, problem.message))
+            reasons.append(problem.reason())
         return Health.of(reasons)
 
     def _is_reassigning(self) -> bool:
