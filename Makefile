@@ -26,6 +26,7 @@ fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.wire --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.znodes --seconds $(or $(SECONDS),600)
+	$(BIN)/python -m tests.fuzz.offsets --seconds $(or $(SECONDS),600)
 
 interop: $(READY)
 	$(BIN)/python -m pytest tests/interop -m "slow or not slow"

@@ -1,24 +1,15 @@
 """Fuzz the content of znodes: ``python -m tests.fuzz.znodes --seconds 30``.
 
 Other members, brokers and other programs write registrations, owners, offsets, brokers and topics. Whatever they
-contain, parsing, matching and assigning must return a valid result or raise an error of this package with a short
-message, within limited time and memory. Execution ``n`` of a seed is deterministic. The exit status is 0 if no fault
-was found, else 1. A fault is printed with the command that repeats it.
+contain, parsing, matching and assigning must return a valid result or raise an error of this package; see ``runner``.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import resource
 import sys
-import time
-import traceback
-from collections.abc import Callable
-from typing import Any
 
-from zkconsumer.errors import ZkConsumerError
 from zkconsumer.rebalance.assignors import STRATEGIES, assign, threads_by_topic
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.rebalance.ownership import _describe_owner
@@ -26,10 +17,7 @@ from zkconsumer.zookeeper import registry
 from zkconsumer.zookeeper.registry import Registration
 from zkconsumer.zookeeper.znodes import Node
 
-#: Limits of one execution. A filter may take 1 s of CPU time, and the compilation of the longest one less than that.
-MAX_SECONDS = 5.0
-MAX_MEGABYTES = 256
-MAX_MESSAGE = 1500
+from .runner import MAX_MESSAGE, Fuzzer, Kind
 
 PATH = "/consumers/g/ids/g_c"
 TOPICS = ["orders", "t-1", "a.b_c", "orders-" * 30, "_", "0" * 249, "__consumer_offsets"]
@@ -224,8 +212,8 @@ def owner(rng: random.Random) -> bytes:
     return mutated(rng, rng.choice(["g_c-0", "g_c", "-", *TEXTS]))
 
 
-#: Each kind of znode: the generator of its content, and the function that parses and uses it.
-KINDS: dict[str, tuple[Callable[[random.Random], bytes], Callable[[random.Random, bytes], None]]] = {
+#: Each kind of znode.
+KINDS: dict[str, Kind] = {
     "registration": (registration, check_registration),
     "broker": (broker, check_broker),
     "topic": (topic, check_topic),
@@ -234,60 +222,9 @@ KINDS: dict[str, tuple[Callable[[random.Random], bytes], Callable[[random.Random
 }
 
 
-def execute(seed: int, execution: int) -> tuple[str, bool]:
-    """Run one execution; return the kind of znode, and whether its content was valid.
-
-    Raises:
-        AssertionError: a limit was exceeded, or the result is not valid.
-        Exception: an error that is not one of this package.
-    """
-    rng = random.Random(f"{seed}-{execution}")
-    kind = rng.choices(list(KINDS), [6, 2, 2, 1, 1])[0]
-    generate, check = KINDS[kind]
-    data = generate(rng)
-    started = time.process_time()
-    is_valid = True
-    try:
-        check(rng, data)
-    except ZkConsumerError as error:
-        is_valid = False
-        assert len(str(error)) < MAX_MESSAGE, f"message of {len(str(error))} characters"
-        assert str(error).isprintable(), "control characters in the message"
-    used = time.process_time() - started
-    assert used < MAX_SECONDS, f"took {used:.1f} s"
-    return kind, is_valid
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.znodes", description="Fuzz the content of znodes.")
-    parser.add_argument("--seconds", type=float, default=30, help="seconds to run (default: 30)")
-    parser.add_argument("--runs", type=int, help="number of executions, instead of --seconds")
-    parser.add_argument("--first", type=int, default=0, help="number of the first execution")
-    parser.add_argument("--seed", type=int, help="seed of the random numbers (default: random; it is printed)")
-    options = parser.parse_args(argv)
-    seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
-    print(f"fuzz: znodes, seed {seed}", flush=True)
-    used_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    counts: dict[tuple[str, bool], int] = {}
-    execution, deadline = options.first, time.monotonic() + options.seconds
-    while execution < options.first + options.runs if options.runs else time.monotonic() < deadline:
-        try:
-            result = execute(seed, execution)
-            megabytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used_before) // 1024
-            assert megabytes < MAX_MEGABYTES, f"memory has grown by {megabytes} MB"
-        except Exception:
-            traceback.print_exc()
-            print(
-                f"fuzz: execution {execution} of seed {seed} failed; to repeat it:\n"
-                f"    python -m tests.fuzz.znodes --seed {seed} --first {execution} --runs 1",
-                file=sys.stderr,
-            )
-            return 1
-        counts[result] = counts.get(result, 0) + 1
-        execution += 1
-    details: Any = ", ".join(f"{kind} {'valid' if ok else 'refused'} {n}" for (kind, ok), n in sorted(counts.items()))
-    print(f"fuzz: {execution - options.first} executions: {details}")
-    return 0
+#: A filter may take 1 s of CPU time, and the compilation of the longest one less than the limit of an execution.
+FUZZER = Fuzzer("znodes", KINDS, [6, 2, 2, 1, 1])
+main = FUZZER.main
 
 
 if __name__ == "__main__":

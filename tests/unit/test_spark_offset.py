@@ -27,10 +27,11 @@ from zkconsumer.spark.offset import (
     from_offset,
     total,
 )
+from zkconsumer.zookeeper.registry import OFFSET_MAX, is_valid_topic_name
 
 pytestmark = pytest.mark.timeout(60)
 
-topics = st.text(st.sampled_from("abcXYZ019._-"), min_size=1, max_size=12)
+topics = st.text(st.sampled_from("abcXYZ019._-"), min_size=1, max_size=12).filter(is_valid_topic_name)
 partitions = st.builds(TopicPartition, topics, st.integers(0, 300))
 spans = st.tuples(st.integers(0, 1 << 62), st.integers(0, 1 << 62)).map(lambda pair: (min(pair), max(pair)))
 range_maps = st.dictionaries(partitions, spans, max_size=30)
@@ -228,8 +229,31 @@ def test_impossible_partition_numbers_are_refused(known: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "changed",
+    [
+        {"ranges": {"t": {"00": [0, 1]}}},
+        {"ranges": {"t": {"0": [0, OFFSET_MAX + 1]}}},
+        {"ranges": {"../x": {"0": [0, 1]}}},
+        {"ranges": {"t": {"0": [True, 1]}}},
+        {"known": {"t": 600_000, "u": 600_000}},
+        {"before": {"t": {"0": "5"}}},
+        {"ids": {"t": {}}},
+        {"gone": "tu"},
+        {"generation": "1"},
+        {"sequence": -1},
+        {"group": 5},
+    ],
+    ids=str,
+)
+def test_impossible_values_are_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="an offset in the checkpoint cannot be parsed"):
+        BatchOffset.from_json({"version": FORMAT_VERSION, "generation": 1, "ranges": {}, **changed})
+
+
+@pytest.mark.parametrize(
     ("offset", "message"),
     [
+        ([], r"not written by format\('zkconsumer'\)"),
         ({"t": {"0": 5}}, r"not written by format\('zkconsumer'\).*migrate-offsets"),
         ({"version": FORMAT_VERSION + 1, "generation": 1, "ranges": {}}, "format version 3.*upgrade zkconsumer"),
         ({"version": "x", "generation": 1, "ranges": {}}, "format version 'x'"),

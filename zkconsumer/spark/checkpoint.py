@@ -8,6 +8,7 @@ Source: Spark 4.2 OffsetSeqLog, CommitLog, StreamMetadata; KafkaSourceOffset.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,11 @@ from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.offset import BatchOffset, check_format
+from zkconsumer.spark.offset import BatchOffset, check_format, offsets_of
+from zkconsumer.zookeeper.registry import excerpt
+
+#: What parsing of other content raises.
+_MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
 #: Sources whose checkpoints are supported.
 KINDS = ("zkconsumer", "kafka")
@@ -41,7 +46,7 @@ def read(folder: Path) -> dict[TopicPartition, int]:
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{file} cannot be read: {error}") from error
     if version != "v1":
-        raise ConfigurationError(f"{file} must have version 'v1', got {version!r}")
+        raise ConfigurationError(f"{file} must have version 'v1', got {excerpt(version)}")
     found: dict[TopicPartition, int] = {}
     known = 0
     for text in sources:
@@ -49,13 +54,13 @@ def read(folder: Path) -> dict[TopicPartition, int]:
             offsets = _offsets(json.loads(text))
         except ConfigurationError:
             raise  # written by a later release
-        except (ValueError, AttributeError, TypeError, KeyError):
+        except _MALFORMED:
             continue  # another kind of source, or one without an offset
         known += 1
         for partition, offset in offsets.items():
             found[partition] = min(offset, found.get(partition, offset))
     if not known:
-        raise ConfigurationError(f"{file} contains no offsets of a Kafka source: {'; '.join(sources)[:200]}")
+        raise ConfigurationError(f"{file} contains no offsets of a Kafka source: {excerpt('; '.join(sources))}")
     return found
 
 
@@ -97,26 +102,24 @@ def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     return found
 
 
-def from_json(content: Any) -> dict[TopicPartition, int]:
+def parse(text: str) -> dict[TopicPartition, int]:
     """Parse the JSON format of ``as_json``.
 
     Raises:
-        ValueError: the content has another format.
+        ConfigurationError: the text has another format.
     """
-    found = {
-        TopicPartition(t, int(number)): offset for t, numbers in content.items() for number, offset in numbers.items()
-    }
-    if not all(type(offset) is int and offset >= 0 and p.partition >= 0 for p, offset in found.items()):
-        raise ValueError(content)
-    return found
+    try:
+        return offsets_of(json.loads(text))
+    except _MALFORMED as error:
+        raise ConfigurationError(f"the JSON cannot be parsed: {excerpt(str(error))}") from error
 
 
 def _offsets(content: Any) -> dict[TopicPartition, int]:
     if "ranges" in content and "generation" in content:
         check_format(content)
         return BatchOffset.from_json(content).ends
-    return from_json(content)
+    return offsets_of(content)
 
 
 def _numbers(folder: Path) -> list[int]:
-    return [int(file.name) for file in folder.iterdir() if file.name.isdigit()] if folder.is_dir() else []
+    return [int(file.name) for file in folder.iterdir() if re.fullmatch("[0-9]+", file.name)] if folder.is_dir() else []

@@ -6,12 +6,13 @@ are sorted, and the order of the keys is fixed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
+from zkconsumer.zookeeper.registry import OFFSET_MAX, excerpt, is_valid_topic_name, parse_partition_number
 
 #: Partition to (from, until): the first offset of a batch and the one after its last.
 Ranges = dict[TopicPartition, tuple[int, int]]
@@ -19,8 +20,11 @@ Ranges = dict[TopicPartition, tuple[int, int]]
 #: Version of the JSON. Offsets without a version have version 1, which has no sequence number.
 FORMAT_VERSION = 2
 
-#: Maximum number of partitions of a topic. Clusters with ZooKeeper support about 200,000 partitions in total.
+#: Maximum number of partitions of all topics. Clusters with ZooKeeper support about 200,000 partitions.
 _MAX_PARTITIONS = 1_000_000
+
+#: Characters of the content that an error message contains.
+_EXCERPT_LENGTH = 200
 
 #: Initial offset of every query. Spark requests it again if batch 0 has not finished, so it must be constant. The
 #: offset of each batch contains the ranges of the batch.
@@ -65,9 +69,9 @@ class BatchOffset:
         """
         try:
             return cls._parse(content)
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(
-                f"an offset in the checkpoint cannot be parsed ({error!r}): {str(content)[:200]}. Restore the "
+                f"an offset in the checkpoint cannot be parsed ({_excerpt(error)}): {_excerpt(content)}. Restore the "
                 "checkpoint, or start with a new checkpointLocation"
             ) from error
 
@@ -75,18 +79,14 @@ class BatchOffset:
     def _parse(cls, content: Mapping[str, Any]) -> BatchOffset:
         return cls(
             ranges=from_offset(content),
-            generation=int(content["generation"]),
-            group=content.get("group"),
+            generation=_number(content["generation"]),
+            group=None if (group := content.get("group")) is None else _text(group),
             known=_partitions(content.get("known", {})),
             idle=_partitions(content.get("idle", {})),
-            topic_ids={str(topic): str(topic_id) for topic, topic_id in content.get("ids", {}).items()},
-            deleted_topics=tuple(map(str, content.get("gone", ()))),
-            earlier_ends={
-                TopicPartition(topic, int(partition)): int(end)
-                for topic, partitions in content.get("before", {}).items()
-                for partition, end in partitions.items()
-            },
-            sequence=int(content.get("sequence", 0)),
+            topic_ids={_topic(topic): _text(topic_id) for topic, topic_id in content.get("ids", {}).items()},
+            deleted_topics=tuple(_topic(topic) for topic in _list(content.get("gone", []))),
+            earlier_ends=offsets_of(content.get("before", {})),
+            sequence=_number(content.get("sequence", 0)),
             is_ended=bool(content.get("ended")),
         )
 
@@ -138,16 +138,16 @@ def check_format(offset: Mapping[str, Any]) -> None:
     Raises:
         ConfigurationError: the offset was written by another data source or by a later release.
     """
-    if not ("ranges" in offset and "generation" in offset):
+    if not (isinstance(offset, Mapping) and "ranges" in offset and "generation" in offset):
         raise ConfigurationError(
-            f"the checkpoint was not written by format('zkconsumer'): its last offset is {str(offset)[:200]}. "
+            f"the checkpoint was not written by format('zkconsumer'): its last offset is {_excerpt(offset)}. "
             "Start with a new checkpointLocation; `zkconsumer migrate-offsets --from checkpoint:DIR` copies the "
             "offsets of a checkpoint of format('kafka')"
         )
     version = offset.get("version", 1)
     if version not in (1, FORMAT_VERSION):
         raise ConfigurationError(
-            f"the checkpoint has offset format version {version!r}, and this release reads versions 1 to "
+            f"the checkpoint has offset format version {_excerpt(version)}, and this release reads versions 1 to "
             f"{FORMAT_VERSION}; upgrade zkconsumer, or start with a new checkpointLocation"
         )
 
@@ -155,9 +155,7 @@ def check_format(offset: Mapping[str, Any]) -> None:
 def from_offset(offset: Mapping[str, Any]) -> Ranges:
     """Return the ranges of an offset."""
     return {
-        TopicPartition(topic, int(partition)): (int(start), int(until))
-        for topic, partitions in offset["ranges"].items()
-        for partition, (start, until) in partitions.items()
+        partition: (_number(start), _number(until)) for partition, (start, until) in _by_partition(offset["ranges"])
     }
 
 
@@ -171,11 +169,10 @@ def nested(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
 
 def _partitions(topics: Mapping[str, Any]) -> frozenset[TopicPartition]:
     """Return partitions from their JSON, the result of ``_numbers_by_topic``."""
-    return frozenset(
-        TopicPartition(topic, number)
-        for topic, numbers in topics.items()
-        for number in _partition_numbers(topic, numbers)
-    )
+    numbers_by_topic = {_topic(topic): _partition_numbers(topic, numbers) for topic, numbers in topics.items()}
+    if (count := sum(map(len, numbers_by_topic.values()))) > _MAX_PARTITIONS:
+        raise ValueError(f"{count} partitions, more than {_MAX_PARTITIONS}")
+    return frozenset(TopicPartition(topic, number) for topic, numbers in numbers_by_topic.items() for number in numbers)
 
 
 def _partition_numbers(topic: str, numbers: Any) -> Sequence[int]:
@@ -188,7 +185,59 @@ def _partition_numbers(topic: str, numbers: Any) -> Sequence[int]:
         return range(numbers)
     if isinstance(numbers, list) and all(type(number) is int and 0 <= number < _MAX_PARTITIONS for number in numbers):
         return numbers
-    raise ValueError(f"partitions of topic {topic!r}: {str(numbers)[:80]}")
+    raise ValueError(f"partitions of topic {topic!r}: {_excerpt(numbers)}")
+
+
+def offsets_of(content: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int]:
+    """Return the offsets of ``nested``.
+
+    Raises:
+        AttributeError, ValueError: the content is something else.
+    """
+    return {partition: _number(offset) for partition, offset in _by_partition(content)}
+
+
+def _by_partition(topics: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[TopicPartition, Any]]:
+    """Yield the partitions and values of the JSON that ``nested`` returns."""
+    for topic, partitions in topics.items():
+        for text, value in partitions.items():
+            number = parse_partition_number(text)
+            if number is None:
+                raise ValueError(f"partition {excerpt(text)} of topic {topic!r}")
+            yield TopicPartition(_topic(topic), number), value
+
+
+def _topic(name: Any) -> str:
+    if not is_valid_topic_name(name):
+        raise ValueError(f"topic name {_excerpt(name)}")
+    return str(name)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{_excerpt(value)} is not a list")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{_excerpt(value)} is not a string")
+    return value
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= OFFSET_MAX:
+        raise ValueError(f"{_excerpt(value)} is not an integer between 0 and {OFFSET_MAX}")
+    return value
+
+
+def _excerpt(content: Any) -> str:
+    """Return the beginning of the representation of any JSON or error."""
+    try:
+        text = repr(content)
+    except (RecursionError, ValueError):  # nested deeply, or an integer with thousands of digits
+        return f"a {type(content).__name__}"
+    return text if len(text) <= _EXCERPT_LENGTH else f"{text[:_EXCERPT_LENGTH]}..."
 
 
 def _numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, int | list[int]]:

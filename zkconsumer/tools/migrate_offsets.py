@@ -161,8 +161,8 @@ def _read(options: argparse.Namespace, group: _Group) -> dict[TopicPartition, in
     if kind == "checkpoint":
         return checkpoint.read(Path(where))
     try:
-        return checkpoint.from_json(json.loads(sys.stdin.read() if where == "-" else Path(where).read_text()))
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        return checkpoint.parse(sys.stdin.read() if where == "-" else Path(where).read_text())
+    except (OSError, ValueError) as error:
         raise ConfigurationError(f'{where} must contain offsets such as {{"topic":{{"0":23}}}}: {error}') from error
 
 

@@ -21,6 +21,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.spark.options.option_reader import OptionReader, invalid
+from zkconsumer.zookeeper.registry import OFFSET_MAX
 
 #: ``StartPosition.source`` in a partition that was created after the topics were last listed.
 NEW = "new partition"
@@ -198,14 +199,14 @@ def _read_offsets(name: str, text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     try:
         for topic, wanted in json.loads(text).items():
-            matches(topic, topic)
+            Whitelist(topic)  # raises an error unless it is a topic or an expression
             if isinstance(wanted, str):
                 if wanted.lower() not in _MODES:
                     raise ValueError(wanted)
                 found[topic] = wanted.lower()
                 continue
             found[topic] = {int(number): offset for number, offset in wanted.items()}
-            if not all(type(offset) is int and offset >= -2 for offset in found[topic].values()):
+            if not all(type(offset) is int and -2 <= offset <= OFFSET_MAX for offset in found[topic].values()):
                 raise ValueError(wanted)
     except (ValueError, AttributeError, RecursionError) as error:
         raise invalid(name, f"'group', 'earliest', 'latest' or JSON such as {_EXAMPLE}", text) from error
@@ -217,7 +218,7 @@ def _read_times(name: str, text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     try:
         for topic, wanted in json.loads(text).items():
-            matches(topic, topic)
+            Whitelist(topic)  # raises an error unless it is a topic or an expression
             found[topic] = (
                 {int(number): _milliseconds(name, str(timestamp)) for number, timestamp in wanted.items()}
                 if isinstance(wanted, dict)
@@ -230,7 +231,7 @@ def _read_times(name: str, text: str) -> dict[str, Any]:
 
 
 def _milliseconds(name: str, text: str) -> int:
-    if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
+    if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text, re.ASCII):  # int() rejects some other white space
         raise invalid(name, "a time in milliseconds since 1970", text)
     if int(text) > time.time() * 1000:
         raise invalid(name, "a past time in milliseconds since 1970", text)
