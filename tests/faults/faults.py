@@ -259,9 +259,12 @@ class Cable:
         _shut(target)
 
     def _send_slowly(self, data: bytes, target: socket.socket) -> None:
-        for begin in range(0, len(data), 1024):
-            target.sendall(data[begin : begin + 1024])
-            time.sleep(1024 / self.bytes_per_s)  # simulates the bandwidth of the link
+        while data and (rate := self.bytes_per_s):
+            size = max(1, min(1024, rate // 2))
+            target.sendall(data[:size])
+            data = data[size:]
+            time.sleep(size / rate)  # simulates the bandwidth of the link
+        target.sendall(data)
 
 
 def _shut(sock: socket.socket) -> None:

@@ -173,16 +173,16 @@ def test_follower_without_leader(
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("silent", ["coordinator", "host"])
+@pytest.mark.parametrize("fault", ["silent coordinator", "coordinator with 20 bytes/s", "silent host"])
 def test_member_that_waits_for_its_coordinator(
-    silent: str,
+    fault: str,
     cluster: DevCluster,
     config: Configs,
     topic: Topics,
     group: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Offsets are committed to Kafka; the coordinator, or all servers at once, send nothing any more.
+    """Offsets are committed to Kafka; the coordinator, or all servers at once, send nothing any more, or too slowly.
 
     The application is slow, so that records remain in the queue.
     """
@@ -216,15 +216,19 @@ def test_member_that_waits_for_its_coordinator(
 
         def cut() -> None:
             for cable in brokers:
-                cable.cut()
-            if silent == "coordinator":
+                if fault == "coordinator with 20 bytes/s":
+                    cable.bytes_per_s = 20
+                else:
+                    cable.cut()
+            if fault != "silent host":
                 groups.wait_for_deliveries(400)  # commits wait for the coordinator in the meantime
             zookeeper.cut()
 
         try:
-            check(f"silent {silent}, 6 s", groups.takeovers(cut, 60), capsys)
+            check(f"{fault}, 6 s", groups.takeovers(cut, 60), capsys)
         finally:
             for cable in (*brokers, zookeeper):
+                cable.bytes_per_s = 0
                 cable.mend()
 
 

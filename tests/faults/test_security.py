@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -196,9 +197,7 @@ def test_consumer_reads_and_commits_through_secured_listener(
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_spark_query_reads_through_secured_listener(
-    secured: Secured, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_spark_query_reads_through_secured_listener(secured: Secured, unique: Callable[[str], str]) -> None:
     """The planning process and the tasks log in, and no output of Spark contains the password."""
     name, group = secured.cluster.create_topic(unique("t"), 2), unique("g")
     for partition in range(2):
@@ -213,14 +212,16 @@ def test_spark_query_reads_through_secured_listener(
         "subscribe": name,
         "startingOffsets": "earliest",
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "spark.log_driver", json.dumps({"folder": str(tmp_path), "options": options})],
-        cwd=Path(__file__).parent.parent,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    # The paths of pytest are too long for Spark's Unix domain sockets.
+    with tempfile.TemporaryDirectory(prefix="zkconsumer-test-") as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "spark.log_driver", json.dumps({"folder": folder, "options": options})],
+            cwd=Path(__file__).parent.parent,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
 
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.split()[-1] == "100"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -227,6 +228,23 @@ def runners(parent: int) -> list[psutil.Process]:
                 found.append(process)
         except psutil.NoSuchProcess:
             continue
+    return found
+
+
+def task_connections(ports: Collection[int]) -> set[tuple[int, int]]:
+    """Return the process and the local port of each connection of Spark's Python workers to one of the ports.
+
+    Workers keep connections of earlier queries for a minute.
+    """
+    found = set()
+    for process in psutil.Process(os.getpid()).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, such as a process of another query
+            if "pyspark.daemon" in process.cmdline():
+                found |= {
+                    (process.pid, connection.laddr.port)
+                    for connection in process.net_connections("tcp")
+                    if connection.raddr and connection.raddr.port in ports and connection.status == "ESTABLISHED"
+                }
     return found
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from kazoo.client import KazooClient
 from support import (
@@ -31,13 +29,12 @@ from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
-from zkconsumer.devcluster.servers import Broker
 from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL, from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 
 from .neighbours import Plain, end_offsets
-from .queries import Batch, Gate, Query, check_union, repetitions
+from .queries import Batch, Gate, Query, check_union, repetitions, task_connections
 from .test_topics import recreate_topic
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
@@ -98,19 +95,6 @@ def check_all_read(
     query.wait_for(lambda: len(query.offsets) >= sum(ends.values()), 60, what=f"all of {ends}")
     assert repetitions([query.offsets], ends) == again
     wait_until_equal(lambda: stored(zk, group, topic), {p: str(end) for p, end in ends.items()})
-
-
-def is_read_by_task(broker: Broker) -> bool:
-    """Return whether one of Spark's Python workers is connected to the broker."""
-    for process in psutil.Process(os.getpid()).children(recursive=True):
-        try:
-            if process.cmdline()[-1:] == ["pyspark.worker"] and any(
-                c.raddr and c.raddr.port == broker.endpoint.port for c in process.net_connections("tcp")
-            ):
-                return True
-        except psutil.Error:
-            continue
-    return False
 
 
 def test_zookeeper_restart_does_not_interrupt_query(
@@ -228,8 +212,9 @@ def test_broker_restart_during_task_loses_nothing(
         for partition in range(2):
             admin.produce(TopicPartition(name, partition), numbered_batch(number, 1, size=16))
     victim = cluster.brokers[0]
+    earlier = task_connections([victim.endpoint.port])
     one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1)
-    one.wait_for(lambda: is_read_by_task(victim), 60)
+    one.wait_for(lambda: task_connections([victim.endpoint.port]) - earlier, 60)
     victim.kill()
     assert one.begun == []
     victim.start()
@@ -245,8 +230,9 @@ def test_unreachable_broker_fails_task_with_position(cluster: DevCluster, query:
     for number in range(1500):
         admin.produce(TopicPartition(name, 0), numbered_batch(number, 1, size=16))
     [victim] = [broker for broker in cluster.brokers if broker.endpoint == admin._leaders[TopicPartition(name, 0)]]
+    earlier = task_connections([victim.endpoint.port])
     one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1, unavailable_timeout_ms=3000)
-    one.wait_for(lambda: is_read_by_task(victim), 60)
+    one.wait_for(lambda: task_connections([victim.endpoint.port]) - earlier, 60)
     victim.kill()
     with pytest.raises(Exception, match=r"no records arrived for 3 s \(option unavailable.timeout.ms\)") as failure:
         one.finish()

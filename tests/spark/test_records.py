@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC
 from typing import Any
 
 import batches
-import psutil
 import pytest
 from batches import Record
 from kafka import KafkaConsumer
@@ -21,7 +18,7 @@ from support import numbers, produce
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
-from .queries import Query
+from .queries import Query, task_connections
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -190,21 +187,9 @@ def test_workers_keep_connections_between_batches(
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     ports = {int(address.rpartition(":")[2]) for address in zkconsumer_cluster.bootstrap_servers.split(",")}
 
-    def connections() -> set[tuple[int, int]]:
-        connected = set()
-        for process in psutil.Process(os.getpid()).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, such as a process of another query
-                if "pyspark.daemon" in process.cmdline():
-                    connected |= {
-                        (process.pid, connection.laddr.port)
-                        for connection in process.net_connections("tcp")
-                        if connection.raddr and connection.raddr.port in ports and connection.status == "ESTABLISHED"
-                    }
-        return connected
-
-    of_other_queries = connections()
+    of_other_queries = task_connections(ports)
     found: list[set[tuple[int, int]]] = []
-    one = query(name, on_batch=lambda _batch: found.append(connections() - of_other_queries))
+    one = query(name, on_batch=lambda _batch: found.append(task_connections(ports) - of_other_queries))
     for number in range(6):
         for partition in range(2):
             produce(admin, name, partition, numbers(10 * number, 10 * number + 10))
