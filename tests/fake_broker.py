@@ -6,11 +6,12 @@ partitions that nobody requested.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
@@ -28,7 +29,62 @@ _OUT_OF_RANGE = 1
 Change = Callable[[int, Any, bytes], "bytes | None"]
 
 
-class FakeBroker:
+class FrameServer:
+    """Listens on a port, and responds to frames that begin with their size, on any number of connections.
+
+    Args:
+        respond: takes a frame with its size, and the connection; returns the bytes to send, None to disconnect.
+
+    Attributes:
+        connections: number of connections so far.
+    """
+
+    def __init__(self, respond: Callable[[bytes, socket.socket], bytes | None]) -> None:
+        self.connections = 0
+        self._respond = respond
+        self._open: set[socket.socket] = set()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = Endpoint("127.0.0.1", self._listening.getsockname()[1])
+        threading.Thread(target=self._accept, name="test-server", daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the port and all connections."""
+        for sock in (self._listening, *self._open):
+            with contextlib.suppress(OSError):  # the client has disconnected
+                sock.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._open.add(connection)
+            threading.Thread(target=self._serve, args=[connection], name="test-connection", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with connection, connection.makefile("rb") as stream:
+                while head := stream.read(4):
+                    response = self._respond(head + stream.read(struct.unpack(">i", head)[0]), connection)
+                    if response is None:
+                        return
+                    connection.sendall(response)
+        except OSError:
+            pass  # the client has disconnected
+        finally:
+            self._open.discard(connection)
+
+
+class FakeBroker(FrameServer):
     """Serves the entries of a log to any number of clients.
 
     Args:
@@ -57,53 +113,10 @@ class FakeBroker:
         self.high_watermark = self.end = entries[-1][1] if entries else start
         self.change_frame: Callable[[int, bytes], bytes] = lambda _key, frame: frame
         self.fetches: list[tuple[int, int]] = []
-        self.connections = 0
         self.newest = {FETCH: fetch_version, LIST_OFFSETS: 5, METADATA: 9, API_VERSIONS: 2}
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self._open: set[socket.socket] = set()
-        self.endpoint = Endpoint("127.0.0.1", self._listening.getsockname()[1])
-        threading.Thread(target=self._accept, name="fake-broker", daemon=True).start()
+        super().__init__(self._response)
 
-    def __enter__(self) -> FakeBroker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the port and all connections."""
-        for sock in (self._listening, *self._open):
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # the client has disconnected
-        self._listening.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            self.connections += 1
-            self._open.add(connection)
-            threading.Thread(target=self._serve, args=[connection], name="fake-broker-connection", daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        try:
-            with connection, connection.makefile("rb") as stream:
-                while head := stream.read(4):
-                    frame = head + stream.read(struct.unpack(">i", head)[0])
-                    response = self._response(frame)
-                    if response is None:
-                        return
-                    connection.sendall(response)
-        except OSError:
-            pass  # the client has disconnected
-        finally:
-            self._open.discard(connection)
-
-    def _response(self, frame: bytes) -> bytes | None:
+    def _response(self, frame: bytes, _connection: socket.socket) -> bytes | None:
         key, version, correlation = struct.unpack_from(">hhi", frame, 4)
         if key == API_VERSIONS:
             body = self._api_versions(version)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_broker import FrameServer
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 from support import in_thread, wait_for
@@ -45,53 +46,24 @@ def api_versions(correlation: int, *, error: int = 0, version: int = 0, newest_f
     return framed(correlation, bytes(response.encode()))
 
 
-class Peer(threading.Thread):
-    """A server that serves one connection at a time."""
+class Peer(FrameServer):
+    """A server that keeps API key and version of each request.
+
+    Attributes:
+        connection: connection of the last request.
+    """
 
     def __init__(self, answer: Answer) -> None:
-        super().__init__(name="test-peer", daemon=True)
         self.requests: list[tuple[int, int]] = []
-        self.connections = 0
+        self.connection: socket.socket | None = None
         self._answer = answer
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self._open: socket.socket | None = None
-        self.endpoint = Endpoint("127.0.0.1", self._listening.getsockname()[1])
-        self.start()
+        super().__init__(self._response)
 
-    def run(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            self.connections += 1
-            self._open = connection
-            with connection:
-                self._serve(connection)
-
-    def _serve(self, connection: socket.socket) -> None:
-        stream = connection.makefile("rb")
-        while head := stream.read(4):
-            request = stream.read(struct.unpack(">i", head)[0])
-            key, version, correlation = struct.unpack_from(">hhi", request)
-            self.requests.append((key, version))
-            answer = self._answer(key, version, correlation)
-            if answer is None:
-                return
-            try:
-                connection.sendall(answer)
-            except OSError:
-                return
-
-    def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        if self._open is not None:
-            try:
-                self._open.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-        self.join(5)
+    def _response(self, frame: bytes, connection: socket.socket) -> bytes | None:
+        key, version, correlation = struct.unpack_from(">hhi", frame, 4)
+        self.connection = connection
+        self.requests.append((key, version))
+        return self._answer(key, version, correlation)
 
 
 @pytest.fixture
@@ -257,7 +229,7 @@ def test_deadline_covers_whole_response(peer: Callable[..., Peer], channel: Call
     gave_up = threading.Event()
 
     def trickle(correlation: int) -> bytes | None:
-        connection = slow[0]._open
+        connection = slow[0].connection
         assert connection is not None
         for byte in framed(correlation, fetched(bytes(1000))):
             connection.sendall(bytes([byte]))
@@ -309,7 +281,7 @@ def test_connection_broken_within_response_is_reported(
 
     def answer(correlation: int) -> bytes | None:
         part = framed(correlation, whole)[: next(sizes)]
-        connection = broken[0]._open
+        connection = broken[0].connection
         assert connection is not None
         connection.sendall(part)
         return None
