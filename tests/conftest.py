@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from kazoo.client import KazooClient
-from support import in_thread, properties, remaining_threads
+from support import consumer_config, consumers, remaining_threads, zookeeper_client
 from xdist.scheduler import LoadScopeScheduling
 
-from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
+from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.tools.cli import main
 
@@ -109,11 +109,8 @@ def group(zkconsumer_cluster: Cluster, unique: Callable[[str], str], zk: KazooCl
 @pytest.fixture(scope="session")
 def zk_session(zkconsumer_cluster: Cluster) -> Iterator[KazooClient]:
     """Return a ZooKeeper connection that all tests share for reading znodes."""
-    client = KazooClient(zkconsumer_cluster.zookeeper_connect)
-    client.start(timeout=20)
-    yield client
-    client.stop()
-    client.close()
+    with zookeeper_client(zkconsumer_cluster.zookeeper_connect) as client:
+        yield client
 
 
 @pytest.fixture
@@ -127,14 +124,7 @@ def config(zkconsumer_cluster: Cluster, group: str) -> Callable[..., ConsumerCon
     """Return a function that makes the configuration of a group member: ``config(consumer_id="one")``."""
 
     def make(**settings: object) -> ConsumerConfig:
-        defaults: dict[str, object] = {
-            **zkconsumer_cluster.consumer_properties,
-            "group.id": group,
-            "auto.offset.reset": "smallest",
-            "consumer.timeout.ms": 20_000,  # ends tests that wait for a record that never arrives
-            "zookeeper.sync.time.ms": 200,
-        }
-        return ConsumerConfig.from_dict(defaults | properties(settings), strict=True)
+        return consumer_config(zkconsumer_cluster, **({"group_id": group, "zookeeper_sync_time_ms": 200} | settings))
 
     return make
 
@@ -142,15 +132,31 @@ def config(zkconsumer_cluster: Cluster, group: str) -> Callable[..., ConsumerCon
 @pytest.fixture
 def consumer(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., ZookeeperConsumerConnector]]:
     """Create group members: ``consumer(consumer_id="one")``; they are shut down after the test."""
-    created: list[ZookeeperConsumerConnector] = []
+    with consumers(config) as make:
+        yield make
 
-    def make(**settings: object) -> ZookeeperConsumerConnector:
-        created.append(create_consumer(config(**settings)))
-        return created[-1]
 
-    yield make
-    for connector in created:
-        in_thread(connector.shutdown).result(30)  # pytest-timeout does not apply after a failed test
+@pytest.fixture
+def admin(zkconsumer_cluster: Cluster) -> Any:
+    return zkconsumer_cluster.admin
+
+
+@pytest.fixture
+def at(zkconsumer_cluster: Cluster) -> str:
+    """Return ``zookeeper.connect`` of the cluster."""
+    return zkconsumer_cluster.zookeeper_connect
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a tool; return its exit code, standard output and standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return code, *capfd.readouterr()
+
+    return call
 
 
 @pytest.fixture

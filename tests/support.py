@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -16,11 +16,20 @@ from typing import Any, Literal, TypeVar
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
+from zkconsumer import (
+    ConsumerConfig,
+    KafkaStream,
+    MessageAndMetadata,
+    TopicPartition,
+    ZookeeperConsumerConnector,
+    create_consumer,
+)
 from zkconsumer.devcluster import Admin, DevCluster, ExistingCluster
 from zkconsumer.devcluster.load import SteadyLoad, batch
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.devcluster.servers import ZooKeeperServer
+from zkconsumer.errors import ZkConsumerError
+from zkconsumer.rebalance.handler import Claim
 from zkconsumer.spark.offset import BatchOffset, Ranges
 
 T = TypeVar("T")
@@ -154,6 +163,76 @@ class Load(SteadyLoad):
         return self.written
 
 
+def consumer_config(cluster: DevCluster | ExistingCluster, **settings: object) -> ConsumerConfig:
+    """Return the configuration of a member that reads from the beginning; ``settings`` are properties."""
+    defaults: dict[str, object] = {
+        **cluster.consumer_properties,
+        "auto.offset.reset": "smallest",
+        "consumer.timeout.ms": 20_000,  # ends tests that wait for a record that never arrives
+    }
+    return ConsumerConfig.from_dict(defaults | properties(settings), strict=True)
+
+
+@contextlib.contextmanager
+def consumers(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., ZookeeperConsumerConnector]]:
+    """Yield a function that creates members with the result of ``config``; shut them down at the end of the block."""
+    created: list[ZookeeperConsumerConnector] = []
+
+    def make(**settings: object) -> ZookeeperConsumerConnector:
+        created.append(create_consumer(config(**settings)))
+        return created[-1]
+
+    try:
+        yield make
+    finally:
+        for connector in created:
+            in_thread(connector.shutdown).result(30)  # pytest-timeout does not apply after a failed test
+
+
+def end_offsets(cluster: DevCluster | ExistingCluster, topic: str, partitions: int) -> dict[int, int]:
+    """Return the end offset of each partition from its current leader."""
+
+    def ask() -> dict[int, int]:
+        with cluster.new_admin() as admin:
+            try:
+                admin.wait_for_leaders(topic, partitions)
+                return admin.offsets(topic, partitions)
+            except ZkConsumerError:
+                return {}
+
+    return wait_for(ask, what="all partitions return their end offset")
+
+
+class IdleHandler:
+    """A PartitionHandler that owns partitions and reads nothing.
+
+    Args:
+        release_timeout: seconds for which revoked partitions are kept, as by a Spark query that does not finish its
+            batch; 0 to release them at once.
+    """
+
+    def __init__(self, release_timeout: float = 0.0) -> None:
+        self.release_timeout = release_timeout
+
+    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        pass
+
+    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
+        return {} if final or not self.release_timeout else None
+
+    def lose(self) -> None:
+        pass
+
+    def lease_ended(self) -> None:
+        pass
+
+    def consumed(self) -> Mapping[TopicPartition, int]:
+        return {}
+
+    def fail(self, error: ZkConsumerError) -> None:
+        raise error
+
+
 def remaining_threads(before: Collection[threading.Thread], timeout: float = 5.0) -> list[str]:
     """Return the name and stack of each thread that is not in ``before`` and is alive after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
@@ -164,6 +243,28 @@ def remaining_threads(before: Collection[threading.Thread], timeout: float = 5.0
             stacks = [(thread.name, traceback.format_stack(frames.get(thread.ident or 0))) for thread in left]
             return [f"{name}:\n{''.join(stack)}" for name, stack in sorted(stacks)]
         time.sleep(0.01)
+
+
+#: Options of a ZooKeeper client that reconnects after restarts of ZooKeeper.
+RECONNECTING: dict[str, Any] = {"timeout": 30, "connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 1}}
+
+
+@contextlib.contextmanager
+def zookeeper_client(connect: str, **options: Any) -> Iterator[KazooClient]:
+    """Connect to ZooKeeper, and end the session at the end of the block."""
+    client = KazooClient(connect, **options)
+    client.start(timeout=TIMEOUT_S)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def expire_session(connect: str, session: tuple[int, bytes]) -> int:
+    """End the ZooKeeper session with an id and its password, and return the id."""
+    with zookeeper_client(connect, client_id=session, timeout=30):
+        return session[0]
 
 
 def owners(zk: KazooClient, group: str, topic: str) -> dict[int, str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, Load, start_zookeeper, wait_for
+from support import RECONNECTING, Load, start_zookeeper, wait_for, zookeeper_client
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.broker import protocol
@@ -43,15 +43,10 @@ def cluster(zkconsumer_cluster: DevCluster) -> Iterator[DevCluster]:
 @pytest.fixture
 def zk(cluster: DevCluster) -> Iterator[KazooClient]:
     """Return a ZooKeeper connection; each test has its own, because most tests disturb ZooKeeper."""
-    client = KazooClient(
-        cluster.zookeeper_connect, timeout=30, connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1}
-    )
-    client.start(timeout=TIMEOUT_S)
-    yield client
-    cluster.zookeeper.resume()
-    start_zookeeper(cluster)
-    client.stop()
-    client.close()
+    with zookeeper_client(cluster.zookeeper_connect, **RECONNECTING) as client:
+        yield client
+        cluster.zookeeper.resume()
+        start_zookeeper(cluster)
 
 
 @pytest.fixture
@@ -103,9 +98,7 @@ def heal(cluster: DevCluster) -> None:
     for server in servers:
         server.resume()
     start_zookeeper(cluster)
-    client = KazooClient(cluster.zookeeper.connect)
-    client.start(timeout=TIMEOUT_S)
-    try:
+    with zookeeper_client(cluster.zookeeper.connect) as client:
         for broker in cluster.brokers:
             if not broker.is_running:
                 if client.exists(f"/brokers/ids/{broker.node}"):
@@ -114,9 +107,6 @@ def heal(cluster: DevCluster) -> None:
         wait_for(
             lambda: len(client.get_children("/brokers/ids")) == len(cluster.brokers), what="brokers have registered"
         )
-    finally:
-        client.stop()
-        client.close()
     with cluster.new_admin() as admin:
         wait_for(
             lambda: all(knows_all(cluster, admin, broker) for broker in cluster.brokers), what="brokers know each other"

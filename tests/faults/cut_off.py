@@ -8,45 +8,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, wait_for
+from support import TIMEOUT_S, IdleHandler, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
-from zkconsumer.errors import ZkConsumerError
-from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
 
 #: Seconds for which deliveries are still recorded after the last takeover.
 _OBSERVED_S = 2.0
-
-
-class NoFetchers:
-    """A PartitionHandler that owns partitions and reads nothing."""
-
-    release_timeout = 0.0
-
-    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
-        pass
-
-    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
-        return {}
-
-    def lose(self) -> None:
-        pass
-
-    def lease_ended(self) -> None:
-        pass
-
-    def consumed(self) -> Mapping[TopicPartition, int]:
-        return {}
-
-    def fail(self, error: ZkConsumerError) -> None:
-        raise error
 
 
 class Victim:
@@ -130,12 +104,22 @@ class CutOff:
         self.add_rival(victim.group)
         wait_for(lambda: len(victim.connector.assignment) == 1, what="the victim owns one partition")
 
+    def add_many(self, count: int, group: str, config: Callable[..., ConsumerConfig], *, pause: float = 0.0) -> None:
+        """Start ``count`` groups whose names begin with ``group``, and wait until all victims have read messages.
+
+        Args:
+            config: returns the configuration of the victim of a group.
+        """
+        for number in range(count):
+            self.add(config(group_id=f"{group}-{number}", consumer_id="a"), pause=pause)
+        self.wait_for_deliveries()
+
     def add_rival(self, group: str) -> None:
         """Start a rival whose consumer id sorts after that of a victim ``a``."""
         rival = GroupMember(
             self.rival_config(group_id=group, consumer_id="b"),
             Registration.static({self.topic: 1}),
-            NoFetchers(),
+            IdleHandler(),
             auto_commit=False,
         )
         self._rivals.append(rival)

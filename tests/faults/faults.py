@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, Reader, wait_for
+from support import TIMEOUT_S, Reader, end_offsets, expire_session, wait_for
 
 from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -279,11 +279,7 @@ def expire(cluster: DevCluster, member: Member) -> int:
     """Expire the ZooKeeper session of a member and return the id of the session."""
     session = member.core.session
     identity = wait_for(lambda: session._client.client_id, what="the member has a session")
-    twin = KazooClient(cluster.zookeeper_connect, client_id=identity, timeout=30)
-    twin.start(timeout=TIMEOUT_S)
-    twin.stop()
-    twin.close()
-    return int(identity[0])
+    return expire_session(cluster.zookeeper_connect, identity)
 
 
 def kill(broker: Broker, zk: KazooClient) -> None:
@@ -306,20 +302,6 @@ def settings(broker: Broker, folder: Path, *lines: str) -> Iterator[None]:
     finally:
         file.write_text(before)
         broker.restart()
-
-
-def end_offsets(cluster: DevCluster, topic: str, partitions: int) -> dict[int, int]:
-    """Return the end offset of each partition from its current leader."""
-
-    def ask() -> dict[int, int]:
-        with cluster.new_admin() as admin:
-            try:
-                admin.wait_for_leaders(topic, partitions)
-                return admin.offsets(topic, partitions)
-            except ZkConsumerError:
-                return {}
-
-    return wait_for(ask, what="all partitions return their end offset")
 
 
 class Position(Protocol):

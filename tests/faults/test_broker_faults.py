@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, Load, by_partition, numbers, produce, stored, wait_for
+from support import TIMEOUT_S, Load, by_partition, end_offsets, numbers, produce, stored, wait_for
 
 from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -20,7 +20,7 @@ from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import ZkConsumerError
 
-from .faults import Cable, Member, end_offsets, kill, seconds, settings, texts, wait_until_all_is_read
+from .faults import Cable, Member, kill, seconds, settings, texts, wait_until_all_is_read
 from .transaction_log import group_history
 
 Members = Callable[..., Member]

@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 from interop.jvm import ChildConsumer, jvm_consumer
-from support import Load, numbers, produce, wait_for
+from support import Load, end_offsets, numbers, produce, wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster
@@ -21,7 +22,7 @@ from zkconsumer.devcluster.servers import ZooKeeperServer
 
 from .cut_off import CutOff, Takeover, describe, takeover
 from .ensemble import Ensemble
-from .faults import Cable, end_offsets, settings
+from .faults import Cable, settings
 
 Configs = Callable[..., ConsumerConfig]
 Loads = Callable[..., Load]
@@ -48,16 +49,7 @@ def test_idle_members_without_zookeeper(
     load(name, 2, per_second=200)
     settings = {"zookeeper_session_timeout_ms": 6000, "auto_commit_enable": "false", "consumer_timeout_ms": -1}
     with Cable(cluster.zookeeper.port) as cable, CutOff(cluster.zookeeper_connect, name, config) as groups:
-        for number in range(GROUPS):
-            groups.add(
-                config(
-                    group_id=f"{group}-{number}",
-                    consumer_id="a",
-                    zookeeper_connect=f"127.0.0.1:{cable.port}",
-                    **settings,
-                )
-            )
-        groups.wait_for_deliveries()
+        groups.add_many(GROUPS, group, partial(config, zookeeper_connect=f"127.0.0.1:{cable.port}", **settings))
         check("ZooKeeper mode, 6 s", groups.takeovers(cable.cut, 60), capsys)
 
 
@@ -89,16 +81,8 @@ def test_shorter_granted_session_timeout(
         return config(**(common | {"auto_commit_enable": "false", "consumer_timeout_ms": -1} | more))
 
     with Cable(strict_zookeeper.port) as cable, CutOff(strict_zookeeper.connect, name, configured) as groups:
-        for number in range(GROUPS):
-            groups.add(
-                configured(
-                    group_id=f"{group}-{number}",
-                    consumer_id="a",
-                    zookeeper_connect=f"127.0.0.1:{cable.port}",
-                    zookeeper_session_timeout_ms=60_000,
-                )
-            )
-        groups.wait_for_deliveries()
+        proxied = {"zookeeper_connect": f"127.0.0.1:{cable.port}", "zookeeper_session_timeout_ms": 60_000}
+        groups.add_many(GROUPS, group, partial(configured, **proxied))
         check("60 s requested, 10 s granted", groups.takeovers(cable.cut, 60), capsys)
 
 
@@ -121,9 +105,7 @@ def test_member_that_waits_for_silent_brokers(
             "consumer_timeout_ms": -1,
         }
         groups = stack.enter_context(CutOff(cluster.zookeeper_connect, name, config))
-        for number in range(GROUPS):
-            groups.add(config(group_id=f"{group}-{number}", consumer_id="a", **settings))
-        groups.wait_for_deliveries()
+        groups.add_many(GROUPS, group, partial(config, **settings))
         for one in silent:
             one.cut()
             stack.callback(one.mend)
@@ -157,16 +139,8 @@ def test_follower_without_leader(
             return config(**(common | {"zookeeper_session_timeout_ms": 6000, "consumer_timeout_ms": -1} | more))
 
         with CutOff(leader.connect, name, configured) as groups:
-            for number in range(GROUPS):
-                groups.add(
-                    configured(
-                        group_id=f"{group}-{number}",
-                        consumer_id="a",
-                        zookeeper_connect=follower.connect,
-                        auto_commit_enable="false",
-                    )
-                )
-            groups.wait_for_deliveries()
+            separated = {"zookeeper_connect": follower.connect, "auto_commit_enable": "false"}
+            groups.add_many(GROUPS, group, partial(configured, **separated))
             takeovers = groups.takeovers(lambda: ensemble.separate(follower, leader), 60)
             check("a follower cut off from the leader, 6 s", takeovers, capsys)
 
@@ -202,17 +176,18 @@ def test_member_that_waits_for_its_coordinator(
             "zookeeper_session_timeout_ms": 6000,
             "consumer_timeout_ms": -1,
         }
-        groups = stack.enter_context(CutOff(cluster.zookeeper_connect, name, lambda **more: config(**(common | more))))
+
+        def configured(**more: object) -> ConsumerConfig:
+            return config(**(common | more))
+
+        groups = stack.enter_context(CutOff(cluster.zookeeper_connect, name, configured))
         committing = {
             "zookeeper_connect": f"127.0.0.1:{zookeeper.port}",
             "offsets_storage": "kafka",
             "dual_commit_enabled": False,
             "auto_commit_interval_ms": 500,
         }
-        for number in range(GROUPS):
-            one = config(**(common | committing | {"group_id": f"{group}-{number}", "consumer_id": "a"}))
-            groups.add(one, pause=0.005)
-        groups.wait_for_deliveries()
+        groups.add_many(GROUPS, group, partial(configured, **committing), pause=0.005)
 
         def cut() -> None:
             for cable in brokers:

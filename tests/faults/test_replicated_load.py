@@ -13,8 +13,7 @@ from collections.abc import Iterator
 import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
-from kazoo.client import KazooClient
-from support import wait_for, wait_until_equal
+from support import wait_for, wait_until_equal, zookeeper_client
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster
@@ -132,10 +131,5 @@ def test_replicated_load_has_no_corrupt_offsets(
 
 def replicas_in_sync(cluster: DevCluster) -> list[int]:
     """Return the number of in-sync replicas of each partition."""
-    zk = KazooClient(cluster.zookeeper_connect)
-    zk.start()
-    try:
+    with zookeeper_client(cluster.zookeeper_connect) as zk:
         return list(in_sync(zk, TOPIC).values())
-    finally:
-        zk.stop()
-        zk.close()

@@ -24,8 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from kazoo.client import KazooClient
-from support import numbers, produce, stored, take, values, wait_for, wait_until_equal
+from support import numbers, produce, stored, take, values, wait_for, wait_until_equal, zookeeper_client
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.broker.channel import BrokerChannel
@@ -106,16 +105,11 @@ class Secured:
             ]
         properties = cluster.folder / "broker-0.properties"
         properties.write_text("\n".join([properties.read_text(), *lines, ""]))
-        zk = KazooClient(cluster.zookeeper_connect)
-        zk.start(timeout=10)
-        try:
+        with zookeeper_client(cluster.zookeeper_connect) as zk:
             algorithms = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
             credentials = {name: scram(algorithm, PASSWORD) for name, algorithm in algorithms.items()}
             content = json.dumps({"version": 1, "config": credentials})
             zk.create("/config/users/alice", content.encode(), makepath=True)
-        finally:
-            zk.stop()
-            zk.close()
         broker.restart()
 
     def tls(self, **changes: object) -> dict[str, object]:
@@ -227,16 +221,11 @@ def test_spark_query_reads_through_secured_listener(secured: Secured, unique: Ca
     assert done.stdout.split()[-1] == "100"
     assert "event='consumer_registered'" in done.stderr
     assert PASSWORD not in done.stdout + done.stderr
-    zk = KazooClient(secured.cluster.zookeeper_connect)
-    zk.start(timeout=10)
-    try:
+    with zookeeper_client(secured.cluster.zookeeper_connect) as zk:
         wait_until_equal(lambda: stored(zk, group, name), {0: "50", 1: "50"})
         for partition in range(2):
             acls, _ = zk.get_acls(f"/consumers/{group}/offsets/{name}/{partition}")
             assert {acl.id.scheme for acl in acls} == {"digest", "world"}
-    finally:
-        zk.stop()
-        zk.close()
 
 
 def channel(secured: Secured, listener: str, properties: dict[str, object]) -> BrokerChannel:
@@ -297,15 +286,10 @@ def test_interrupted_login_to_broker_is_retriable(mechanism: str, secured: Secur
 def write_credentials(secured: Secured, password: str) -> None:
     """Set the SCRAM password of ``alice``. Source: Kafka 3.9 AdminZkClient.changeUserOrUserClientIdConfig."""
     credentials = {"SCRAM-SHA-256": scram("sha256", password), "SCRAM-SHA-512": scram("sha512", password)}
-    zk = KazooClient(secured.cluster.zookeeper_connect)
-    zk.start(timeout=10)
-    try:
+    with zookeeper_client(secured.cluster.zookeeper_connect) as zk:
         zk.set("/config/users/alice", json.dumps({"version": 1, "config": credentials}).encode())
         change = json.dumps({"version": 2, "entity_path": "users/alice"})
         zk.create("/config/changes/config_change_", change.encode(), sequence=True)
-    finally:
-        zk.stop()
-        zk.close()
 
 
 def test_login_that_was_accepted_before_is_repeated(
@@ -416,9 +400,7 @@ def test_authenticated_znodes_have_acls_of_jvm(
     take(stream, 5)
     connector.commit_offsets()
     group = connector.config.group_id
-    zk = KazooClient(secured.cluster.zookeeper_connect)
-    zk.start(timeout=10)
-    try:
+    with zookeeper_client(secured.cluster.zookeeper_connect) as zk:
 
         def rights(path: str) -> set[tuple[str, tuple[str, ...]]]:
             acls, _ = zk.get_acls(f"/consumers/{group}{path}")
@@ -428,9 +410,6 @@ def test_authenticated_znodes_have_acls_of_jvm(
         assert rights("") == rights("/ids") == rights(f"/ids/{group}_c") == everybody
         assert rights(f"/owners/{name}/0") == rights(f"/offsets/{name}/0") == ours
         assert zk.get(f"/consumers/{group}/offsets/{name}/0")[0] == b"5"
-    finally:
-        zk.stop()
-        zk.close()
 
 
 def test_unwritable_znode_is_named_with_remedy(

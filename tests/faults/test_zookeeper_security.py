@@ -18,7 +18,7 @@ from interop.jvm import jvm_performance
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from support import numbers, produce, take, wait_for
+from support import numbers, produce, take, wait_for, zookeeper_client
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -128,13 +128,8 @@ def consumer(secured: Secured, unique: Callable[[str], str]) -> Iterator[Callabl
 
 @contextlib.contextmanager
 def kazoo(cluster: DevCluster, **arguments: Any) -> Iterator[KazooClient]:
-    client = KazooClient(cluster.zookeeper_connect, **arguments)
-    client.start(timeout=10)
-    try:
+    with zookeeper_client(cluster.zookeeper_connect, **arguments) as client:
         yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def session_of(connector: ZookeeperConsumerConnector) -> ZooKeeperSession:

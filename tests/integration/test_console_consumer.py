@@ -45,11 +45,6 @@ class Tool(subprocess.Popen[bytes]):
 
 
 @pytest.fixture
-def admin(zkconsumer_cluster: Cluster) -> Any:
-    return zkconsumer_cluster.admin
-
-
-@pytest.fixture
 def tool(tmp_path: Path) -> Iterator[Callable[..., Tool]]:
     """Start the tool with any arguments."""
     started: list[Tool] = []

@@ -44,11 +44,6 @@ Consumer = Callable[..., ZookeeperConsumerConnector]
 
 
 @pytest.fixture
-def admin(zkconsumer_cluster: Cluster) -> Any:
-    return zkconsumer_cluster.admin
-
-
-@pytest.fixture
 def producer(zkconsumer_cluster: Cluster) -> Any:
     made = KafkaProducer(bootstrap_servers=zkconsumer_cluster.bootstrap_servers)
     yield made

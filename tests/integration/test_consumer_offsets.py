@@ -11,16 +11,10 @@ from kazoo.client import KazooClient
 from support import Reader, numbers, produce, stored, take, values, wait_for, wait_until_equal
 
 from zkconsumer import TopicPartition, ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError, OwnershipLostError
 
 Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
-
-
-@pytest.fixture
-def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
-    return zkconsumer_cluster.admin
 
 
 def store(zk: KazooClient, group: str, topic: str, partition: int, text: bytes) -> None:

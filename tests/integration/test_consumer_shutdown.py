@@ -16,16 +16,10 @@ from kazoo.client import KazooClient
 from support import Reader, in_thread, members, numbers, owners, produce, stored, take, wait_until_equal
 
 from zkconsumer import ConsumerConfig, KafkaStream, ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ClosedError, ConfigurationError, MessageStreamsExistError, ZooKeeperUnavailableError
 
 Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
-
-
-@pytest.fixture
-def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
-    return zkconsumer_cluster.admin
 
 
 def test_shutdown_is_idempotent(topic: Topic, consumer: Consumer) -> None:

@@ -28,11 +28,6 @@ Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
 
 
-@pytest.fixture
-def admin(zkconsumer_cluster: Cluster) -> Any:
-    return zkconsumer_cluster.admin
-
-
 def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, instead: Callable[..., Any]) -> None:
     """Replace a method for one call; ``instead`` receives the replaced method as its first argument."""
     original = getattr(owner, name)

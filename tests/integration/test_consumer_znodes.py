@@ -21,11 +21,6 @@ Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
 
 
-@pytest.fixture
-def admin(zkconsumer_cluster: Cluster) -> Any:
-    return zkconsumer_cluster.admin
-
-
 def test_registration_has_format_of_jvm(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
     a, b = topic(), topic()
     before = int(time.time() * 1000)

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kazoo.client import KazooClient
-from support import in_thread, numbers, produce, take, values, wait_for
+from support import in_thread, numbers, produce, take, values, wait_for, zookeeper_client
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.broker.channel import BrokerChannel
@@ -74,15 +73,10 @@ def test_chroot_contains_kafka_and_groups(pair: tuple[DevCluster, DevCluster]) -
     produce(cluster.admin, "in-the-chroot", 0, [b"x"])
     read_all(cluster, "in-the-chroot", "g", 1)
 
-    client = KazooClient(cluster.zookeeper.connect)
-    client.start(timeout=10)
-    try:
+    with zookeeper_client(cluster.zookeeper.connect) as client:
         assert "brokers" not in client.get_children("/")
         assert client.exists("/kafka/deeper/brokers/topics/in-the-chroot")
         assert client.get("/kafka/deeper/consumers/g/offsets/in-the-chroot/0")[0] == b"1"
-    finally:
-        client.stop()
-        client.close()
 
 
 def test_servers_listen_on_loopback_only(pair: tuple[DevCluster, DevCluster]) -> None:
@@ -138,9 +132,7 @@ def test_killed_server_restarts_with_data_and_port(pair: tuple[DevCluster, DevCl
 
 def test_restarted_zookeeper_keeps_znodes(pair: tuple[DevCluster, DevCluster]) -> None:
     server = pair[1].zookeeper
-    client = KazooClient(server.connect)
-    client.start(timeout=10)
-    try:
+    with zookeeper_client(server.connect) as client:
         client.create("/kept", b"data")
         before = server.pid
 
@@ -149,9 +141,6 @@ def test_restarted_zookeeper_keeps_znodes(pair: tuple[DevCluster, DevCluster]) -
         assert server.pid not in (None, before)
         wait_for(lambda: client.connected)
         assert client.retry(client.get, "/kept")[0] == b"data"
-    finally:
-        client.stop()
-        client.close()
 
 
 def test_starting_running_server_does_nothing(pair: tuple[DevCluster, DevCluster]) -> None:

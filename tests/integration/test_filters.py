@@ -10,16 +10,10 @@ from kazoo.client import KazooClient
 from support import Reader, numbers, owners, produce, take, values, wait_for, wait_until_equal
 
 from zkconsumer import Blacklist, TopicPartition, Whitelist, ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConfigurationError, ConsumerRebalanceFailedError, MessageStreamsExistError
 
 Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
-
-
-@pytest.fixture
-def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
-    return zkconsumer_cluster.admin
 
 
 def test_whitelist_reads_matching_topics_created_later(

@@ -10,16 +10,10 @@ import pytest
 from support import numbers, produce, take, values
 
 from zkconsumer import TopicPartition, ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError
 
 Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
-
-
-@pytest.fixture
-def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
-    return zkconsumer_cluster.admin
 
 
 def test_has_next_loop_of_original_works(admin: Any, topic: Topic, consumer: Consumer) -> None:

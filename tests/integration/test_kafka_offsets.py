@@ -20,11 +20,6 @@ Consumer = Callable[..., ZookeeperConsumerConnector]
 
 
 @pytest.fixture
-def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
-    return zkconsumer_cluster.admin
-
-
-@pytest.fixture
 def coordinator(zkconsumer_cluster: DevCluster | ExistingCluster, group: str) -> Iterator[GroupCoordinator]:
     """Return a client that reads the offsets of the group from Kafka."""
     brokers = parse_bootstrap(zkconsumer_cluster.bootstrap_servers)

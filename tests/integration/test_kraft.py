@@ -7,9 +7,22 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import members, numbers, owners, produce, stored, take, values, wait_for, wait_until_equal
+from support import (
+    consumer_config,
+    consumers,
+    members,
+    numbers,
+    owners,
+    produce,
+    stored,
+    take,
+    values,
+    wait_for,
+    wait_until_equal,
+    zookeeper_client,
+)
 
-from zkconsumer import ConsumerConfig, TopicPartition, Whitelist, ZookeeperConsumerConnector, create_consumer
+from zkconsumer import TopicPartition, Whitelist, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import (
     BrokerUnavailableError,
@@ -30,11 +43,8 @@ def kraft() -> Iterator[DevCluster]:
 
 @pytest.fixture(scope="module")
 def zk(kraft: DevCluster) -> Iterator[KazooClient]:
-    client = KazooClient(kraft.zookeeper_connect)
-    client.start(timeout=20)
-    yield client
-    client.stop()
-    client.close()
+    with zookeeper_client(kraft.zookeeper_connect) as client:
+        yield client
 
 
 @pytest.fixture
@@ -54,22 +64,8 @@ def topic(kraft: DevCluster, unique: Callable[[str], str]) -> Callable[..., str]
 
 @pytest.fixture
 def consumer(kraft: DevCluster, group: str) -> Iterator[Consumer]:
-    created: list[ZookeeperConsumerConnector] = []
-
-    def make(**settings: object) -> ZookeeperConsumerConnector:
-        properties: dict[str, object] = {
-            **kraft.consumer_properties,
-            "group.id": group,
-            "auto.offset.reset": "smallest",
-            "consumer.timeout.ms": 20_000,
-        }
-        properties.update({name.replace("_", "."): value for name, value in settings.items()})
-        created.append(create_consumer(ConsumerConfig.from_dict(properties, strict=True)))
-        return created[-1]
-
-    yield make
-    for connector in created:
-        connector.shutdown()
+    with consumers(lambda **settings: consumer_config(kraft, **({"group_id": group} | settings))) as make:
+        yield make
 
 
 def test_kafka_4_brokers_are_not_in_zookeeper(kraft: DevCluster, zk: KazooClient) -> None:

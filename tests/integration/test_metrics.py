@@ -6,21 +6,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from support import numbers, produce, take, wait_for, wait_until_equal
 
 from zkconsumer import ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.prometheus import ConsumerCollector
 
 Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
-
-
-@pytest.fixture
-def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
-    return zkconsumer_cluster.admin
 
 
 def by_mbean(connector: ZookeeperConsumerConnector) -> dict[str, dict[str, float]]:

@@ -11,16 +11,10 @@ from kazoo.client import KazooClient
 from support import numbers, owners, produce, stored, take, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerRebalanceListener, TopicPartition, ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import MessageStreamsExistError
 
 Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
-
-
-@pytest.fixture
-def admin(zkconsumer_cluster: DevCluster | ExistingCluster) -> Any:
-    return zkconsumer_cluster.admin
 
 
 class Recorder(ConsumerRebalanceListener):

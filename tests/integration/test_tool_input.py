@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import numbers, produce, registered, set_offsets, stored, wait_for
+from support import numbers, produce, registered, set_offsets, stored, wait_for, zookeeper_client
 
 from zkconsumer import ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -42,11 +42,8 @@ def doctor(run: Run, group: str, at: str) -> Doctor:
 @pytest.fixture
 def other(zkconsumer_cluster: Cluster) -> Iterator[KazooClient]:
     """Return the session of another client; its ephemeral znodes are deleted after the test."""
-    client = KazooClient(zkconsumer_cluster.zookeeper_connect)
-    client.start(timeout=20)
-    yield client
-    client.stop()
-    client.close()
+    with zookeeper_client(zkconsumer_cluster.zookeeper_connect) as client:
+        yield client
 
 
 def paste(command: str) -> None:

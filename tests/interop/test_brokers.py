@@ -6,10 +6,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from batches import CODEC_NAMES, CODECS, ZSTD, Record, entry
-from kazoo.client import KazooClient
-from support import Reader, owners, stored, take, values, wait_for, wait_until_equal
+from support import (
+    Reader,
+    consumer_config,
+    consumers,
+    owners,
+    stored,
+    take,
+    values,
+    wait_for,
+    wait_until_equal,
+    zookeeper_client,
+)
 
-from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
+from zkconsumer import TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import is_kraft, numbers
 
@@ -31,21 +41,8 @@ def generation(request: pytest.FixtureRequest) -> Iterator[DevCluster]:
 
 @pytest.fixture
 def consumer(generation: DevCluster) -> Iterator[Consumer]:
-    created: list[ZookeeperConsumerConnector] = []
-
-    def make(**settings: object) -> ZookeeperConsumerConnector:
-        properties: dict[str, object] = {
-            **generation.consumer_properties,
-            "auto.offset.reset": "smallest",
-            "consumer.timeout.ms": 20_000,
-        }
-        properties.update({name.replace("_", "."): value for name, value in settings.items()})
-        created.append(create_consumer(ConsumerConfig.from_dict(properties, strict=True)))
-        return created[-1]
-
-    yield make
-    for connector in created:
-        connector.shutdown()
+    with consumers(lambda **settings: consumer_config(generation, **settings)) as make:
+        yield make
 
 
 def message_format(kafka: str) -> int:
@@ -85,9 +82,7 @@ def test_produce_consume_rebalance_commit(
 
     two = consumer(group_id=group, consumer_id="two", offsets_storage=storage)
     [theirs] = two.create_message_streams({name: 1})[name]
-    client = KazooClient(generation.zookeeper_connect)
-    client.start(timeout=10)
-    try:
+    with zookeeper_client(generation.zookeeper_connect) as client:
         shared = {0: "one", 1: "one", 2: "two", 3: "two"}
         wait_until_equal(lambda: owners(client, group, name), {p: f"{group}_{who}-0" for p, who in shared.items()})
         readers = [Reader(stream), Reader(theirs)]
@@ -109,9 +104,6 @@ def test_produce_consume_rebalance_commit(
             reader.finish()
         assert stored(client, group, name) == dict.fromkeys(range(4), str(each + 1))
         assert [len(reader.seen) for reader in readers] == [2, 2]  # nothing is read twice
-    finally:
-        client.stop()
-        client.close()
 
 
 def test_record_larger_than_fetch_is_delivered(

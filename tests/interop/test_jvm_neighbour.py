@@ -6,18 +6,16 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from support import Load, numbers, produce, wait_for, wait_until_equal
+from support import IdleHandler, Load, numbers, produce, wait_for, wait_until_equal
 
-from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
+from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.errors import ZkConsumerError
-from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.zookeeper.registry import Registration
 
@@ -166,30 +164,6 @@ def test_random_joins_and_stops_lose_nothing(seed: int, neighbours: Callable[...
     assert group.failures == []
 
 
-class BusyHandler:
-    """A PartitionHandler that owns partitions, as a Spark query does, and never finishes its batch."""
-
-    release_timeout = 5.0
-
-    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
-        pass
-
-    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
-        return dict.fromkeys(partitions, 0) if final else None
-
-    def lose(self) -> None:
-        pass
-
-    def lease_ended(self) -> None:
-        pass
-
-    def consumed(self) -> Mapping[TopicPartition, int]:
-        return {}
-
-    def fail(self, error: ZkConsumerError) -> None:
-        raise error
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_two_joins_wait_for_one_handover(
@@ -199,7 +173,7 @@ def test_two_joins_wait_for_one_handover(
     name = topic(8)
     znodes = Group(zk, group, name)
     registration = Registration.static({name: 1})
-    ours = GroupMember(config(consumer_id="c-busy"), registration, BusyHandler(), auto_commit=False)
+    ours = GroupMember(config(consumer_id="c-busy"), registration, IdleHandler(release_timeout=5.0), auto_commit=False)
     ours.start()
     try:
         jvm = child(jvm_consumer, "b-jvm", name, zookeeper_session_timeout_ms=10_000)

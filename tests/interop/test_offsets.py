@@ -19,6 +19,7 @@ from zkconsumer.tools.cli import main
 Cluster = DevCluster | ExistingCluster
 Topic = Callable[..., str]
 Consumer = Callable[..., ZookeeperConsumerConnector]
+Run = Callable[..., tuple[int, str, str]]
 
 STORAGES = {
     "zookeeper": {"offsets.storage": "zookeeper"},
@@ -27,16 +28,6 @@ STORAGES = {
 }
 #: The last release with the tools for offsets.
 TOOLS = "0.11.0.3"
-
-
-@pytest.fixture
-def admin(zkconsumer_cluster: Cluster) -> Any:
-    return zkconsumer_cluster.admin
-
-
-@pytest.fixture
-def at(zkconsumer_cluster: Cluster) -> str:
-    return zkconsumer_cluster.zookeeper_connect
 
 
 def jvm(tool: str, *arguments: object, release: str = TOOLS) -> str:
@@ -131,13 +122,7 @@ def test_exported_offsets_are_exchangeable(topic: Topic, group: str, zk: KazooCl
 
 
 def test_offset_checkers_agree(
-    admin: Any,
-    topic: Topic,
-    consumer: Consumer,
-    group: str,
-    zk: KazooClient,
-    at: str,
-    capfd: pytest.CaptureFixture[str],
+    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, at: str, run: Run
 ) -> None:
     names = [topic(2), topic(1)]
     for name in names:
@@ -148,9 +133,8 @@ def test_offset_checkers_agree(
     zk.create(f"/consumers/{group}/offsets/{names[1]}/0", b"-1", makepath=True)
 
     theirs = jvm("kafka.tools.ConsumerOffsetChecker", "--group", group, "--zookeeper", at, "--broker-info")
-    capfd.readouterr()
-    assert main(["offset-checker", "--group", group, "--zookeeper", at, "--broker-info"]) == 0
-    ours = capfd.readouterr().out
+    code, ours, _ = run("offset-checker", "--group", group, "--zookeeper", at, "--broker-info")
+    assert code == 0
 
     def rows(text: str) -> list[str]:
         return sorted(line for line in text.splitlines() if line and not line.startswith("SLF4J"))
@@ -159,13 +143,7 @@ def test_offset_checkers_agree(
 
 
 def test_consumer_groups_output_equals_that_of_jvm(
-    admin: Any,
-    topic: Topic,
-    consumer: Consumer,
-    group: str,
-    zk: KazooClient,
-    at: str,
-    capfd: pytest.CaptureFixture[str],
+    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, at: str, run: Run
 ) -> None:
     names = [topic(2), topic(1)]
     produce(admin, names[0], 0, numbers(0, 10))
@@ -179,12 +157,10 @@ def test_consumer_groups_output_equals_that_of_jvm(
 
     def compare(*arguments: str) -> str:
         theirs = jvm("kafka.admin.ConsumerGroupCommand", "--zookeeper", at, *arguments, release="1.1.1")
-        capfd.readouterr()
-        main(["consumer-groups", "--zookeeper", at, *arguments])
-        ours = capfd.readouterr()
+        _, ours, errors = run("consumer-groups", "--zookeeper", at, *arguments)
         # The JVM prints topics in the order of ZooKeeper's hash table.
-        assert sorted(ours.out.splitlines()) == sorted(theirs.splitlines())
-        assert ours.err.startswith("Note: This will only show information")
+        assert sorted(ours.splitlines()) == sorted(theirs.splitlines())
+        assert errors.startswith("Note: This will only show information")
         return theirs
 
     assert f"{group}_c" in compare("--describe", "--group", group)

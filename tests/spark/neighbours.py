@@ -9,7 +9,6 @@ from support import Reader, wait_for
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.errors import ZkConsumerError
 
 Cluster = DevCluster | ExistingCluster
 
@@ -50,17 +49,3 @@ class Plain:
         self._connector.shutdown()
         for reader in self._readers:
             reader.finish()
-
-
-def end_offsets(cluster: Cluster, topic: str, partitions: int) -> dict[int, int]:
-    """Return the end offset of each partition from its current leader."""
-
-    def ask() -> dict[int, int]:
-        with cluster.new_admin() as admin:
-            try:
-                admin.wait_for_leaders(topic, partitions)
-                return admin.offsets(topic, partitions)
-            except ZkConsumerError:
-                return {}
-
-    return wait_for(ask, what="all partitions return their end offset")

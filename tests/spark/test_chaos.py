@@ -18,13 +18,12 @@ import numpy as np
 import pytest
 from interop.jvm import WIDTH
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, stored, wait_for, wait_until_equal
+from support import RECONNECTING, TIMEOUT_S, end_offsets, stored, wait_for, wait_until_equal, zookeeper_client
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster
 
 from .chaos import Chaos, Driver, Extent, Seen, StubbornLoad
-from .neighbours import end_offsets
 from .queries import START, planned
 
 PARTITIONS = 6
@@ -55,15 +54,8 @@ def zkconsumer_cluster() -> Iterator[DevCluster]:
 @pytest.fixture
 def zk(zkconsumer_cluster: DevCluster) -> Iterator[KazooClient]:
     """A client that reconnects after restarts of ZooKeeper."""
-    client = KazooClient(
-        zkconsumer_cluster.zookeeper_connect,
-        timeout=30,
-        connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1},
-    )
-    client.start(timeout=TIMEOUT_S)
-    yield client
-    client.stop()
-    client.close()
+    with zookeeper_client(zkconsumer_cluster.zookeeper_connect, **RECONNECTING) as client:
+        yield client
 
 
 def read_logs(config: ConsumerConfig, topic: str, ends: dict[int, int]) -> Logs:

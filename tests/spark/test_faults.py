@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from support import (
-    TIMEOUT_S,
+    RECONNECTING,
     Load,
+    end_offsets,
     in_thread,
     members,
     numbers,
@@ -22,6 +23,7 @@ from support import (
     stored,
     wait_for,
     wait_until_equal,
+    zookeeper_client,
     zookeeper_that_only_reads,
 )
 
@@ -33,7 +35,7 @@ from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL, from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 
-from .neighbours import Plain, end_offsets
+from .neighbours import Plain
 from .queries import Batch, Gate, Query, check_union, repetitions, task_connections
 from .test_topics import recreate_topic
 
@@ -61,30 +63,20 @@ def cluster(zkconsumer_cluster: DevCluster) -> Iterator[DevCluster]:
     for server in (zkconsumer_cluster.zookeeper, *zkconsumer_cluster.brokers):
         server.resume()
     start_zookeeper(zkconsumer_cluster)
-    client = KazooClient(zkconsumer_cluster.zookeeper_connect)
-    client.start(timeout=TIMEOUT_S)
-    try:
+    with zookeeper_client(zkconsumer_cluster.zookeeper_connect) as client:
         for broker in zkconsumer_cluster.brokers:
             if not broker.is_running:
                 broker.start()
         wait_until_equal(lambda: sorted(client.get_children("/brokers/ids")), ["0", "1"])
-    finally:
-        client.stop()
-        client.close()
 
 
 @pytest.fixture
 def zk(cluster: DevCluster) -> Iterator[KazooClient]:
     """A client that reconnects after restarts of ZooKeeper."""
-    client = KazooClient(
-        cluster.zookeeper_connect, timeout=30, connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1}
-    )
-    client.start(timeout=TIMEOUT_S)
-    yield client
-    cluster.zookeeper.resume()
-    start_zookeeper(cluster)
-    client.stop()
-    client.close()
+    with zookeeper_client(cluster.zookeeper_connect, **RECONNECTING) as client:
+        yield client
+        cluster.zookeeper.resume()
+        start_zookeeper(cluster)
 
 
 def check_all_read(
@@ -303,14 +295,11 @@ def test_query_joins_after_owners_session_expires(
     name = topic()
     produce(cluster.admin, name, 0, numbers(0, 10))
     path = f"/consumers/{group}/owners/{name}/0"
-    dead = KazooClient(cluster.zookeeper_connect, timeout=4)
-    dead.start(timeout=TIMEOUT_S)
-    dead.create(path, b"someone-else-0", ephemeral=True, makepath=True)
-    one = query(name, zookeeper_session_timeout_ms=10_000)
-    one.wait_for(lambda: len(members(zk, group)) == 1, 60)
-    assert owners(zk, group, name) == {0: "someone-else-0"}
-    dead.stop()
-    dead.close()
+    with zookeeper_client(cluster.zookeeper_connect, timeout=4) as dead:
+        dead.create(path, b"someone-else-0", ephemeral=True, makepath=True)
+        one = query(name, zookeeper_session_timeout_ms=10_000)
+        one.wait_for(lambda: len(members(zk, group)) == 1, 60)
+        assert owners(zk, group, name) == {0: "someone-else-0"}
     one.wait_for_records(10)
 
 

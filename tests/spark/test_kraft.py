@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal, zookeeper_client
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ZkConsumerError
@@ -27,11 +27,8 @@ def zkconsumer_cluster() -> Iterator[DevCluster]:
 @pytest.fixture
 def zk(zkconsumer_cluster: DevCluster) -> Iterator[KazooClient]:
     """A client of the cluster's ZooKeeper."""
-    client = KazooClient(zkconsumer_cluster.zookeeper_connect)
-    client.start(timeout=20)
-    yield client
-    client.stop()
-    client.close()
+    with zookeeper_client(zkconsumer_cluster.zookeeper_connect) as client:
+        yield client
 
 
 def test_query_reads_from_kraft_and_commits_to_zookeeper(

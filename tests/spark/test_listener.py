@@ -15,7 +15,16 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
-from support import TIMEOUT_S, members, numbers, offset_json, produce, stored, wait_for, wait_until_equal
+from support import (
+    members,
+    numbers,
+    offset_json,
+    produce,
+    stored,
+    wait_for,
+    wait_until_equal,
+    zookeeper_client,
+)
 
 import zkconsumer.spark
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -107,11 +116,8 @@ def test_unreachable_zookeeper_delays_no_other_query(
         second.finish()
         wait_until_equal(lambda: stored(zk, group, name), {0: "100"}, 10)
         elsewhere.start()
-        client = KazooClient(elsewhere.connect)
-        client.start(timeout=TIMEOUT_S)
-        wait_until_equal(lambda: stored(client, group, name), {0: "100"})
-        client.stop()
-        client.close()
+        with zookeeper_client(elsewhere.connect) as client:
+            wait_until_equal(lambda: stored(client, group, name), {0: "100"})
     finally:
         elsewhere.kill()
 

@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, in_thread, numbers, offset_json, owners, produce, stored, wait_for, wait_until_equal
+from support import (
+    expire_session,
+    in_thread,
+    numbers,
+    offset_json,
+    owners,
+    produce,
+    stored,
+    wait_for,
+    wait_until_equal,
+)
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -67,11 +77,7 @@ def expire(planner: Planner, cluster: Cluster) -> int:
     """Expire the ZooKeeper session of a planner's member; return the session id."""
     assert isinstance(planner._member, GroupMember)
     session = planner._member.session._client.client_id
-    twin = KazooClient(cluster.zookeeper_connect, client_id=session, timeout=30)
-    twin.start(timeout=TIMEOUT_S)
-    twin.stop()
-    twin.close()
-    return int(session[0])
+    return expire_session(cluster.zookeeper_connect, session)
 
 
 def owned_by(zk: KazooClient, group: str, topic: str, name: str) -> list[int]:

@@ -12,11 +12,23 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, Load, in_thread, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from support import (
+    TIMEOUT_S,
+    Load,
+    end_offsets,
+    in_thread,
+    members,
+    numbers,
+    owners,
+    produce,
+    stored,
+    wait_for,
+    wait_until_equal,
+)
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
-from .neighbours import Plain, end_offsets
+from .neighbours import Plain
 from .queries import Gate, Query, repetitions, runners, seen
 
 pytestmark = pytest.mark.timeout(180)

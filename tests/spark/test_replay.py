@@ -16,11 +16,11 @@ import psutil
 import pyarrow as pa
 import pytest
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, Load, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from support import TIMEOUT_S, Load, end_offsets, members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
-from .neighbours import Plain, end_offsets
+from .neighbours import Plain
 from .queries import START, Batch, Query, Spans, check_union, kill, planned, repetitions, runners
 
 pytestmark = pytest.mark.timeout(300)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 from kazoo.client import KazooClient
-from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal, zookeeper_client
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
@@ -161,13 +161,8 @@ def recreate_topic(cluster: Cluster, name: str, count: int) -> None:
 
 def gone(cluster: Cluster, name: str) -> bool:
     """Return whether a topic has no znode in ZooKeeper."""
-    zk = KazooClient(cluster.zookeeper_connect)
-    zk.start()
-    try:
+    with zookeeper_client(cluster.zookeeper_connect) as zk:
         return zk.exists(f"/brokers/topics/{name}") is None and zk.exists(f"/admin/delete_topics/{name}") is None
-    finally:
-        zk.stop()
-        zk.close()
 
 
 @pytest.mark.parametrize(
