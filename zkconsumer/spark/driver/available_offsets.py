@@ -28,7 +28,7 @@ class AvailableOffsets:
 
     @property
     def unavailable(self) -> list[TopicPartition]:
-        """The partitions that the last look-up has left out."""
+        """The partitions without a responding leader; ``find`` does not return offsets of them."""
         return sorted(self._unavailable)
 
     def health_reasons(self) -> list[HealthReason]:
