@@ -21,8 +21,9 @@ from support import in_thread, wait_for
 
 from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol
-from zkconsumer.broker.channel import BrokerChannel, Throttle
+from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.leaders import LeaderLookup
+from zkconsumer.broker.throttle import Throttle
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBrokerError, ZkConsumerError
 from zkconsumer.message import Endpoint

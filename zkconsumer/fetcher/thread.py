@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.channel import Throttle
+from zkconsumer.broker.throttle import Throttle
 from zkconsumer.broker.leaders import problem_of
 from zkconsumer.errors import (
     ClosedError,
