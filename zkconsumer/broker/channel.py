@@ -18,26 +18,21 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from kafka import errors as kafka_errors
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
+from zkconsumer.broker.api_versions import BEFORE_API_VERSIONS, fetch_versions, version_of
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.buffers import allocate
-from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBrokerError
+from zkconsumer.errors import BrokerUnavailableError, ClosedError
 from zkconsumer.message import Endpoint
-from zkconsumer.version import __version__
 
 #: Maximum size of a Fetch response in bytes: Kafka's size field is an int32.
 MAX_FRAME = (1 << 31) - 1
 #: Maximum size of other responses in bytes; the metadata of a million partitions have about this size.
 _MAX_RESPONSE = 100 << 20
 
-_API_VERSIONS_KEY = 18
-_UNSUPPORTED_VERSION = 35
-#: The version assumed of a broker without ApiVersions; 0.9 supports all request versions of 0.8.2.
-_BEFORE_API_VERSIONS = (0, 8, 2)
 _BUFFER_SIZE = 64 * 1024
 
 
@@ -121,8 +116,8 @@ class BrokerChannel:
             if self._socket is None:
                 with self._mapped_errors("could not connect to broker {}"):
                     self._open()
-                self.versions = self._negotiate()
                 try:
+                    self.versions = self._negotiate()
                     self._security.authenticate(self.request, self.endpoint.host)
                 except BaseException:
                     self.disconnect()
@@ -245,7 +240,8 @@ class BrokerChannel:
                 )
             response_class = request.header.get_response_class()
             # Flexible versions have a byte of tagged fields in the header, except for ApiVersions (KIP-511).
-            has_tags = response_class.flexible_version_q(request.API_VERSION) and request.API_KEY != _API_VERSIONS_KEY
+            is_flexible = response_class.flexible_version_q(request.API_VERSION)
+            has_tags = is_flexible and request.API_KEY != ApiVersionsRequest.API_KEY
             body = memoryview(frame.read(frame.remaining))[1 if has_tags else 0 :]
             try:
                 return response_class.decode(body)
@@ -265,7 +261,8 @@ class BrokerChannel:
         with self._in_use(self._timeout if timeout is None else timeout):
             self.connect()
             if request.API_VERSION is None:
-                request.API_VERSION = self._version_of(request)
+                assert self.versions is not None
+                request.API_VERSION = version_of(request, self.versions, self.endpoint)
             with self._mapped_errors("request to broker {} failed"):
                 yield from self._exchange(request)
 
@@ -292,15 +289,6 @@ class BrokerChannel:
                 f"{frame.remaining} bytes follow its last field"
             )
 
-    def _version_of(self, request: Any) -> int:
-        assert self.versions is not None
-        try:
-            return int(self.versions.api_version(request))
-        except (kafka_errors.IncompatibleBrokerVersion, kafka_errors.UnsupportedVersionError) as error:
-            raise UnsupportedBrokerError(
-                f"broker {self.endpoint} and this client have no version of {type(request).__name__} in common: {error}"
-            ) from error
-
     def _negotiate(self) -> BrokerVersionData:
         """Return the request versions that the broker supports.
 
@@ -308,15 +296,14 @@ class BrokerChannel:
         such request is sent to a broker that is known to be older. If the version of the broker is unknown, an
         old broker is identified by its reaction, and by its response to a request that old brokers support.
         """
-        versions = BrokerVersionData(broker_version=_BEFORE_API_VERSIONS)
         if self.endpoint.has_api_versions is False:
-            return versions
+            return BEFORE_API_VERSIONS
         if self.endpoint.has_api_versions:
-            return self._fetch_versions()
+            return fetch_versions(self.request, self.endpoint)
         for _ in range(2):  # twice: a broker that shuts down closes one connection and refuses the next
             try:
                 with self._shorter_deadline():
-                    return self._fetch_versions()
+                    return fetch_versions(self.request, self.endpoint)
             except BrokerUnavailableError as error:
                 is_timeout = isinstance(error.__cause__, TimeoutError)
                 if not is_timeout and not isinstance(error.__cause__, ConnectionError):
@@ -327,7 +314,7 @@ class BrokerChannel:
                 break
         # All old brokers support this request; without topics it returns nothing.
         self.request(ListOffsetsRequest(version=0, replica_id=-1, topics=[]))
-        return versions
+        return BEFORE_API_VERSIONS
 
     @contextlib.contextmanager
     def _shorter_deadline(self) -> Iterator[None]:
@@ -338,27 +325,6 @@ class BrokerChannel:
             yield
         finally:
             self._deadline = deadline
-
-    def _fetch_versions(self) -> BrokerVersionData:
-        version = ApiVersionsRequest.max_version
-        for _ in range(2):
-            request = ApiVersionsRequest(
-                version=version, client_software_name="zkconsumer", client_software_version=__version__
-            )
-            response = self.request(request)
-            if response.error_code == 0 and response.api_keys:
-                return BrokerVersionData(
-                    api_versions={key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
-                )
-            if response.error_code != _UNSUPPORTED_VERSION:
-                break
-            # The error response has the layout of version 0 and contains the newest version that the broker supports.
-            newest = next((key.max_version for key in response.api_keys or () if key.api_key == _API_VERSIONS_KEY), 0)
-            version = max(0, min(newest, ApiVersionsRequest.max_version))
-        self.disconnect()
-        raise UnsupportedBrokerError(
-            f"broker {self.endpoint} rejected the ApiVersions request with error {response.error_code}"
-        )
 
     @contextlib.contextmanager
     def _mapped_errors(self, failure: str) -> Iterator[None]:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.throttle import Throttle
 from zkconsumer.broker.leaders import problem_of
+from zkconsumer.broker.throttle import Throttle
 from zkconsumer.errors import (
     ClosedError,
     CorruptRecordError,

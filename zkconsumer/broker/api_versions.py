@@ -1,0 +1,59 @@
+"""The versions of requests that a broker and this client have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kafka import errors as kafka_errors
+from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.metadata import ApiVersionsRequest
+
+from zkconsumer.errors import UnsupportedBrokerError
+from zkconsumer.message import Endpoint
+from zkconsumer.version import __version__
+
+#: Versions of a broker without ApiVersions; 0.9 supports all request versions of 0.8.2.
+BEFORE_API_VERSIONS = BrokerVersionData(broker_version=(0, 8, 2))
+
+_UNSUPPORTED_VERSION = 35
+
+
+def fetch_versions(request: Callable[[Any], Any], endpoint: Endpoint) -> BrokerVersionData:
+    """Return the request versions that a broker supports.
+
+    Args:
+        request: sends a request to the broker and returns the decoded response.
+
+    Raises:
+        UnsupportedBrokerError: the broker and this client have no version of ApiVersions in common.
+    """
+    version = ApiVersionsRequest.max_version
+    for _ in range(2):
+        response = request(
+            ApiVersionsRequest(version=version, client_software_name="zkconsumer", client_software_version=__version__)
+        )
+        if response.error_code == 0 and response.api_keys:
+            return BrokerVersionData(
+                api_versions={key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+            )
+        if response.error_code != _UNSUPPORTED_VERSION:
+            break
+        # The error response has the layout of version 0 and contains the newest version that the broker supports.
+        keys = {key.api_key: key.max_version for key in response.api_keys or ()}
+        version = max(0, min(keys.get(ApiVersionsRequest.API_KEY, 0), ApiVersionsRequest.max_version))
+    raise UnsupportedBrokerError(f"broker {endpoint} rejected the ApiVersions request with error {response.error_code}")
+
+
+def version_of(request: Any, versions: BrokerVersionData, endpoint: Endpoint) -> int:
+    """Return the newest version of a request that a broker supports, within the request's own limits.
+
+    Raises:
+        UnsupportedBrokerError: the broker and this client have no version of the request in common.
+    """
+    try:
+        return int(versions.api_version(request))
+    except (kafka_errors.IncompatibleBrokerVersion, kafka_errors.UnsupportedVersionError) as error:
+        raise UnsupportedBrokerError(
+            f"broker {endpoint} and this client have no version of {type(request).__name__} in common: {error}"
+        ) from error
