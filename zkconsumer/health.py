@@ -48,7 +48,8 @@ class HealthReason:
     Attributes:
         code: what is wrong: ``member_failed``, ``zookeeper_disconnected``, ``rebalancing``, ``rebalance_failed``,
             ``registration_invalid``, ``partition_not_released``, ``leader_not_found``, ``topic_authorization_failed``,
-            ``fetch_failed``, ``commit_failed``, ``partitions_not_found`` or ``planning_failed``.
+            ``fetch_failed``, ``commit_failed``, ``partitions_not_found`` or ``planning_failed``; in the tool ``doctor``
+            also ``no_members``.
         since: seconds since the epoch.
         message: details and remedy.
         partitions: the partitions concerned; empty if all are, or none.

@@ -285,7 +285,7 @@ def test_doctor_finds_nothing_in_healthy_group(topic: Topic, consumer: Consumer,
 
     code, out, _ = run("doctor", "--zookeeper", at, "--group", group)
 
-    assert (code, out) == (0, f"group {group}: 2 members, 4 partitions owned: no problems found\n")
+    assert (code, out) == (0, f"health: healthy\ngroup {group}: 2 members, 4 partitions owned: no problems found\n")
 
 
 def test_doctor_reports_each_problem(admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:

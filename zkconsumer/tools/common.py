@@ -15,6 +15,7 @@ from tenacity import Retrying
 
 from zkconsumer import retry
 from zkconsumer.broker.cluster import Cluster, cluster_of
+from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig, read_properties
@@ -123,6 +124,16 @@ class Access:
         logs = LogOffsets(self.cluster.brokers, CLIENT_ID, timeout=timeout, security=self._security)
         self._closing.callback(logs.close)
         return logs
+
+    def leaders(self, timeout: float = _BROKER_TIMEOUT) -> LeaderLookup:
+        """Return a client that looks up the leaders of partitions.
+
+        Args:
+            timeout: seconds for a lookup, with all brokers together.
+        """
+        lookup = LeaderLookup(CLIENT_ID, timeout, self._security)
+        self._closing.callback(lookup.close)
+        return lookup
 
     def coordinator(self, group: str, timeout: float = _BROKER_TIMEOUT) -> GroupCoordinator:
         """Return a client for the offsets that a group has committed to Kafka.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import asdict
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from zkconsumer.errors import RegistrationError, RetriableError, ZkConsumerError
+from zkconsumer.health import Health, HealthReason
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, doctor_group, doctor_offsets, group_state
 from zkconsumer.tools.common import Access
-from zkconsumer.tools.findings import Commands, Finding
+from zkconsumer.tools.findings import Commands, Finding, health_of
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.tools.groups import subscribed_threads
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
@@ -19,8 +22,20 @@ from zkconsumer.zookeeper.registry import GroupPaths, Registration
 _DESCRIPTION = """\
 Report problems of a consumer group: members, owners, assignment and offsets.
 
+The line `health` shows whether the group makes progress, as far as ZooKeeper and the brokers show it. States and codes
+are those of the health of a consumer: healthy, rebalancing, stalled, or failed, which means that there are no members.
+
 The tool changes nothing. The exit code is 0 if there is no problem, and 1 otherwise.
 """
+
+#: Seconds between two looks at a group whose members or owners are not as they should be: it may be rebalancing.
+_REBALANCE_S = 2.0
+
+#: Codes of what a rebalance causes for a moment.
+_TRANSIENT = ("partition_not_released", "rebalance_failed")
+
+#: Partitions of a reason that are printed.
+_MAX_PARTITIONS = 5
 
 
 def add_to(tools: Any) -> None:
@@ -46,14 +61,23 @@ def run(options: argparse.Namespace) -> int:
     with common.access(common.config_of(options, options.zookeeper)) as access:
         group_state.check_exists(access.session, options.group)
         common.check_brokers(access.cluster)
-        state = group_state.read(access.session, options.group)
-        findings = list(_examine(state, access, Commands(options), options.stale_after))
+        state, partitions, findings = _examine_group(options.group, access, Commands(options))
+        findings.extend(doctor_offsets.check(state, access, Commands(options), partitions, options.stale_after))
+    health = health_of(findings)
     if options.json:
-        common.print_json({"group": options.group, "findings": [asdict(finding) for finding in findings]})
+        common.print_json(
+            {
+                "group": options.group,
+                "health": health.state.name.lower(),
+                "healthReasons": list(map(_reason_as_json, health.reasons)),
+                "findings": [finding.as_json() for finding in findings],
+            }
+        )
     else:
         for finding in findings:
             common.echo(f"{finding.where}: {finding.problem}")
             common.echo(f"    {finding.remedy}")
+        common.echo(f"health: {_describe(health)}")
         members, owned = len(state.sessions), len(state.owners)
         common.echo(
             f"group {options.group}: {_count(members, 'member')}, {_count(owned, 'partition')} owned: "
@@ -66,8 +90,67 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _examine(state: GroupState, access: Access, commands: Commands, stale_after_s: float) -> Iterator[Finding]:
-    """Yield the problems of a group."""
+def _describe(health: Health) -> str:
+    """Return one line with the state and the reasons."""
+    reasons = "; ".join(map(_describe_reason, health.reasons))
+    return health.state.name.lower() + (f" ({reasons})" if reasons else "")
+
+
+def _describe_reason(reason: HealthReason) -> str:
+    partitions = sorted(reason.partitions)
+    shown = ", ".join(map(str, partitions[:_MAX_PARTITIONS]))
+    if len(partitions) > _MAX_PARTITIONS:
+        shown += f" and {len(partitions) - _MAX_PARTITIONS} more"
+    since = datetime.fromtimestamp(reason.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{reason.code}: {shown}; since {since}" if shown else f"{reason.code}; since {since}"
+
+
+def _reason_as_json(reason: HealthReason) -> dict[str, Any]:
+    return {
+        "code": reason.code,
+        "state": reason.state.name.lower(),
+        "since": reason.since,
+        "message": reason.message,
+        "partitions": list(map(str, sorted(reason.partitions))),
+    }
+
+
+def _examine_group(
+    group: str, access: Access, commands: Commands
+) -> tuple[GroupState, Mapping[str, list[int]], list[Finding]]:
+    """Return the state of a group, the partitions of its topics, and the problems of its members and owners.
+
+    A rebalance causes the same problems for a moment. So what keeps partitions from being consumed is examined twice,
+    and the group counts as rebalancing if that has changed.
+    """
+    state, partitions, findings = _look(group, access, commands)
+    first = {finding for finding in findings if finding.code}
+    if not first or not state.sessions:
+        return state, partitions, findings
+    started = time.time()
+    time.sleep(_REBALANCE_S)
+    state, partitions, findings = _look(group, access, commands)
+    has_changed = {f for f in findings if f.code in _TRANSIENT} != {f for f in first if f.code in _TRANSIENT}
+    return state, partitions, [_confirmed(f, started, has_changed=has_changed) for f in findings]
+
+
+def _confirmed(finding: Finding, started: float, *, has_changed: bool) -> Finding:
+    """Return a finding of the second look with the effect that it has in view of the first one."""
+    if has_changed and finding.code in _TRANSIENT:
+        return replace(finding, code="rebalancing", since=started)
+    return replace(finding, since=started) if finding.code and finding.since is None else finding
+
+
+def _look(group: str, access: Access, commands: Commands) -> tuple[GroupState, Mapping[str, list[int]], list[Finding]]:
+    state = group_state.read(access.session, group)
+    partitions: dict[str, list[int]] = {}
+    return state, partitions, list(_check_group(state, access, commands, partitions))
+
+
+def _check_group(
+    state: GroupState, access: Access, commands: Commands, partitions: dict[str, list[int]]
+) -> Iterator[Finding]:
+    """Yield the problems of members and owners, and add the partitions of the topics to ``partitions``."""
     yield from doctor_group.check_members(state, commands)
     topics = access.cluster.topics() if any(member.is_filter for member in state.members.values()) else []
     readable: dict[str, Registration] = {}
@@ -79,9 +162,10 @@ def _examine(state: GroupState, access: Access, commands: Commands, stale_after_
                 f"zkconsumer members cannot evaluate its topic filter: {error}",
                 f"member {consumer_id}",
                 "subscribe this member to topics by name",
+                "registration_invalid",
+                since=state.written_at[GroupPaths(state.group).registration(consumer_id)],
             )
     threads = subscribed_threads(state.group, readable, access.cluster)
-    partitions: dict[str, list[int]] = {}
     for topic in sorted({*threads, *state.topics}):
         try:
             partitions.update(access.cluster.partitions([topic]))
@@ -90,4 +174,3 @@ def _examine(state: GroupState, access: Access, commands: Commands, stale_after_
         except ZkConsumerError as error:
             yield Finding(str(error), f"topic {topic}", "repair the znode, or delete and create the topic again")
     yield from doctor_group.check_owners(state, threads, partitions)
-    yield from doctor_offsets.check(state, access, commands, partitions, stale_after_s)

@@ -11,7 +11,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import STRATEGIES, assign
 from zkconsumer.tools.findings import Commands, Finding
 from zkconsumer.tools.group_state import GroupState
-from zkconsumer.zookeeper.registry import Registration, excerpt, parse_partition_number
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, parse_partition_number
 
 _MIXED_CLIENTS = (
     "other kinds of clients assign partitions differently, so that partitions remain without an owner or are never "
@@ -26,7 +26,8 @@ def check_members(state: GroupState, commands: Commands) -> Iterator[Finding]:
     """Yield malformed znodes, and registrations that some members cannot read."""
     for path, error in state.unreadable.items():
         problem = error.removeprefix(path).removeprefix(":").strip()
-        yield Finding(problem, path, _remedy_of_znode(path, commands))
+        code, partitions = _effect_of_znode(path)
+        yield Finding(problem, path, _remedy_of_znode(path, commands), code, partitions, state.written_at[path])
     for consumer_id, member in state.members.items():
         content = json.loads(state.registrations[consumer_id])
         yield from _check_jvm_compatibility(consumer_id, content)
@@ -37,7 +38,19 @@ def check_members(state: GroupState, commands: Commands) -> Iterator[Finding]:
             "the group has no members, so nothing is consumed",
             f"group {state.group}",
             f"start a member; if the group is not used any longer: {commands.delete_group()}",
+            "no_members",
         )
+
+
+def _effect_of_znode(path: str) -> tuple[str, tuple[TopicPartition, ...]]:
+    """Return the code of ``HealthReason`` for a malformed znode, and its partitions."""
+    *_, topic, name = path.split("/")
+    number = parse_partition_number(name)
+    if "/ids/" in path:
+        return "registration_invalid", ()
+    if "/offsets/" in path and number is not None:
+        return "rebalance_failed", (TopicPartition(topic, number),)
+    return "", ()
 
 
 def _remedy_of_znode(path: str, commands: Commands) -> str:
@@ -133,32 +146,39 @@ def check_owners(
 
 def _check_each_owner(state: GroupState, threads: Mapping[str, list[str]]) -> Iterator[Finding]:
     for partition, owner in sorted(state.owners.items()):
-        member = state.consumer_of(owner)
-        where = f"partition {partition}"
-        if state.owner_sessions[partition] == 0:
-            yield Finding(
-                f"owned by {excerpt(owner)}, and the owner znode is persistent, so no session deletes it",
-                where,
-                "no member can claim the partition: delete the znode if no process reads the partition",
-            )
-        elif member not in state.sessions:
-            yield Finding(
-                f"owned by {excerpt(owner)}, which is not a member of the group",
-                where,
-                "if the process of the owner has terminated, the znode is deleted when the session expires; otherwise "
-                "stop the process",
-            )
-        elif state.owner_sessions[partition] != state.sessions[member]:
-            yield Finding(
-                f"the owner znode and the registration of {excerpt(owner)} belong to different sessions, so the owner "
-                "znode will be deleted and two members may read the partition",
-                where,
-                "restart this member",
-            )
-        elif member != owner and owner not in threads.get(partition.topic, ()):
-            yield Finding(
-                f"owned by {excerpt(owner)}, which does not subscribe to the topic", where, "restart this member"
-            )
+        problem = _problem_of_owner(state, threads, partition, owner)
+        if problem is not None:
+            text, remedy = problem
+            text, remedy = problem
+            since = state.written_at[GroupPaths(state.group).owner(partition)]
+            yield Finding(text, f"partition {partition}", remedy, "partition_not_released", (partition,), since)
+
+
+def _problem_of_owner(
+    state: GroupState, threads: Mapping[str, list[str]], partition: TopicPartition, owner: str
+) -> tuple[str, str] | None:
+    """Return a problem of an owner znode and its remedy, or None."""
+    member = state.consumer_of(owner)
+    if state.owner_sessions[partition] == 0:
+        return (
+            f"owned by {excerpt(owner)}, and the owner znode is persistent, so no session deletes it",
+            "no member can claim the partition: delete the znode if no process reads the partition",
+        )
+    if member not in state.sessions:
+        return (
+            f"owned by {excerpt(owner)}, which is not a member of the group",
+            "if the process of the owner has terminated, the znode is deleted when the session expires; otherwise "
+            "stop the process",
+        )
+    if state.owner_sessions[partition] != state.sessions[member]:
+        return (
+            f"the owner znode and the registration of {excerpt(owner)} belong to different sessions, so the owner "
+            "znode will be deleted and two members may read the partition",
+            "restart this member",
+        )
+    if member != owner and owner not in threads.get(partition.topic, ()):
+        return f"owned by {excerpt(owner)}, which does not subscribe to the topic", "restart this member"
+    return None
 
 
 def _check_unowned(
@@ -178,6 +198,8 @@ def _check_unowned(
                     "a rebalance may be in progress: run this tool again after some seconds. JVM members that have "
                     'stopped retrying ("can\'t rebalance after 4 retries") retry only at the next change of the group: '
                     f"restart one of them.{cause}",
+                    "rebalance_failed",
+                    (TopicPartition(topic, number),),
                 )
 
 
@@ -206,6 +228,7 @@ def _check_strategy(
             "the partitions are not owned according to any assignment strategy of JVM consumers",
             f"group {state.group}",
             f"a rebalance may be in progress: run this tool again after some seconds. Otherwise, {_MIXED_CLIENTS}",
+            "partition_not_released",
         )
         return
     detail = "; ".join(f"{name}: {', '.join(sorted(names))}" for name, names in followers.items())
@@ -214,4 +237,5 @@ def _check_strategy(
         f"group {state.group}",
         "set the same partition.assignment.strategy for all members; with roundrobin, JVM members before and after 1.0 "
         "cannot be in one group (KAFKA-5822)",
+        "partition_not_released",
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 from zkconsumer.broker import protocol
+from zkconsumer.broker.leaders import no_leader_problem
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.tools import common, group_state
@@ -35,8 +36,10 @@ def check(
     existing = [TopicPartition(topic, number) for topic in sorted(partitions) for number in partitions[topic]]
     fetch = partial(common.retrying(), access.coordinator(state.group).fetch_offsets)
     in_kafka, notes = group_state.in_kafka(existing, fetch)
+    in_kafka_only = tuple(sorted(state.owners.keys() - state.offsets.keys()))  # as far as can be seen
     for note in notes:
-        yield Finding(note, "brokers", "check the brokers; only the offsets in ZooKeeper were examined")
+        remedy = "check the brokers; only the offsets in ZooKeeper were examined"
+        yield Finding(note, "brokers", remedy, "commit_failed" if in_kafka_only else "", in_kafka_only)
     differing = group_state.differing_offsets(state, in_kafka)
     if differing and state.sessions:
         time.sleep(_DUAL_COMMIT_S)
@@ -59,7 +62,31 @@ def check(
             f"partition {partition}",
             f"delete it: {commands.delete_offset(partition)}",
         )
-    yield from _check_logs(state, access, commands, group_state.furthest(state, existing, in_kafka), stale_after_s)
+    leaderless = list(_check_leaders(state, access, existing))
+    yield from leaderless
+    if any(not finding.partitions for finding in leaderless):
+        return  # no broker responds
+    skipped = {partition for finding in leaderless for partition in finding.partitions}
+    offsets = {p: n for p, n in group_state.furthest(state, existing, in_kafka).items() if p not in skipped}
+    yield from _check_logs(state, access, commands, offsets, stale_after_s)
+
+
+def _check_leaders(state: GroupState, access: Access, partitions: Iterable[TopicPartition]) -> Iterator[Finding]:
+    """Find partitions without a leader, and topics to which access is denied."""
+    try:
+        errors = access.leaders().look_up(access.cluster.brokers(), partitions).errors
+    except ZkConsumerError as error:
+        remedy = "check the brokers; nothing can be consumed without them. The offsets were not compared with the logs"
+        yield Finding(str(error), "brokers", remedy, "leader_not_found" if state.owners else "")
+        return
+    for partition, error_code in sorted(errors.items()):
+        code, message = no_leader_problem(error_code, partition)
+        remedy = (
+            "check the brokers, and the rights of this tool; the partition cannot be consumed until it has a leader"
+        )
+        yield Finding(
+            message, f"partition {partition}", remedy, code if partition in state.owners else "", (partition,)
+        )
 
 
 def _check_logs(
@@ -82,6 +109,8 @@ def _check_logs(
             error_text,
             f"partition {partition}",
             "check the brokers; the partition cannot be consumed until it has a leader",
+            "leader_not_found",
+            (partition,),
         )
     for partition, end in ends.items():
         yield from _check_offset(state, commands, partition, offsets[partition], starts[partition], end, stale_after_s)
@@ -117,6 +146,9 @@ def _check_offset(
                 f"the offset {offset} was not committed for {age:.0f} s, and the lag is {end - offset} records",
                 where,
                 f"check whether {state.owners[partition]} still processes records",
+                "commit_failed",
+                (partition,),
+                state.stored_at[partition],
             )
     elif not state.sessions:
         yield Finding(

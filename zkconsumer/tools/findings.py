@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from zkconsumer.health import Health, HealthReason, HealthState, merged
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.registry import GroupPaths
+
+#: States of reasons that do not stall the group.
+_STATES = {"rebalancing": HealthState.REBALANCING, "no_members": HealthState.FAILED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +25,39 @@ class Finding:
         problem: what is wrong.
         where: the member, topic, partition or znode.
         remedy: what to do.
+        code: of ``HealthReason``, if the group does not make progress because of this problem.
+        partitions: the partitions that are concerned; empty if all are.
+        since: seconds since the epoch; None if it is unknown.
     """
 
     problem: str
     where: str
     remedy: str
+    code: str = ""
+    partitions: tuple[TopicPartition, ...] = ()
+    since: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON object of the problem, without its effect on the health."""
+        return {"problem": self.problem, "where": self.where, "remedy": self.remedy}
+
+
+def health_of(findings: Iterable[Finding]) -> Health:
+    """Return the health of a group; a problem without a time is there since now."""
+    now = time.time()
+    return Health.of(
+        merged(
+            HealthReason(
+                _STATES.get(finding.code, HealthState.STALLED),
+                finding.code,
+                now if finding.since is None else finding.since,
+                f"{finding.where}: {finding.problem}",
+                frozenset(finding.partitions),
+            )
+            for finding in findings
+            if finding.code
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)

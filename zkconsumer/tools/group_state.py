@@ -31,6 +31,7 @@ class GroupState:
         offsets: committed offset by partition; -1 if the znode is empty or the offset is negative.
         stored_at: time of the commit by partition, in seconds since the epoch.
         unreadable: error message by path of a malformed znode.
+        written_at: time of the last write by path, in seconds since the epoch.
     """
 
     group: str
@@ -42,6 +43,7 @@ class GroupState:
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     stored_at: dict[TopicPartition, float] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
+    written_at: dict[str, float] = field(default_factory=dict)
 
     def consumer_of(self, owner: str) -> str:
         """Return the consumer id for the content of an owner znode.
@@ -77,6 +79,7 @@ def read(session: ZooKeeperSession, group: str) -> GroupState:
     paths, state = GroupPaths(group), GroupState(group)
     for consumer_id, node in _children(session, paths.ids):
         path = paths.registration(consumer_id)
+        state.written_at[path] = node.modified
         state.sessions[consumer_id] = node.owner_session
         state.registrations[consumer_id] = node.data
         try:
@@ -101,6 +104,7 @@ def _partitions(
     for topic in session.znodes.children(parent) or ():
         for name, node in _children(session, f"{parent}/{topic}"):
             path = f"{parent}/{topic}/{name}"
+            state.written_at[path] = node.modified
             number = parse_partition_number(name)
             if number is not None:
                 yield TopicPartition(topic, number), path, node
