@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern, ResourceType
 from kazoo.client import KazooClient
-from support import Load, wait_for
+from support import Load, numbers, produce, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import Health, HealthReason, HealthState
+from zkconsumer.tools.cli import main
 
 from .faults import Cable, Member, Peer, expire, kill
+from .test_coordinator_faults import coordinator_of
 
 Members = Callable[..., Member]
 Topics = Callable[..., str]
@@ -35,8 +39,32 @@ def wait_until_healthy(member: Member, timeout: float = 20.0) -> None:
     wait_for(lambda: member.connector.health.is_healthy, timeout, what="the member is healthy")
 
 
+@pytest.fixture
+def doctor(cluster: DevCluster, group: str, capfd: pytest.CaptureFixture[str]) -> Callable[[], dict[str, set[str]]]:
+    """Run ``doctor``; return the partitions of each reason."""
+
+    def call() -> dict[str, set[str]]:
+        return examined(cluster, group, capfd)
+
+    return call
+
+
+def examined(cluster: DevCluster, group: str, capfd: pytest.CaptureFixture[str]) -> dict[str, set[str]]:
+    """Return the partitions of each reason that ``doctor`` reports."""
+    capfd.readouterr()
+    main(["doctor", "--zookeeper", cluster.zookeeper_connect, "--group", group, "--json"])
+    report = json.loads(capfd.readouterr().out)
+    assert (report["health"] == "healthy") is not bool(report["healthReasons"])
+    return {reason["code"]: set(reason["partitions"]) for reason in report["healthReasons"]}
+
+
 def test_partition_without_leader_stalls(
-    cluster: DevCluster, member: Members, topic: Topics, load: Loads, zk: KazooClient
+    cluster: DevCluster,
+    member: Members,
+    topic: Topics,
+    load: Loads,
+    zk: KazooClient,
+    doctor: Callable[[], dict[str, set[str]]],
 ) -> None:
     name = topic(partitions=2)
     load(name, 2)
@@ -49,8 +77,90 @@ def test_partition_without_leader_stalls(
     found = reason(one, "leader_not_found")
     assert (found.state, {p.partition for p in found.partitions}) == (HealthState.STALLED, led)
     assert one.connector.health.state is HealthState.STALLED
+    assert doctor() == {"leader_not_found": {f"{name}-{partition}" for partition in led}}
     broker.start()
     wait_until_healthy(one, 60)
+    assert doctor() == {}
+
+
+@pytest.mark.timeout(180)
+def test_unreachable_coordinator_stalls(
+    cluster: DevCluster,
+    member: Members,
+    topic: Topics,
+    load: Loads,
+    group: str,
+    zk: KazooClient,
+    doctor: Callable[[], dict[str, set[str]]],
+) -> None:
+    timeout_s = 2
+    broker = coordinator_of(cluster, group)
+    name = topic(partitions=1, replication=2)
+    load(name, 1)
+    one = member(
+        {name: 1},
+        offsets_storage="kafka",
+        dual_commit_enabled=False,
+        offsets_channel_socket_timeout_ms=timeout_s * 1000,
+        offsets_channel_backoff_ms=200,
+    )
+    one.wait_for_more(100)
+    wait_until_healthy(one)
+    killed_at = time.time()
+    kill(broker, zk)
+    found = reason(one, "commit_failed")
+    assert found.state is HealthState.STALLED
+    assert time.time() - found.since < 2
+    assert found.since - killed_at < timeout_s + 2
+    assert doctor() == {"commit_failed": {f"{name}-0"}}
+    broker.start()
+    wait_until_healthy(one, 60)
+
+
+@pytest.fixture
+def authorizing() -> Iterator[DevCluster]:
+    """Start a cluster whose broker checks ACLs; all clients have the rights that no ACL concerns."""
+    authorizer = {
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with DevCluster(broker_config=authorizer) as cluster:
+        yield cluster
+
+
+@pytest.mark.timeout(180)
+def test_withdrawn_rights_stall(
+    authorizing: DevCluster, unique: Callable[[str], str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    name, group = authorizing.create_topic(unique("t"), 2), unique("g")
+    config = ConsumerConfig.from_dict(
+        {**authorizing.consumer_properties, "group.id": group, "auto.offset.reset": "smallest"}
+    )
+    everybody = ("User:*", "*", ACLOperation.ALL, ACLPermissionType.DENY, ResourcePattern(ResourceType.TOPIC, name))
+    one = Member(config, {name: 1})
+    admin = KafkaAdminClient(bootstrap_servers=authorizing.bootstrap_servers)
+    try:
+        for partition in range(2):
+            produce(authorizing.admin, name, partition, numbers(0, 10))
+        wait_for(lambda: one.count == 20)
+        wait_until_healthy(one)
+        denied_at = time.time()
+        admin.create_acls([ACL(*everybody)])
+        both = {TopicPartition(name, 0), TopicPartition(name, 1)}
+        wait_for(lambda: reason(one, "topic_authorization_failed").partitions == both)
+        found = reason(one, "topic_authorization_failed")
+        assert found.state is one.connector.health.state is HealthState.STALLED
+        assert time.time() - found.since < 2
+        assert found.since - denied_at < 2
+        assert examined(authorizing, group, capfd) == {"topic_authorization_failed": {f"{name}-0", f"{name}-1"}}
+        admin.delete_acls([ACLFilter(*everybody)])
+        wait_until_healthy(one)
+        wait_for(lambda: examined(authorizing, group, capfd) == {}, what="doctor finds nothing")
+        produce(authorizing.admin, name, 0, numbers(10, 20))
+        wait_for(lambda: one.count == 30)
+    finally:
+        admin.close()
+        one.leave()
 
 
 def test_silent_cut_is_reported_when_lease_ends(
