@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
     AssignmentError,
+    ConfigurationError,
     ConsumerRebalanceFailedError,
     OwnershipLostError,
     RegistrationError,
@@ -171,6 +172,8 @@ class RebalanceAttempts:
         log("rebalance_failed", attempt=self._failures, error=str(error))
         if self.unbalanced_since is None:
             self.unbalanced_since = now  # set after the log event, which contains the reason
+        if isinstance(error, ConfigurationError):  # of this member, such as a topic filter that takes too long
+            self.fail_first(error)
         if not self.first_rebalance.done() and self._is_first_timed_out(error, now):
             failure = ConsumerRebalanceFailedError(
                 f"consumer {self._membership.consumer_id} failed to rebalance after {self._failures} attempts in "

@@ -133,7 +133,7 @@ class GroupMember:
 
         Raises:
             ZooKeeperUnavailableError: the ensemble could not be reached.
-            ConfigurationError: the chroot does not exist.
+            ConfigurationError: the chroot does not exist, or the settings make a rebalance impossible.
             AuthenticationError: ZooKeeper rejected the credentials.
             ConsumerRebalanceFailedError, ClosedError: see ``MemberThread.start``.
         """

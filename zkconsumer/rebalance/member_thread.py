@@ -60,6 +60,7 @@ class MemberThread:
         """Start the thread, and wait until the first rebalance is completed.
 
         Raises:
+            ConfigurationError: the settings make a rebalance impossible.
             ConsumerRebalanceFailedError: ``rebalance.max.retries`` attempts have failed, and the time limits of
                 ``RebalanceAttempts`` have passed.
             ClosedError: ``stop`` was called.
