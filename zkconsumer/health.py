@@ -10,7 +10,7 @@ import dataclasses
 import enum
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,15 +179,17 @@ def stalled_partitions(problems: Iterable[tuple[TopicPartition, Problem]]) -> li
 
 
 def merged(reasons: Iterable[HealthReason]) -> list[HealthReason]:
-    """Return one reason for each code: with all partitions, the first message and the earliest time."""
+    """Return one reason for each code: with the partitions of all, the first message and the earliest time."""
     by_code: dict[str, list[HealthReason]] = {}
     for reason in reasons:
         by_code.setdefault(reason.code, []).append(reason)
-    return [
-        dataclasses.replace(
-            found[0],
-            since=min(reason.since for reason in found),
-            partitions=frozenset().union(*(reason.partitions for reason in found)),
-        )
-        for found in by_code.values()
-    ]
+    return list(map(_merged, by_code.values()))
+
+
+def _merged(reasons: Sequence[HealthReason]) -> HealthReason:
+    partitions = [reason.partitions for reason in reasons]
+    return dataclasses.replace(
+        reasons[0],
+        since=min(reason.since for reason in reasons),
+        partitions=frozenset().union(*partitions) if all(partitions) else frozenset(),
+    )
