@@ -19,7 +19,7 @@ from zkconsumer.zookeeper.lease import Lease
 from zkconsumer.zookeeper.session import Event, ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Znodes
 
-from .faults import Cable, Member
+from .faults import Cable, Member, expire
 
 #: Session timeout in seconds.
 SESSION_TIMEOUT = 3.0
@@ -172,3 +172,30 @@ def full_backlog() -> Iterator[SimpleNamespace]:
             waiting.setblocking(False)
             waiting.connect_ex(listener.getsockname())
         yield SimpleNamespace(port=listener.getsockname()[1])
+
+
+def test_closed_session_holds_no_lease(cluster: DevCluster, session: Callable[..., Opened]) -> None:
+    one, _ = session(SimpleNamespace(port=cluster.zookeeper.port))
+    assert one.lease.is_held
+
+    one.close()
+
+    assert not one.lease.is_held
+
+
+def test_new_lease_does_not_cover_former_claims(
+    cluster: DevCluster, member: Callable[..., Member], topic: Callable[..., str]
+) -> None:
+    """The session expires, and the member registers in the next one before it processes the event of the expiry."""
+    one = member({topic(partitions=2): 1})
+    wait_for(lambda: one.owned == [0, 1])
+
+    def register_again() -> tuple[bool, list[int]]:
+        former = expire(cluster, one)
+        session = one.core.session
+        wait_for(lambda: session.session_id not in (0, former), what="kazoo has created another session")
+        one.core._attempts._listener._register()
+        return session.lease.is_held, one.owned
+
+    assert one.core._events.submit(register_again).result(2 * TIMEOUT_S) == (True, [])
+    wait_for(lambda: one.owned == [0, 1], what="the partitions are claimed again")

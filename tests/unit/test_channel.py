@@ -390,29 +390,45 @@ def test_close_ends_request_in_another_thread(peer: Callable[..., Peer], channel
         fetch(one)
 
 
-def test_close_ends_connect_in_another_thread(channel: Callable[..., BrokerChannel]) -> None:
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
-        deaf.listen(0)
-        waiting_there = []
-        try:
-            for _ in range(3):  # until the send buffer of the kernel is full
-                one = socket.socket()
-                one.setblocking(False)
-                one.connect_ex(deaf.getsockname())
-                waiting_there.append(one)
-            mine = channel(Endpoint(*deaf.getsockname()), timeout=30)
-            connecting = in_thread(mine.connect)
-            wait_for(lambda: mine._socket is not None)
+@pytest.fixture
+def deaf() -> Iterator[socket.socket]:
+    """Return a listening socket to which nobody can connect: packets are dropped."""
+    with socket.socket() as listening, contextlib.ExitStack() as waiting:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for _ in range(3):  # until the queue of the kernel is full
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(listening.getsockname())
+        yield listening
 
-            mine.close()
 
-            with pytest.raises(ClosedError):
-                connecting.result(5)
-            assert mine._socket is None
-        finally:
-            for one in waiting_there:
-                one.close()
+def test_close_ends_connect_in_another_thread(deaf: socket.socket, channel: Callable[..., BrokerChannel]) -> None:
+    mine = channel(Endpoint(*deaf.getsockname()), timeout=30)
+    connecting = in_thread(mine.connect)
+    wait_for(lambda: mine._socket is not None)
+
+    mine.close()
+
+    with pytest.raises(ClosedError):
+        connecting.result(5)
+    assert mine._socket is None
+
+
+def test_address_that_drops_packets_leaves_time_for_others(
+    deaf: socket.socket,
+    peer: Callable[..., Peer],
+    channel: Callable[..., BrokerChannel],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = peer(broker(lambda _: None))
+    addresses = [deaf.getsockname(), (server.endpoint.host, server.endpoint.port)]
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_kwargs: found)
+
+    channel(Endpoint("two.example", 1), timeout=2).connect()
+
+    wait_for(lambda: server.connections == 1)
 
 
 def test_close_keeps_descriptor_until_unused(channel: Callable[..., BrokerChannel], peer: Callable[..., Peer]) -> None:
