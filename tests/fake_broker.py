@@ -24,6 +24,7 @@ FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 1, 2, 3, 18
 _REQUESTS = {FETCH: FetchRequest, LIST_OFFSETS: ListOffsetsRequest, METADATA: MetadataRequest}
 _EARLIEST = -2
 _OUT_OF_RANGE = 1
+_UNKNOWN_TOPIC = 3
 
 #: Changes a response: takes API key, request and the encoded body after the correlation id; None disconnects.
 Change = Callable[[int, Any, bytes], "bytes | None"]
@@ -99,6 +100,8 @@ class FakeBroker(FrameServer):
         fetches: fetch offset and maximum bytes of each Fetch request.
         newest: newest version of each request.
         change_frame: changes a response with its size and correlation id; takes the API key, too.
+        partition_counts: topics in Metadata responses; None for each requested topic with one partition.
+        metadata_requests: number of Metadata requests.
     """
 
     def __init__(
@@ -112,6 +115,8 @@ class FakeBroker(FrameServer):
         self.entries, self.start, self.change = entries, start, change
         self.high_watermark = self.end = entries[-1][1] if entries else start
         self.change_frame: Callable[[int, bytes], bytes] = lambda _key, frame: frame
+        self.partition_counts: dict[str, int] | None = None
+        self.metadata_requests = 0
         self.fetches: list[tuple[int, int]] = []
         self.newest = {FETCH: fetch_version, LIST_OFFSETS: 5, METADATA: 9, API_VERSIONS: 2}
         super().__init__(self._response)
@@ -185,18 +190,30 @@ class FakeBroker(FrameServer):
         return ListOffsetsResponse(version=version, throttle_time_ms=0, topics=topics)
 
     def _metadata(self, request: Any, version: int) -> Any:
-        part = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
-            error_code=0,
-            partition_index=0,
-            leader_id=0,
-            leader_epoch=0,
-            replica_nodes=[0],
-            isr_nodes=[0],
-            offline_replicas=[],
-        )
+        self.metadata_requests += 1
+        counts = self.partition_counts
+        if counts is None:
+            counts = {topic.name: 1 for topic in request.topics or ()}
+        names = list(counts) if request.topics is None else [topic.name for topic in request.topics]
         topics = [
-            MetadataResponse.MetadataResponseTopic(error_code=0, name=topic.name, is_internal=False, partitions=[part])
-            for topic in request.topics or ()
+            MetadataResponse.MetadataResponseTopic(
+                error_code=0 if name in counts else _UNKNOWN_TOPIC,
+                name=name,
+                is_internal=False,
+                partitions=[
+                    MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
+                        error_code=0,
+                        partition_index=number,
+                        leader_id=0,
+                        leader_epoch=0,
+                        replica_nodes=[0],
+                        isr_nodes=[0],
+                        offline_replicas=[],
+                    )
+                    for number in range(counts.get(name, 0))
+                ],
+            )
+            for name in names
         ]
         here = MetadataResponse.MetadataResponseBroker(
             node_id=0, host=self.endpoint.host, port=self.endpoint.port, rack=None

@@ -9,10 +9,18 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from zkconsumer.broker import protocol
+from zkconsumer.broker.known_partitions import KnownPartitions, Partitions
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import ConfigurationError, ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    RetriableError,
+    UnsupportedBrokerError,
+    ZkConsumerError,
+    ZooKeeperUnavailableError,
+)
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
 from zkconsumer.zookeeper import registry
@@ -145,7 +153,8 @@ def _topic_id(topic: str, node: Node) -> str:
 class BootstrapCluster:
     """Metadata from the brokers, for KRaft clusters and for Spark tasks. Used by one thread.
 
-    The connection to the last broker that responded is kept open.
+    The connection to the last broker that responded is kept open. If a topic or partition is missing in its response,
+    another one of the bootstrap servers is asked, see ``KnownPartitions``.
 
     Args:
         servers: the bootstrap servers.
@@ -166,6 +175,9 @@ class BootstrapCluster:
         self.topic_ids: Mapping[str, str] = {}
         self._servers = list(servers)
         self._leaders = LeaderLookup(client_id, timeout, security)
+        self._known = KnownPartitions()
+        self._ids: dict[str, str] = {}
+        self._former_ids: set[str] = set()  # of topics that were created again since then
 
     def brokers(self) -> list[Endpoint]:
         """Return the bootstrap servers."""
@@ -173,15 +185,34 @@ class BootstrapCluster:
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
-        response = self._leaders.metadata(self._servers, None)
-        return sorted(topic.name for topic in response.topics if topic.partitions)
+        return sorted(self._look_up(None))
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return the sorted partitions of each topic that exists."""
-        if not topics:
-            return {}
-        response = self._leaders.metadata(self._servers, topics)
-        self.topic_ids = protocol.topic_ids_of(response)
+        existing = self._look_up(topics) if topics else {}
+        self.topic_ids = {topic: self._ids.get(topic, "") for topic in existing}
+        return existing
+
+    def _look_up(self, topics: Sequence[str] | None) -> dict[str, list[int]]:
+        found = self._partitions_at(self._servers, topics)
+        return self._known.confirm(topics, found, lambda: self._ask_another(topics))
+
+    def _ask_another(self, topics: Sequence[str] | None) -> Partitions | None:
+        """Return the partitions in the response of a broker other than the last one; None if none responds."""
+        others = [server for server in self._servers if server != self._leaders.endpoint]
+        try:
+            return self._partitions_at(others, topics) if others else None
+        except (RetriableError, AuthenticationError, UnsupportedBrokerError):
+            return None
+
+    def _partitions_at(self, servers: Sequence[Endpoint], topics: Sequence[str] | None) -> Partitions:
+        """Return the sorted partitions of each topic in the response of one of the brokers."""
+        response = self._leaders.metadata(servers, topics)
+        for topic, topic_id in protocol.topic_ids_of(response).items():
+            if topic_id not in self._former_ids:  # the response of a broker that does not know the new topic yet
+                if topic in self._ids and self._ids[topic] != topic_id:
+                    self._former_ids.add(self._ids[topic])
+                self._ids[topic] = topic_id
         return {
             topic.name: sorted(p.partition_index for p in topic.partitions)
             for topic in response.topics

@@ -51,6 +51,12 @@ class LeaderLookup:
         self._channel: BrokerChannel | None = None
         self._closed = False
 
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The broker that responded last; None if the last lookup has failed."""
+        channel = self._channel
+        return None if channel is None else channel.endpoint
+
     def leaders(
         self, brokers: Sequence[Endpoint], partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, Endpoint]]:
