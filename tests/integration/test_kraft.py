@@ -265,3 +265,23 @@ def test_offsets_are_committed_to_kafka_4(
     with consumer(**settings) as connector:
         [stream] = connector.create_message_streams({name: 1})[name]
         assert values(take(stream, 1)) == numbers(4, 5)
+
+
+def test_member_that_finds_new_partitions_tells_others(
+    kraft: DevCluster, consumer: Consumer, topic: Callable[..., str], zk: KazooClient, group: str
+) -> None:
+    """Only one of the members polls during the test."""
+    name = topic(2)
+    rarely = {"metadata_max_age_ms": 600_000}
+    consumer(consumer_id="b", **rarely).create_message_streams({name: 1})
+    consumer(consumer_id="c", **rarely).create_message_streams({name: 1})
+    consumer(consumer_id="a", metadata_max_age_ms=300).create_message_streams({name: 1})
+    before = zk.get_children(f"/consumers/{group}/ids", include_data=True)[1].cversion
+
+    kraft.admin.create_partitions(name, 6)
+
+    expected = {number: f"{group}_{'aabbcc'[number]}-0" for number in range(6)}
+    wait_until_equal(lambda: owners(zk, group, name), expected)
+    children, stat = zk.get_children(f"/consumers/{group}/ids", include_data=True)
+    assert sorted(children) == [f"{group}_a", f"{group}_b", f"{group}_c"]
+    assert stat.cversion - before == 2, "one creation and one deletion"

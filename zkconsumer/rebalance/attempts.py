@@ -43,6 +43,7 @@ class RebalanceAttempts:
 
     Args:
         poll_interval_s: seconds after which a rebalance is repeated; None if all changes are events.
+        on_poll: called before such a rebalance.
         on_rebalance: called after each attempt with its duration in seconds.
         first_rebalance_timeout: maximum seconds to wait for the first rebalance; the JVM's limit applies if it is
             longer.
@@ -57,6 +58,7 @@ class RebalanceAttempts:
         events: EventQueue,
         *,
         poll_interval_s: float | None,
+        on_poll: Callable[[], object],
         on_rebalance: Callable[[float], object],
         first_rebalance_timeout: float,
     ) -> None:
@@ -71,6 +73,7 @@ class RebalanceAttempts:
         self._committer = committer
         self._events = events
         self._poll_interval_s = poll_interval_s
+        self._on_poll = on_poll
         self._on_rebalance = on_rebalance
         self._first_rebalance_timeout = first_rebalance_timeout
         self._started_at = 0.0
@@ -97,6 +100,7 @@ class RebalanceAttempts:
         now = time.monotonic()
         if self._poll_at is not None and now >= self._poll_at:
             self._poll_at, self._due_at = None, now
+            self._on_poll()
         if self._due_at is not None and now >= self._due_at:
             self._due_at = None
             self._run()

@@ -106,12 +106,24 @@ class BrokerCalls:
 
 
 class CalledCluster:
-    """A ``Cluster`` whose requests to brokers are sent by ``BrokerCalls``. Used by the member's thread."""
+    """A ``Cluster`` whose requests to brokers are sent by ``BrokerCalls``. Used by the member's thread.
 
-    def __init__(self, cluster: Cluster, calls: BrokerCalls) -> None:
+    Args:
+        on_change: called if a poll finds other partitions than the lookup before it. Lookups for other reasons do not
+            call it, because the event that causes them also reaches the other members.
+    """
+
+    def __init__(self, cluster: Cluster, calls: BrokerCalls, on_change: Callable[[], object]) -> None:
         self.poll_interval = cluster.poll_interval
         self._cluster = cluster
         self._calls = calls
+        self._on_change = on_change
+        self._is_polling = False
+        self._last: dict[str, list[int]] | None = None
+
+    def poll(self) -> None:
+        """Treat the next lookup as a poll, because ``poll_interval`` has passed."""
+        self._is_polling = True
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
@@ -128,7 +140,11 @@ class CalledCluster:
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """See ``Cluster``."""
-        return self._calls.call(lambda: self._cluster.partitions(topics))
+        found = self._calls.call(lambda: self._cluster.partitions(topics))
+        if self._is_polling and found != self._last is not None:
+            self._on_change()
+        self._is_polling, self._last = False, found
+        return found
 
     def close(self) -> None:
         """See ``Cluster``."""

@@ -28,7 +28,7 @@ from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.listener import ZKRebalancerListener
 from zkconsumer.rebalance.member_thread import MemberThread
 from zkconsumer.rebalance.membership import Membership
-from zkconsumer.zookeeper.registry import Registration, new_consumer_id
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, new_consumer_id
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: Maximum seconds for leaving the group, in addition to the handler's ``release_timeout``.
@@ -82,11 +82,12 @@ class GroupMember:
             self._calls,
             interval_s=config.auto_commit_interval_ms / 1000 if auto_commit else None,
         )
+        called_cluster = CalledCluster(self.cluster, self._calls, self._announce_change)
         listener = ZKRebalancerListener(
             config,
             registration,
             self.session,
-            CalledCluster(self.cluster, self._calls) if config.bootstrap_servers else self.cluster,
+            called_cluster if config.bootstrap_servers else self.cluster,
             self._membership,
             self._committer,
             handler,
@@ -100,6 +101,7 @@ class GroupMember:
             self._committer,
             self._events,
             poll_interval_s=self.cluster.poll_interval,
+            on_poll=called_cluster.poll,
             on_rebalance=self.metrics.timer(
                 "kafka.consumer", "ZookeeperConsumerConnector", "RebalanceRateAndTime", clientId=config.client_id
             ).update,
@@ -108,6 +110,14 @@ class GroupMember:
         self._thread = MemberThread(
             self.session, self._events, self._membership, listener, self._attempts, self._committer, handler
         )
+
+    def _announce_change(self) -> None:
+        """Make all members rebalance, because brokers do not notify them of new topics and partitions.
+
+        Without it, a partition could have no owner until the next poll of the member to which it is assigned.
+        """
+        path = GroupPaths(self.config.group_id).registration(f"{self.consumer_id}-change")
+        self.session.znodes.touch_parent(path, Registration({}).to_json())
 
     def _open_offsets(self, storage: str, dual_commit: bool) -> Offsets:
         return offsets_of(

@@ -119,6 +119,18 @@ class Znodes:
             self.ensure(path.rpartition("/")[0], open_to_all=True)
             self._create(path, data, OPEN_ACL_UNSAFE, ephemeral=True)
 
+    def touch_parent(self, path: str, data: bytes) -> None:
+        """Fire the watches on the children of a znode, by creating and deleting a child in one transaction.
+
+        Args:
+            path: path of the child.
+            data: data of the child, in case a read of the children is processed between both operations.
+        """
+        transaction = self._connection.connected_client().transaction()
+        transaction.create(path, data, OPEN_ACL_UNSAFE, ephemeral=True)
+        transaction.delete(path)
+        self._commit(transaction)
+
     def create_all_ephemeral(self, nodes: Sequence[tuple[str, bytes]]) -> str | None:
         """Create ephemeral znodes in one transaction: all or none.
 
