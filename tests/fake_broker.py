@@ -13,15 +13,35 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 
 from zkconsumer.message import Endpoint, TopicPartition
 
 PARTITION = TopicPartition("t", 0)
 
-FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 1, 2, 3, 18
-_REQUESTS = {FETCH: FetchRequest, LIST_OFFSETS: ListOffsetsRequest, METADATA: MetadataRequest}
+FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR, API_VERSIONS = 1, 2, 3, 9, 10, 18
+_REQUESTS = {
+    FETCH: FetchRequest,
+    LIST_OFFSETS: ListOffsetsRequest,
+    METADATA: MetadataRequest,
+    OFFSET_FETCH: OffsetFetchRequest,
+    FIND_COORDINATOR: FindCoordinatorRequest,
+}
 _EARLIEST = -2
 _OUT_OF_RANGE = 1
 _UNKNOWN_TOPIC = 3
@@ -102,6 +122,7 @@ class FakeBroker(FrameServer):
         change_frame: changes a response with its size and correlation id; takes the API key, too.
         partition_counts: topics in Metadata responses; None for each requested topic with one partition.
         metadata_requests: number of Metadata requests.
+        committed: committed offsets of all groups; the broker is their coordinator.
     """
 
     def __init__(
@@ -117,8 +138,16 @@ class FakeBroker(FrameServer):
         self.change_frame: Callable[[int, bytes], bytes] = lambda _key, frame: frame
         self.partition_counts: dict[str, int] | None = None
         self.metadata_requests = 0
+        self.committed: dict[TopicPartition, int] = {}
         self.fetches: list[tuple[int, int]] = []
-        self.newest = {FETCH: fetch_version, LIST_OFFSETS: 5, METADATA: 9, API_VERSIONS: 2}
+        self.newest = {
+            FETCH: fetch_version,
+            LIST_OFFSETS: 5,
+            METADATA: 9,
+            OFFSET_FETCH: 5,
+            FIND_COORDINATOR: 2,
+            API_VERSIONS: 2,
+        }
         super().__init__(self._response)
 
     def _response(self, frame: bytes, _connection: socket.socket) -> bytes | None:
@@ -128,7 +157,13 @@ class FakeBroker(FrameServer):
             request: Any = ApiVersionsRequest(version=version)
         else:
             request = _REQUESTS[key].decode(frame, version=version, header=True, framed=True)
-            answer = {FETCH: self._fetch, LIST_OFFSETS: self._list_offsets, METADATA: self._metadata}[key]
+            answer = {
+                FETCH: self._fetch,
+                LIST_OFFSETS: self._list_offsets,
+                METADATA: self._metadata,
+                OFFSET_FETCH: self._fetch_offsets,
+                FIND_COORDINATOR: self._find_coordinator,
+            }[key]
             response = answer(request, version)
             body = bytes(response.encode())
             if response.flexible_version_q(version):
@@ -188,6 +223,31 @@ class FakeBroker(FrameServer):
             for topic in request.topics
         ]
         return ListOffsetsResponse(version=version, throttle_time_ms=0, topics=topics)
+
+    def _find_coordinator(self, _request: Any, version: int) -> Any:
+        return FindCoordinatorResponse(
+            version=version, error_code=0, node_id=0, host=self.endpoint.host, port=self.endpoint.port
+        )
+
+    def _fetch_offsets(self, request: Any, version: int) -> Any:
+        kind = OffsetFetchResponse.OffsetFetchResponseTopic
+        topics = [
+            kind(
+                name=topic.name,
+                partitions=[
+                    kind.OffsetFetchResponsePartition(
+                        partition_index=number,
+                        committed_offset=self.committed.get(TopicPartition(topic.name, number), -1),
+                        committed_leader_epoch=-1,
+                        metadata="",
+                        error_code=0,
+                    )
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+        return OffsetFetchResponse(version=version, topics=topics, error_code=0)
 
     def _metadata(self, request: Any, version: int) -> Any:
         self.metadata_requests += 1

@@ -157,9 +157,10 @@ class ConsumerRuntime:
         """Commit ``offsets``, or the offsets of all records that were handed out; returns the committed offsets."""
         if offsets is not None:
             for partition, offset in offsets.items():
-                if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
+                if type(offset) is not int or not 0 <= offset < OFFSET_MAX:
                     raise ConfigurationError(
-                        f"offset of partition {partition} must be an integer between 0 and {OFFSET_MAX}, got {offset!r}"
+                        f"offset of partition {partition} must be an integer between 0 and {OFFSET_MAX - 1}, "
+                        f"got {offset!r}"
                     )
             return self.member.commit(offsets, allow_lower=True)
         return self.member.commit(self._handed_out_offsets, on_committed=self._mark_committed)

@@ -93,7 +93,7 @@ def test_invalid_stream_count_is_refused_before_start(config: Configs, count: An
         create_consumer(config()).create_message_streams({"some-topic": count})
 
 
-@pytest.mark.parametrize("offset", [-1, 1 << 63, 1.5])
+@pytest.mark.parametrize("offset", [-1, (1 << 63) - 1, 1 << 63, 1.5])
 def test_invalid_offset_is_refused_and_not_committed(
     consumer: Consumers, topic: Topics, group: str, zk: KazooClient, offset: Any
 ) -> None:

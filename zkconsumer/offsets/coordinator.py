@@ -18,6 +18,7 @@ from zkconsumer.broker.protocol import CommittedOffset
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import BrokerUnavailableError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.zookeeper.registry import OFFSET_MAX
 
 _LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR = 14, 15, 16
 #: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS: the group has members that Kafka coordinates.
@@ -64,7 +65,8 @@ class GroupCoordinator:
 
         Raises:
             RetriableError: the coordinator is unavailable, or is loading the offsets.
-            ZkConsumerError: the coordinator rejected the request. -1 is not returned in this case.
+            ZkConsumerError: the coordinator rejected the request, or an offset is too high for a record. -1 is not
+                returned in these cases.
         """
         requested = None if partitions is None else list(partitions)
         response = self._request(protocol.offset_fetch_request(self.group, requested))
@@ -77,6 +79,13 @@ class GroupCoordinator:
                 f"could not fetch the offset of partition {missing[0]} of group {self.group!r}: the response of the "
                 "coordinator does not contain it"
             )
+        for partition, (offset, _) in offsets.items():
+            if offset >= OFFSET_MAX:  # fetchers use it for "no end", so nothing would be fetched
+                raise ZkConsumerError(
+                    f"the committed offset of partition {partition} of group {self.group!r} must be below "
+                    f"{OFFSET_MAX}, got {offset}; set it to the next offset to consume, for example with "
+                    "kafka-consumer-groups.sh --reset-offsets"
+                )
         return offsets
 
     def commit_offsets(
