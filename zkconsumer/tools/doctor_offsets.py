@@ -34,8 +34,13 @@ def check(
         stale_after_s: seconds without a commit after which a partition with lag is reported.
     """
     existing = [TopicPartition(topic, number) for topic in sorted(partitions) for number in partitions[topic]]
+    leaderless = list(_check_leaders(state, access, existing))
+    yield from leaderless
+    skipped = {partition for finding in leaderless for partition in finding.partitions}
+    has_brokers = all(finding.partitions for finding in leaderless)
+    readable = [partition for partition in existing if partition not in skipped] if has_brokers else []
     fetch = partial(common.retrying(), access.coordinator(state.group).fetch_offsets)
-    in_kafka, notes = group_state.in_kafka(existing, fetch)
+    in_kafka, notes = group_state.in_kafka(readable, fetch)
     in_kafka_only = tuple(sorted(state.owners.keys() - state.offsets.keys()))  # as far as can be seen
     for note in notes:
         remedy = "check the brokers; only the offsets in ZooKeeper were examined"
@@ -44,9 +49,20 @@ def check(
     if differing and state.sessions:
         time.sleep(_DUAL_COMMIT_S)
         later = group_state.differing_offsets(
-            group_state.read(access.session, state.group), group_state.in_kafka(existing, fetch)[0]
+            group_state.read(access.session, state.group), group_state.in_kafka(readable, fetch)[0]
         )
         differing = {p: both for p, both in differing.items() if p in later and min(both) == min(later[p])}
+    yield from _check_storages(state, commands, existing, differing)
+    yield from _check_logs(state, access, commands, group_state.furthest(state, readable, in_kafka), stale_after_s)
+
+
+def _check_storages(
+    state: GroupState,
+    commands: Commands,
+    existing: Iterable[TopicPartition],
+    differing: Mapping[TopicPartition, tuple[int, int]],
+) -> Iterator[Finding]:
+    """Report offsets that differ between the storages, or belong to no partition."""
     if differing:
         yield Finding(
             group_state.describe_differing(differing),
@@ -62,13 +78,6 @@ def check(
             f"partition {partition}",
             f"delete it: {commands.delete_offset(partition)}",
         )
-    leaderless = list(_check_leaders(state, access, existing))
-    yield from leaderless
-    if any(not finding.partitions for finding in leaderless):
-        return  # no broker responds
-    skipped = {partition for finding in leaderless for partition in finding.partitions}
-    offsets = {p: n for p, n in group_state.furthest(state, existing, in_kafka).items() if p not in skipped}
-    yield from _check_logs(state, access, commands, offsets, stale_after_s)
 
 
 def _check_leaders(state: GroupState, access: Access, partitions: Iterable[TopicPartition]) -> Iterator[Finding]:
@@ -81,9 +90,7 @@ def _check_leaders(state: GroupState, access: Access, partitions: Iterable[Topic
         return
     for partition, error_code in sorted(errors.items()):
         code, message = no_leader_problem(error_code, partition)
-        remedy = (
-            "check the brokers, and the rights of this tool; the partition cannot be consumed until it has a leader"
-        )
+        remedy = "check the brokers and the ACLs of the topic; until then, the partition cannot be consumed"
         yield Finding(
             message, f"partition {partition}", remedy, code if partition in state.owners else "", (partition,)
         )
