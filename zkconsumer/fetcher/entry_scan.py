@@ -1,0 +1,129 @@
+"""The part of the decoder in Python that finds entries without decoding their records, and checks their offsets."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from zkconsumer.fetcher.record_format import (
+    CHECK_CRC,
+    CONTROL,
+    OFFSET_ABOVE_END,
+    OFFSET_ABOVE_NEXT,
+    OFFSET_BACKWARD,
+    Segment,
+    is_plain,
+    read_entry,
+    wrap64,
+)
+
+
+def scan(
+    data: Any, start: int, from_offset: int, until: int, max_rows: int, max_bytes: int, flags: int, /
+) -> Segment | None:
+    """Find the next segment of a partition's records at or after byte ``start``.
+
+    A run ends before the offset ``until``, before an entry that would exceed ``max_rows`` or ``max_bytes`` (the first
+    entry is always included), and before an entry that is not plain. Entries that end below ``from_offset`` are
+    skipped, except control batches.
+
+    Args:
+        flags: ``CHECK_CRC``, and ``SPLIT_TRANSACTIONS`` to return each transactional batch as its own segment.
+
+    Returns:
+        The segment, or None if there is no further complete entry.
+
+    Raises:
+        ValueError: ``(reason, byte position)``: the first entry of the segment is corrupt.
+    """
+    view = memoryview(data)
+    if not 0 <= start <= len(view):
+        raise IndexError("start is outside of the data")
+    first = _first_entry(view, start, from_offset, flags)
+    if first is None or not is_plain(first, flags):
+        return first
+    rows, last = first.rows, first
+    while last.end < len(view):
+        try:
+            entry = read_entry(view, last.end, bool(flags & CHECK_CRC))
+        except ValueError:
+            break
+        if entry is None or not is_plain(entry, flags) or (entry.magic == 2) != (first.magic == 2):
+            break
+        if entry.base_offset >= until or rows + entry.rows > max_rows or entry.end - first.begin > max_bytes:
+            break
+        rows += entry.rows
+        last = entry
+    return first._replace(end=last.end, rows=rows, next_offset=last.next_offset)
+
+
+def _first_entry(view: memoryview, start: int, from_offset: int, flags: int) -> Segment | None:
+    """Return the first complete entry that is not below ``from_offset``, or is a control batch."""
+    at = start
+    while at < len(view):
+        entry = read_entry(view, at, bool(flags & CHECK_CRC))
+        if entry is None:
+            return None
+        if entry.next_offset > from_offset or (entry.magic == 2 and entry.attributes & CONTROL):
+            return entry
+        at = entry.end
+    return None
+
+
+def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int, /) -> tuple[int, int, str | None]:
+    """Find the end of the complete entries whose offsets are possible.
+
+    The CRC of an entry does not cover its offset. Offsets must therefore be between ``from_offset`` and ``end_offset``,
+    and must not go backward. If the offset of an entry exceeds that of the next one, which may be incomplete, either
+    may be wrong. The first of them is reported if the second may be right: if lower offsets are left for the first one
+    between the entries around it, or if the first one is the first of the data, which a broker may have selected by its
+    wrong offset, and the second contains ``from_offset`` or later ones.
+
+    Args:
+        first_offset: lowest base offset of the first entry. Brokers return whole batches, so a batch may start below
+            the requested offset.
+        from_offset: the requested offset; the first entry must end after it.
+        end_offset: end of the log.
+
+    Returns:
+        The offset after these entries, -1 if there are none; their size in bytes; and why the entry after them is
+        invalid, None if it is incomplete or there is none.
+    """
+    view = memoryview(data)
+    at = last_at = 0
+    lowest, position = first_offset, from_offset
+    lowest_of_last, position_of_last, span_of_last = lowest, position, 0
+    reason: str | None = None
+    while len(view) - at >= 8:
+        (offset,) = struct.unpack_from(">q", view, at)
+        entry, error = _complete_entry(view, at)
+        if at and offset < position:
+            if last_at:
+                may_be_right = wrap64(offset - span_of_last) >= lowest_of_last
+            else:
+                may_be_right = offset >= first_offset and (entry is None or entry.next_offset > from_offset)
+            if may_be_right:
+                reason, at, position = OFFSET_ABOVE_NEXT, last_at, position_of_last
+                break
+        if entry is None:
+            reason = error
+            break
+        if offset < lowest or entry.next_offset <= position:
+            reason = OFFSET_BACKWARD
+            break
+        if entry.next_offset > end_offset:
+            reason = OFFSET_ABOVE_END
+            break
+        lowest_of_last, position_of_last = lowest, position
+        span_of_last = wrap64(entry.next_offset - offset)
+        last_at, at = at, entry.end
+        lowest = position = entry.next_offset
+    return position if at else -1, at, reason
+
+
+def _complete_entry(view: memoryview, at: int) -> tuple[Segment | None, str | None]:
+    """Return the entry at byte ``at`` if it is complete and valid, and why it is invalid."""
+    try:
+        return read_entry(view, at, False), None
+    except ValueError as error:
+        return None, str(error.args[0])
