@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from types import TracebackType
@@ -225,15 +226,22 @@ class ZookeeperConsumerConnector:
                 f"this consumer was created in process {self._process_id} and cannot be used after a fork, because its "
                 "connections and threads belong to that process; create a new consumer in this process"
             )
+        _check_interpreter()
 
     def shutdown(self) -> None:
         """Leave the group: stop fetching, end the streams, commit consumed offsets and release all partitions.
 
         Blocks for a limited time. May be called several times, and from any thread. A signal handler should raise an
         exception instead, because it may interrupt a stream in the middle of an operation.
+
+        Raises:
+            ClosedError: the interpreter is exiting, for example in ``__del__`` of an object that still exists then; the
+                consumer has not left the group.
         """
         if os.getpid() != self._process_id:
             return  # after a fork, the connections belong to the parent process
+        if self._runtime is not None and not self._is_closed:
+            _check_interpreter()
         self._is_closed = True
         self._shutdown_event.set()
         runtime = self._runtime
@@ -277,6 +285,16 @@ class ZookeeperConsumerConnector:
 def create_consumer(config: ConsumerConfig) -> ZookeeperConsumerConnector:
     """Return a consumer; it joins the group when its streams are created."""
     return ZookeeperConsumerConnector(config)
+
+
+def _check_interpreter() -> None:
+    """Raise an error if the interpreter is exiting: daemon threads no longer run then, and waiting for them hangs."""
+    if sys.is_finalizing():
+        raise ClosedError(
+            "the interpreter is exiting, so the threads of the consumer no longer run: offsets that were not committed "
+            "are lost, and the member's znodes exist until its ZooKeeper session expires; call shutdown() before the "
+            "end of the program, in a with block or by atexit.register"
+        )
 
 
 def _is_retriable_kafka_error(error: BaseException) -> bool:

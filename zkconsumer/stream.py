@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from zkconsumer.decoded_items import Decode, DecodedItems, decode_batches, decode_messages
-from zkconsumer.errors import ClosedError, ConsumerTimeoutError, CorruptRecordError
+from zkconsumer.errors import ClosedError, ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
 from zkconsumer.fetcher.arrow import ArrowReader
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import MAX_ROWS, log_skipped
@@ -40,14 +40,15 @@ os.register_at_fork(after_in_child=_after_fork)
 class KafkaStream:
     """The records of the partitions that are assigned to one thread id.
 
-    Iterate over the stream to read messages, or over ``batches()`` to read Arrow record batches, but not both. One
-    application thread may use a stream. The iteration ends when the consumer is shut down.
+    Iterate over the stream to read messages, or over ``batches()`` to read Arrow record batches, but not both. Only one
+    application thread may use a stream at a time. The iteration ends when the consumer is shut down.
 
     Iterating raises the following errors; the stream can be used after each of them:
 
     - ``ConsumerTimeoutError``: no record was received within ``consumer.timeout.ms``.
     - ``CorruptRecordError``: a batch is corrupt; it is fetched again.
-    - ``ZkConsumerError``: a fetcher or the group member has failed.
+    - ``ZkConsumerError``: a fetcher or the group member has failed, or another thread is reading the stream. That is
+      checked when the records that are decoded at a time have been handed out, not for each message.
 
     ``_lock`` guards the positions, the committed offsets and the current items, which the member's thread uses, too.
     Only the application's thread writes the other fields.
@@ -84,6 +85,7 @@ class KafkaStream:
         self._positions: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._current: DecodedItems | None = None
+        self._reading_thread: threading.Thread | None = None  # guarded by _lock
         # The following fields are written by the application's thread only.
         self._pop_item: Callable[[], Any] = deque[Any]().popleft
         self._decoded: Iterator[DecodedItems] = iter(())
@@ -244,6 +246,22 @@ class KafkaStream:
                 f"this stream was created in process {self._process_id} and cannot be used after a fork; create a new "
                 "consumer in this process"
             )
+        thread = threading.current_thread()
+        try:
+            with self._lock:
+                reading = self._reading_thread
+                if reading is not None and reading is not thread:
+                    raise ZkConsumerError(
+                        f"{self!r} is being read by thread {reading.name!r}; one thread may read a stream at a time. "
+                        "Create one stream for each thread, with create_message_streams({topic: number of threads})"
+                    )
+                self._reading_thread = thread
+            return self._next_item(decode, peek)
+        finally:
+            if self._reading_thread is thread:
+                self._reading_thread = None
+
+    def _next_item(self, decode: Decode, peek: bool) -> Any:
         deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         while True:
             with self._lock:

@@ -173,13 +173,31 @@ CHILD = """
                 sys.stdin.read()  # simulates processing
 """
 
+CHILD_WITH_DESTRUCTOR = """
+    import sys
+    from zkconsumer import ConsumerConfig, create_consumer
+
+    class Application:
+        def __init__(self):
+            self.consumer = create_consumer(ConsumerConfig.from_properties(sys.argv[1]))
+            self.consumer.create_message_streams({sys.argv[2]: 1})
+            print("joined", flush=True)
+
+        def __del__(self):
+            self.consumer.shutdown()
+
+    sys.kept_until_the_end = Application()
+"""
+
 
 @pytest.fixture
 def child(config: Callable[..., ConsumerConfig], tmp_path: Any) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a process that reads a topic and prints offsets."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(topic: str, *, stop_at: int = -1, arrow: bool = False, commit_ms: int = 60_000) -> subprocess.Popen[str]:
+    def start(
+        topic: str, *, stop_at: int = -1, arrow: bool = False, commit_ms: int = 60_000, code: str = CHILD
+    ) -> subprocess.Popen[str]:
         built = config()
         path = tmp_path / "consumer.properties"
         path.write_text(
@@ -190,7 +208,7 @@ def child(config: Callable[..., ConsumerConfig], tmp_path: Any) -> Iterator[Call
         started.append(
             subprocess.Popen(
                 [
-                    *(sys.executable, "-c", textwrap.dedent(CHILD), str(path), topic, str(stop_at)),
+                    *(sys.executable, "-c", textwrap.dedent(code), str(path), topic, str(stop_at)),
                     "arrow" if arrow else "messages",
                 ],
                 stdin=subprocess.PIPE,
@@ -260,6 +278,19 @@ def test_ctrl_c_commits_only_consumed_messages(
     assert took < 5
     assert stored(zk, group, name) == {0: "2"}, "message 2 was not consumed"
     assert members(zk, group) == []
+
+
+def test_shutdown_at_end_of_interpreter_does_not_hang(
+    topic: Topic, child: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """Daemon threads no longer run when remaining objects are deleted, so nobody could be waited for."""
+    process = child(topic(), code=CHILD_WITH_DESTRUCTOR)
+
+    output, errors = process.communicate(timeout=20)
+
+    assert (output, process.returncode) == ("joined\n", 0), errors
+    assert "ClosedError: the interpreter is exiting" in errors
+    assert errors.count("Traceback") == 1, errors
 
 
 def test_killed_member_commits_nothing_unconsumed(

@@ -307,6 +307,26 @@ def test_stream_without_timeout_waits() -> None:
     assert reading.result() == 0
 
 
+@pytest.mark.parametrize("arrow", [False, True], ids=["messages", "batches"])
+def test_second_thread_in_stream_is_refused(arrow: bool) -> None:
+    fed = Fed(timeout=None).acquire()
+    items = fed.stream.batches() if arrow else fed.stream
+    reading = in_thread(lambda: next(items))
+    wait_for(lambda: fed.stream._reading_thread is not None)
+
+    for read in (lambda: next(items), fed.stream.has_next, fed.stream.peek):
+        with pytest.raises(
+            ZkConsumerError, match=r"<KafkaStream client t> is being read by thread '.*create_message_str"
+        ):
+            read()
+
+    fed.put(entry([0]), 1)
+    reading.result()
+    fed.put(entry([1]), 2, fetch_offset=1)
+    next(items)  # one thread after another is fine
+    assert fed.consumed == {0: 1}
+
+
 def test_close_ends_waiting_iteration() -> None:
     fed = Fed(timeout=None).acquire().put(entry([0, 1]), 2)
     reader = Reader(fed.stream)
