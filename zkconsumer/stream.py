@@ -196,8 +196,8 @@ class KafkaStream:
     def _discard_current(self, current: DecodedItems) -> None:  # with the lock held
         discarded = 0
         try:
-            while True:
-                current.remaining.popleft()
+            while True:  # from the end, because the application's thread takes items from the front meanwhile
+                current.remaining.pop()
                 discarded += 1
         except IndexError:
             pass
