@@ -148,7 +148,18 @@ def test_no_batch_is_planned_without_lease(alone: Planner, monkeypatch: pytest.M
     with pytest.raises(ZooKeeperUnavailableError):  # the planner backs off
         alone._batches._offset(start, ranges)
     monkeypatch.setattr(GroupMember, "holds_lease", True)
-    assert BatchOffset.from_json(alone._batches._offset(start, ranges)).ranges == ranges
+    planned = alone._batches._offset(start, ranges)
+    assert planned is not None
+    assert BatchOffset.from_json(planned).ranges == ranges
+
+
+def test_revocation_during_planning_ends_no_bounded_query(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start offset as the end of a batch would end a query with Trigger.AvailableNow."""
+    claimed(alone, p0=0)
+    alone._tracker.set_positions(alone._tracker.pending_starts(()), {A: 0})
+    monkeypatch.setattr(GroupMember, "holds_lease", True)
+    assert alone.release({A}, False) == {}
+    assert alone._batches._offset(batch(p0=(0, 0)), {A: (0, 10)}) is None
 
 
 def test_lost_partitions_are_forgotten(alone: Planner) -> None:

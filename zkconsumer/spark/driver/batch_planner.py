@@ -59,7 +59,7 @@ class BatchPlanner:
     def plan(self, start: dict[str, Any], max_offsets: int | None, *, is_last: bool) -> dict[str, Any] | None:
         """Return the end of the next batch, or ``start`` if there is nothing to read, or None to plan again.
 
-        Returns None only if ``start`` would end the query although there may be more to read.
+        Returns None if ``start`` would end a query with a limited amount of data although there may be more to read.
 
         Args:
             max_offsets: maximum number of offsets of the batch; None for no limit.
@@ -139,13 +139,13 @@ class BatchPlanner:
             sizes=sizes,
         )
 
-    def _offset(self, start: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
-        """Return the offset of a batch with the ranges, or ``start`` if all of its partitions were revoked or lost."""
+    def _offset(self, start: dict[str, Any], ranges: Ranges) -> dict[str, Any] | None:
+        """Return the offset of a batch with the ranges, or None if all of its partitions were revoked meanwhile."""
         if not self._member.holds_lease:  # another member may own them; the member's thread may be blocked
             raise ZooKeeperUnavailableError("ZooKeeper has not confirmed the session in time; no batch is planned")
         ranges, existing, earlier_ends = self._tracker.plan(ranges, self._topic_ids.deleted)
         if not ranges:
-            return start
+            return None
         offset = BatchOffset(
             ranges=ranges,
             generation=self._member.rebalances,
