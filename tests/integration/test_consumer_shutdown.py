@@ -186,7 +186,7 @@ CHILD_WITH_DESTRUCTOR = """
         def __del__(self):
             self.consumer.shutdown()
 
-    sys.kept_until_the_end = Application()
+    application = Application()
 """
 
 
