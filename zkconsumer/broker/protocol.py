@@ -37,6 +37,11 @@ _NO_EPOCH = -1
 _CONSUMER_REPLICA_ID = -1
 _INT_MAX = (1 << 31) - 1
 
+#: The first fields of a partition in a Fetch response: number, error, high watermark, last stable and log start offset.
+_PARTITION_V0 = struct.Struct(">ihq")
+_PARTITION_V4 = struct.Struct(">ihqq")
+_PARTITION_V5 = struct.Struct(">ihqqq")
+
 
 class Frame(Protocol):
     """A response that is being read, for example ``channel.Frame``."""
@@ -148,12 +153,15 @@ def read_fetch_response(frame: Frame, version: int) -> FetchResult:
 
 
 def _read_partition(fields: _FieldReader, topic: str, version: int) -> PartitionData:
-    partition, error, high_watermark = fields.int32(), fields.int16(), fields.int64()
+    # Read at once, because a response has these fields for each of its partitions, also for those without records.
     log_start, aborted = -1, []
+    if version >= 5:
+        partition, error, high_watermark, _last_stable, log_start = fields.unpack(_PARTITION_V5)
+    elif version == 4:
+        partition, error, high_watermark, _last_stable = fields.unpack(_PARTITION_V4)
+    else:
+        partition, error, high_watermark = fields.unpack(_PARTITION_V0)
     if version >= 4:
-        fields.int64()  # last stable offset
-        if version >= 5:
-            log_start = fields.int64()
         for _ in range(fields.array_length()):
             aborted.append((fields.int64(), fields.int64()))
             fields.skip_tags()
@@ -167,6 +175,10 @@ class _FieldReader:
 
     def __init__(self, frame: Frame, flexible: bool) -> None:
         self._frame, self._flexible = frame, flexible
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Read several fields of fixed size."""
+        return layout.unpack(self._frame.read(layout.size))
 
     def int16(self) -> int:
         return int(struct.unpack(">h", self._frame.read(2))[0])
