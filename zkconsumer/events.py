@@ -123,6 +123,14 @@ EVENTS = (
         "A commit replaces a committed offset by a lower one, because the application or an offset reset allows it.",
     ),
     LogEvent(
+        "committed_offset_missing",
+        ("warning",),
+        "zkconsumer.offsets",
+        "The consumer claims a partition that it has delivered up to this offset before, and the group has no "
+        "committed offset for it: it was never committed, or was deleted. auto.offset.reset applies, so records may "
+        "be skipped or delivered again.",
+    ),
+    LogEvent(
         "consumer_registered",
         ("info",),
         "zkconsumer.rebalance",

@@ -90,6 +90,7 @@ class ConsumerRuntime:
         #: Offsets of records handed out from partitions whose delivery was stopped. A rebalance listener may commit
         #: them while the partitions are still owned.
         self._released_offsets: dict[TopicPartition, int] = {}
+        self._log = get_logger("zkconsumer.offsets", group=config.group_id, consumer_id=self.member.consumer_id)
         #: Reentrant: a signal handler may call ``close`` while the same thread is closing.
         self._close_lock = threading.RLock()
         self._is_closed = False
@@ -196,6 +197,14 @@ class ConsumerRuntime:
             self._streams[key].acquire(partition, claim.offset)
             queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks, self.fetchers.budget)
             reset = "smallest" if claim.is_new else self._config.auto_offset_reset
+            if claim.offset < 0 and partition in self._released_offsets:
+                self._log.warning(
+                    "committed_offset_missing",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    offset=self._released_offsets[partition],
+                    auto_offset_reset=reset,
+                )
             infos.append(PartitionTopicInfo(partition, queue, claim.offset, auto_offset_reset=reset))
         self.fetchers.add_partitions(infos)
 
