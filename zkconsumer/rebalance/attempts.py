@@ -28,6 +28,9 @@ from zkconsumer.rebalance.event_queue import EventQueue
 from zkconsumer.rebalance.listener import PartitionOwnedError, ZKRebalancerListener
 from zkconsumer.rebalance.membership import Membership
 
+#: Lower limit of the random factor of ``rebalance.backoff.ms``.
+_LEAST_BACKOFF = 0.5
+
 
 class RebalanceAttempts:
     """The schedule of rebalances, and the result of the first one.
@@ -77,7 +80,8 @@ class RebalanceAttempts:
         self._on_rebalance = on_rebalance
         self._first_rebalance_timeout = first_rebalance_timeout
         self._started_at = 0.0
-        self._failures = 0  # consecutive failed attempts
+        self._failures = 0  # consecutive failed attempts; those that follow an event at once count as one
+        self._failed_at = 0.0  # time.monotonic of the last one that was counted
         self._due_at: float | None = 0.0
         self._poll_at: float | None = None
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
@@ -168,10 +172,14 @@ class RebalanceAttempts:
 
     def _handle_failure(self, error: ZkConsumerError) -> None:
         now = time.monotonic()
-        self._failures += 1
+        # A member that releases its partitions one by one causes an event, and thus an attempt, for each of them.
+        is_counted = not self._failures or now - self._failed_at >= _LEAST_BACKOFF * self._config.rebalance_backoff
+        if is_counted:
+            self._failures += 1
+            self._failed_at = now
         self.failure = error
         # An error is logged only after each rebalance.max.retries attempts, because retries can continue for minutes.
-        is_limit_reached = self._failures % self._config.rebalance_max_retries == 0
+        is_limit_reached = is_counted and self._failures % self._config.rebalance_max_retries == 0
         log = self._log.error if is_limit_reached else self._log.info
         log("rebalance_failed", attempt=self._failures, error=str(error))
         if self.unbalanced_since is None:
@@ -187,7 +195,7 @@ class RebalanceAttempts:
             failure.__cause__ = error
             self.first_rebalance.set_exception(failure)
         # The random factor keeps members that block each other from retrying at the same time.
-        self._due_at = now + self._config.rebalance_backoff * random.uniform(0.5, 1.0)
+        self._due_at = now + self._config.rebalance_backoff * random.uniform(_LEAST_BACKOFF, 1.0)
 
     def _is_first_timed_out(self, error: ZkConsumerError, now: float) -> bool:
         """Whether the first rebalance fails with ``error`` instead of being retried.

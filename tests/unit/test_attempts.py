@@ -1,0 +1,81 @@
+"""Tests of the schedule of rebalances that fail, with the times of a fake clock."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from zkconsumer import ConsumerConfig
+from zkconsumer.health import HealthState
+from zkconsumer.rebalance import attempts as module
+from zkconsumer.rebalance.attempts import RebalanceAttempts
+from zkconsumer.rebalance.listener import PartitionOwnedError
+
+
+class Listener:
+    """Replaces the listener: each rebalance finds a partition that another member owns."""
+
+    def rebalance(self) -> None:
+        raise PartitionOwnedError("/consumers/g/owners/t/0 is still owned")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Replace the clock; a test sets ``now``, in seconds."""
+    clock = SimpleNamespace(now=1000.0)
+    fake = SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now)
+    monkeypatch.setattr(module, "time", fake)
+    return clock
+
+
+@pytest.fixture
+def attempts(clock: SimpleNamespace) -> RebalanceAttempts:
+    config = ConsumerConfig.from_dict({"group.id": "g", "zookeeper.connect": "z", "rebalance.backoff.ms": 2000})
+    membership, events = SimpleNamespace(group="g", consumer_id="g_a"), SimpleNamespace(is_stopping=False)
+    made = RebalanceAttempts(
+        config,
+        cast(Any, membership),
+        cast(Any, Listener()),
+        cast(Any, None),
+        cast(Any, events),
+        poll_interval_s=None,
+        on_poll=lambda: None,
+        on_rebalance=lambda _duration: None,
+        first_rebalance_timeout=0.0,
+    )
+    made.start()
+    return made
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> int:
+    return sum("rebalance_failed" in record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+
+
+def test_attempts_after_events_count_as_one(
+    attempts: RebalanceAttempts, clock: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A member that releases eight partitions causes eight events within milliseconds."""
+    caplog.set_level(logging.INFO, "zkconsumer")
+    for _ in range(8):
+        clock.now += 0.03
+        attempts.request()
+        attempts.run_if_due()
+    assert errors(caplog) == 0
+    assert attempts.unbalanced_since is not None
+
+
+def test_attempts_after_backoff_are_reported(
+    attempts: RebalanceAttempts, clock: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(4):
+        due = attempts.next_attempt_at
+        assert due is not None
+        clock.now = max(clock.now, due)
+        attempts.run_if_due()
+    assert errors(caplog) == 1
+    reason = attempts.health_reason()
+    assert reason is not None
+    assert (reason.state, reason.code) == (HealthState.STALLED, "partition_not_released")
