@@ -245,8 +245,9 @@ def remaining_threads(before: Collection[threading.Thread], timeout: float = 5.0
         time.sleep(0.01)
 
 
-#: Options of a ZooKeeper client that reconnects after restarts of ZooKeeper.
-RECONNECTING: dict[str, Any] = {"timeout": 30, "connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 1}}
+#: Options of a ZooKeeper client that reconnects after restarts of ZooKeeper. If it connects shortly before ZooKeeper
+#: serves requests (see ``start_zookeeper``), it receives no response, and ``stop`` waits for up to the session timeout.
+RECONNECTING: dict[str, Any] = {"timeout": 10, "connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 1}}
 
 
 @contextlib.contextmanager
