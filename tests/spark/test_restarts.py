@@ -422,7 +422,7 @@ FROM_GROUP = {**MEMBER, "restart.from": "group"}
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param(MEMBER, WITH_BROKERS, id="bootstrap servers added"),
+        pytest.param(MEMBER, WITH_BROKERS, id="bootstrap servers added", marks=pytest.mark.slow),
         pytest.param(WITH_BROKERS, MEMBER, id="bootstrap servers removed", marks=pytest.mark.slow),
         pytest.param(MEMBER, ALONE, id="without group and ZooKeeper"),
         pytest.param(MEMBER, FROM_GROUP, id="from the group"),
@@ -449,14 +449,20 @@ def test_second_restart_continues_below_the_first_replay(restart: Callable[[Case
     check(restart(Case(large, FROM_GROUP, 1, "moved back", again=True)), spark)
 
 
-@pytest.mark.parametrize(("before", "after"), [(MEMBER, ALONE), (ALONE, MEMBER)], ids=["to brokers", "to ZooKeeper"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(MEMBER, ALONE, id="to brokers"),
+        pytest.param(ALONE, MEMBER, id="to ZooKeeper", marks=pytest.mark.slow),
+    ],
+)
 def test_re_created_topic_is_detected_after_option_change(
     before: dict[str, object], after: dict[str, object], restart: Callable[[Case], Restart], spark: Any
 ) -> None:
     check(restart(Case(before, after, 1, "re-created")), spark)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(n, marks=[pytest.mark.slow] if n > 1 else []) for n in range(60)])
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=[pytest.mark.slow] if n else []) for n in range(60)])
 def test_restart_with_random_options_matches_documentation(
     seed: int, restart: Callable[[Case], Restart], spark: Any
 ) -> None:
