@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -81,6 +82,7 @@ def test_exit_of_forked_process_keeps_the_listener(spark: Any) -> None:
     before = len(spark.streams._jsqm.listListeners())
     child = os.fork()
     if child == 0:
+        gc.disable()  # py4j would release objects of the JVM through the connection of the parent
         own.close()
         os._exit(0)
     wait_for(lambda: os.waitpid(child, os.WNOHANG)[0], what="the forked process ends")
