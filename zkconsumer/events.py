@@ -126,9 +126,9 @@ EVENTS = (
         "committed_offset_missing",
         ("warning",),
         "zkconsumer.offsets",
-        "The consumer claims a partition that it has delivered up to this offset before, and the group has no "
-        "committed offset for it: it was never committed, or was deleted. auto.offset.reset applies, so records may "
-        "be skipped or delivered again.",
+        "The group has no committed offset for a partition that the consumer has delivered up to this offset: it was "
+        "never committed, or was deleted. If the partition is being claimed, auto.offset.reset applies, so records may "
+        "be skipped or delivered again; if an offset is being committed, it is stored.",
     ),
     LogEvent(
         "consumer_registered",

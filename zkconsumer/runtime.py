@@ -197,7 +197,7 @@ class ConsumerRuntime:
             self._streams[key].acquire(partition, claim.offset)
             queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks, self.fetchers.budget)
             reset = "smallest" if claim.is_new else self._config.auto_offset_reset
-            if claim.offset < 0 and partition in self._released_offsets:
+            if claim.offset < 0 and not claim.is_new and partition in self._released_offsets:
                 self._log.warning(
                     "committed_offset_missing",
                     topic=partition.topic,

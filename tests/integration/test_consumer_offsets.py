@@ -355,7 +355,7 @@ def test_commit_above_operators_offset_succeeds(
 
 
 def test_deleted_offset_znode_is_re_created(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -369,6 +369,7 @@ def test_deleted_offset_znode_is_re_created(
     connector.commit_offsets()
 
     assert stored(zk, group, name) == {0: "4"}
+    assert "committed_offset_missing" in caplog.text
 
 
 def test_unchanged_offset_is_not_written(

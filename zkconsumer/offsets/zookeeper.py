@@ -117,7 +117,15 @@ class ZooKeeperOffsets:
         pending = dict(offsets)
         while pending:
             pending = self._write(pending, allow_lower)
-            self._fetch(pending, is_before_write=True)
+            before = {partition: self._cache[partition][0] for partition in pending}
+            for partition, offset in self._fetch(pending, is_before_write=True).items():
+                if offset < 0 <= before[partition]:
+                    self._log.warning(
+                        "committed_offset_missing",
+                        topic=partition.topic,
+                        partition=partition.partition,
+                        offset=before[partition],
+                    )
         self._guard.reset(offsets)
         return {partition: self._cache[partition][0] for partition in offsets}
 
