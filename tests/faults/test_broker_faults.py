@@ -111,6 +111,7 @@ def test_broker_with_new_address_is_found(cluster: DevCluster, member: Members, 
         one.leave()
 
 
+@pytest.mark.slow
 def test_slow_link_makes_progress(cluster: DevCluster, member: Members, topic: Topics) -> None:
     """A fetch response of the default size takes eight times the timeout; smaller ones arrive in time."""
     name = topic(partitions=1)

@@ -92,6 +92,7 @@ def test_slow_partition_loses_no_rows_to_watermark(
     assert without > total / 10
 
 
+@pytest.mark.slow
 def test_silent_partition_delays_until_idle_timeout(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name = topic(partitions=3)
     fill(zkconsumer_cluster, name, 0, range(0, 10 * MINUTE, MINUTE))

@@ -147,9 +147,8 @@ def test_stopped_query_has_committed_last_batch(
     wait_until_equal(lambda: (members(zk, group), stored(zk, group, name)), ([], {0: "100"}))
 
 
-@pytest.mark.parametrize(
-    "running", [pytest.param(False, id="finished"), pytest.param(True, id="running", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("running", [False, True], ids=["finished", "running"])
 def test_job_without_stop_commits_and_logs_no_errors(
     running: bool,
     zkconsumer_cluster: Cluster,

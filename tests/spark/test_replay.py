@@ -144,6 +144,7 @@ def check_offset_log(checkpoint: Path, batches: dict[int, Spans]) -> None:
         assert saw == ranges, f"batch {number} differs from the offset log"
 
 
+@pytest.mark.slow
 def test_replay_keeps_ranges(
     zkconsumer_cluster: Cluster,
     driver: Callable[..., Driver],

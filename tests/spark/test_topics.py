@@ -116,7 +116,8 @@ def in_transaction(producer: KafkaProducer, topic: str, values: list[bytes], *, 
         producer.abort_transaction()
 
 
-@pytest.mark.parametrize("level", ["read_committed", pytest.param("read_uncommitted", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 def test_isolation_level_applies_to_queries(
     query: Queries, topic: Topics, transactional: KafkaProducer, group: str, zk: KazooClient, level: str
 ) -> None:
