@@ -126,9 +126,10 @@ EVENTS = (
         "committed_offset_missing",
         ("warning",),
         "zkconsumer.offsets",
-        "The group has no committed offset for a partition that the consumer has delivered up to this offset: it was "
-        "never committed, or was deleted. If the partition is being claimed, auto.offset.reset applies, so records may "
-        "be skipped or delivered again; if an offset is being committed, it is stored.",
+        "The group has no committed offset for a partition whose records the consumer has delivered up to this offset: "
+        "it was never committed, or was deleted externally. If this is found when the partition is claimed, "
+        "auto.offset.reset applies, so records may be skipped or delivered again. If it is found by a commit, the "
+        "commit stores the new offset.",
     ),
     LogEvent(
         "consumer_registered",
@@ -295,6 +296,12 @@ EVENTS = (
         ("warning",),
         "zkconsumer.fetcher",
         "The broker returned no offset for auto.offset.reset; the leader of the partition is looked up again.",
+    ),
+    LogEvent(
+        "offset_of_deleted_topic_skipped",
+        ("warning",),
+        "zkconsumer.offsets",
+        "An offset was not committed, because its topic was deleted and created again since the partition was claimed.",
     ),
     LogEvent(
         "offset_out_of_range",
@@ -475,6 +482,13 @@ EVENTS = (
         ("info",),
         "zkconsumer.spark",
         "The start offsets of acquired partitions were determined, each with its source.",
+    ),
+    LogEvent(
+        "topic_ids_not_stored",
+        ("warning",),
+        "zkconsumer.offsets",
+        "ZooKeeper denies access to the znodes with the topic ids of offsets. Offsets are committed without them, so a "
+        "topic that is deleted and created again while no consumer runs is not detected.",
     ),
     LogEvent(
         "topic_missing",

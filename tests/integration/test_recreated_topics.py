@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 from kazoo.client import KazooClient
 from support import numbers, produce, recreate_topic, set_offsets, stored, take, values, wait_for
 
-from zkconsumer import TopicPartition, ZookeeperConsumerConnector
+from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
+from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 Cluster = DevCluster | ExistingCluster
 Topic = Callable[..., str]
@@ -80,6 +83,26 @@ def test_topic_recreated_under_running_consumer(
         assert values(take(stream, 25)) == numbers(100, 125)
     with consumer(**settings) as connector:
         assert read(connector, name, 5) == numbers(125, 130)
+
+
+def test_offset_of_deleted_topic_is_not_committed(
+    config: Callable[..., ConsumerConfig], group: str, zk: KazooClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The application may commit when the partitions of a re-created topic are released."""
+    session = ZooKeeperSession.of(config(), queue.SimpleQueue())
+    session.start()
+    ids = {"t": "zk-5"}
+    offsets = ZooKeeperOffsets(session, group, topic_ids=lambda: ids)
+    partition = TopicPartition("t", 0)
+    assert offsets.fetch([partition]) == {partition: -1}
+    ids["t"] = "zk-6"
+    offsets.commit({partition: 7})
+    assert stored(zk, group, "t") == {}
+    assert "offset_of_deleted_topic_skipped" in caplog.text
+    assert offsets.fetch([partition]) == {partition: -1}  # the partition is claimed again
+    offsets.commit({partition: 3})
+    assert stored(zk, group, "t") == {0: "3"}
+    session.close()
 
 
 @pytest.mark.parametrize(

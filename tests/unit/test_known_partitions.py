@@ -32,7 +32,7 @@ def connected(cluster: BootstrapCluster, brokers: list[FakeBroker]) -> tuple[Fak
 
 
 @pytest.mark.parametrize("stale", [{}, {"t": 2}])
-def test_stale_response_of_one_broker_is_not_believed(brokers: list[FakeBroker], stale: dict[str, int]) -> None:
+def test_stale_response_of_one_broker_is_ignored(brokers: list[FakeBroker], stale: dict[str, int]) -> None:
     cluster = cluster_of(*brokers)
     current, _ = connected(cluster, brokers)
     current.partition_counts = stale
@@ -42,7 +42,7 @@ def test_stale_response_of_one_broker_is_not_believed(brokers: list[FakeBroker],
     cluster.close()
 
 
-def test_starting_member_does_not_believe_stale_response(brokers: list[FakeBroker]) -> None:
+def test_starting_member_ignores_stale_response(brokers: list[FakeBroker]) -> None:
     brokers[0].partition_counts = {}
     for _ in range(4):  # the broker is chosen at random
         cluster = cluster_of(*brokers)

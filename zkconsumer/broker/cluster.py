@@ -5,11 +5,12 @@ Source: Kafka 1.1 ZkUtils.getCluster, ZkUtils.getPartitionsForTopics.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.known_partitions import KnownPartitions, Partitions
+from zkconsumer.broker.known_partitions import GRACE_S, KnownPartitions, Partitions
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.config import ConsumerConfig
@@ -154,7 +155,7 @@ class BootstrapCluster:
     """Metadata from the brokers, for KRaft clusters and for Spark tasks. Used by one thread.
 
     The connection to the last broker that responded is kept open. If a topic or partition is missing in its response,
-    another one of the bootstrap servers is asked, see ``KnownPartitions``.
+    the request is repeated at another bootstrap server; see ``KnownPartitions``.
 
     Args:
         servers: the bootstrap servers.
@@ -177,7 +178,7 @@ class BootstrapCluster:
         self._leaders = LeaderLookup(client_id, timeout, security)
         self._known = KnownPartitions()
         self._ids: dict[str, str] = {}
-        self._former_ids: set[str] = set()  # of topics that were created again since then
+        self._replaced_at: dict[str, float] = {}  # time.monotonic at which a topic with another id was seen, by old id
 
     def brokers(self) -> list[Endpoint]:
         """Return the bootstrap servers."""
@@ -208,16 +209,22 @@ class BootstrapCluster:
     def _partitions_at(self, servers: Sequence[Endpoint], topics: Sequence[str] | None) -> Partitions:
         """Return the sorted partitions of each topic in the response of one of the brokers."""
         response = self._leaders.metadata(servers, topics)
-        for topic, topic_id in protocol.topic_ids_of(response).items():
-            if topic_id not in self._former_ids:  # the response of a broker that does not know the new topic yet
-                if topic in self._ids and self._ids[topic] != topic_id:
-                    self._former_ids.add(self._ids[topic])
-                self._ids[topic] = topic_id
+        self._update_ids(protocol.topic_ids_of(response))
         return {
             topic.name: sorted(p.partition_index for p in topic.partitions)
             for topic in response.topics
             if topic.error_code in (protocol.NONE, protocol.LEADER_NOT_AVAILABLE) and topic.partitions
         }
+
+    def _update_ids(self, ids: Mapping[str, str]) -> None:
+        """Store the ids in a response, unless the broker does not know a new topic yet, or has no ids."""
+        now = time.monotonic()
+        for topic, topic_id in ids.items():
+            if not topic_id or now - self._replaced_at.get(topic_id, -GRACE_S) < GRACE_S:
+                continue
+            if self._ids.get(topic, topic_id) != topic_id:
+                self._replaced_at[self._ids[topic]] = now
+            self._ids[topic] = topic_id
 
     def close(self) -> None:
         """Close the connection."""

@@ -22,21 +22,26 @@ class KnownPartitions:
     def __init__(self) -> None:
         self._known: dict[str, list[int]] = {}
         self._missing_since: dict[str, float] = {}
+        self._absent: set[str] = set()  # topics that do not exist; no other broker is asked for them again
 
     def confirm(
         self, topics: Iterable[str] | None, found: Partitions, ask_another: Callable[[], Partitions | None]
     ) -> dict[str, list[int]]:
         """Return the partitions that exist, given those in the response of one broker.
 
-        If a topic is missing, or has fewer partitions than before, another broker is asked. Partitions that are missing
-        in both responses do not exist. If no other broker responds, known partitions are kept for a grace period.
+        If a topic is missing, or has fewer partitions than before, the lookup is repeated at another broker. Partitions
+        that are missing in both responses do not exist. If no other broker responds, known partitions are kept for a
+        grace period.
 
         Args:
             topics: the topics that were looked up; None for all.
             ask_another: returns the partitions in the response of another broker; None if no other broker responds.
         """
         looked_up = {*self._known, *found} if topics is None else set(topics)
-        missing = {t for t in looked_up if t not in found or not {*self._known.get(t, ())} <= {*found[t]}}
+        self._absent -= found.keys()
+        missing = {
+            t for t in looked_up - self._absent if t not in found or not {*self._known.get(t, ())} <= {*found[t]}
+        }
         second = ask_another() if missing else None
         existing = {}
         for topic in looked_up:
@@ -49,6 +54,7 @@ class KnownPartitions:
                 existing[topic] = self._known[topic] = sorted(numbers)
             else:
                 self._known.pop(topic, None)
+                self._absent.add(topic)
         return existing
 
     def _unconfirmed(self, topic: str, second: Partitions | None) -> Iterable[int]:

@@ -153,7 +153,7 @@ def read_fetch_response(frame: Frame, version: int) -> FetchResult:
 
 
 def _read_partition(fields: _FieldReader, topic: str, version: int) -> PartitionData:
-    # Read at once, because a response has these fields for each of its partitions, also for those without records.
+    # Unpack these fields in one call, because a response has them for every partition, even without records.
     log_start, aborted = -1, []
     if version >= 5:
         partition, error, high_watermark, _last_stable, log_start = fields.unpack(_PARTITION_V5)

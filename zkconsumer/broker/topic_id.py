@@ -11,10 +11,13 @@ def is_same_topic(before: str, now: str) -> bool:
     """Return whether two ids can be those of one topic.
 
     A member that connects through ZooKeeper and one that connects through ``bootstrap.servers`` find different parts.
-    Therefore, only the parts that both ids have are compared. Without a common part the topic counts as the same.
+    Therefore, only parts that both ids have are compared. If both have the zxid, it decides, because the topic id in a
+    znode may be lost and assigned again: Kafka before 2.8 writes topic znodes without it. Without a common part the
+    topic counts as the same.
     """
     old_parts, new_parts = _parts(before), _parts(now)
-    return all(old_parts[kind] == new_parts[kind] for kind in old_parts.keys() & new_parts.keys())
+    common = ["zk"] if "zk" in old_parts.keys() & new_parts.keys() else old_parts.keys() & new_parts.keys()
+    return all(old_parts[kind] == new_parts[kind] for kind in common)
 
 
 def created_zxid(topic_id: str) -> int | None:

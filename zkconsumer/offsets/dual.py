@@ -56,6 +56,6 @@ class DualOffsets:
 
 
 def _valid_offset(in_kafka: int, in_zookeeper: int) -> int:
-    """Return the higher offset, unless one was committed for a deleted topic: then the other may be as old."""
+    """Return the higher offset, or ``OF_DELETED_TOPIC`` if either is: the other may be of the deleted topic, too."""
     offsets = in_kafka, in_zookeeper
     return OF_DELETED_TOPIC if OF_DELETED_TOPIC in offsets else max(offsets)

@@ -46,8 +46,7 @@ class KafkaOffsets:
         """See ``Offsets``."""
         requested = list(partitions)
         ids = self._existing_topic_ids()
-        for partition in requested:
-            self._topic_ids.setdefault(partition, ids.get(partition.topic, ""))
+        self._topic_ids.update({partition: ids.get(partition.topic, "") for partition in requested})
         found = self._coordinator.fetch_offsets_and_metadata(requested) if requested else {}
         committed = {partition: self._offset_of(partition, stored) for partition, stored in found.items()}
         self._committed.update(committed)

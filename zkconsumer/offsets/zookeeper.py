@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from zkconsumer.broker.topic_id import created_zxid, is_same_topic
-from zkconsumer.errors import ZkConsumerError
+from zkconsumer.errors import AuthenticationError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC, LowerOffsetGuard
 from zkconsumer.zookeeper.registry import GroupPaths, parse_offset
 from zkconsumer.zookeeper.session import ZooKeeperSession
-from zkconsumer.zookeeper.znodes import Node
+from zkconsumer.zookeeper.znodes import Node, Write
 
 
 class ZooKeeperOffsets:
@@ -25,8 +25,8 @@ class ZooKeeperOffsets:
 
     An offset znode that was written before the znode of its topic was created belongs to a deleted topic of the same
     name. If topics have no znodes (KRaft), the topic id of the brokers is written to another znode in the same
-    transaction, and only believed as long as both znodes were last written in one transaction, because JVM members and
-    tools write the offset only.
+    transaction. It is ignored unless both znodes have the same ``mzxid``, because JVM members and tools write the
+    offset only.
 
     Args:
         rewrite_unchanged: write offsets that are already committed, too, for monitoring tools that check the age of
@@ -51,6 +51,7 @@ class ZooKeeperOffsets:
         self._existing_topic_ids = topic_ids
         self._topic_ids: dict[TopicPartition, str] = {}
         self._with_id_znode: set[TopicPartition] = set()
+        self._stores_topic_ids = True  # False if ZooKeeper denies it
         #: Committed offset and version of the znode, both -1 if it does not exist.
         self._cache: dict[TopicPartition, tuple[int, int]] = {}
         self._log = get_logger("zkconsumer.offsets", group=group)
@@ -69,7 +70,8 @@ class ZooKeeperOffsets:
         requested = list(partitions)
         ids = self._existing_topic_ids()
         for partition in requested:
-            self._topic_ids.setdefault(partition, ids.get(partition.topic, ""))
+            if not is_before_write or partition not in self._topic_ids:
+                self._topic_ids[partition] = ids.get(partition.topic, "")
         paths = [self._paths.offset(partition) for partition in requested]
         with_id = [partition for partition in requested if self._needs_id_znode(partition)]
         nodes = self._znodes.get_many(paths + [self._paths.offset_topic_id(partition) for partition in with_id])
@@ -92,7 +94,7 @@ class ZooKeeperOffsets:
 
     def _needs_id_znode(self, partition: TopicPartition) -> bool:
         topic_id = self._topic_ids[partition]
-        return bool(topic_id) and created_zxid(topic_id) is None
+        return self._stores_topic_ids and bool(topic_id) and created_zxid(topic_id) is None
 
     def _is_of_deleted_topic(self, partition: TopicPartition, node: Node, id_node: Node | None) -> bool:
         """Whether an offset znode was written for a topic that was deleted and created again since then."""
@@ -119,7 +121,7 @@ class ZooKeeperOffsets:
             pending = self._write(pending, allow_lower)
             before = {partition: self._cache[partition][0] for partition in pending}
             for partition, offset in self._fetch(pending, is_before_write=True).items():
-                if offset < 0 <= before[partition]:
+                if offset == -1 < before[partition]:
                     self._log.warning(
                         "committed_offset_missing",
                         topic=partition.topic,
@@ -146,31 +148,44 @@ class ZooKeeperOffsets:
         """Do nothing: the session is not closed with the offsets."""
 
     def _write(self, offsets: Mapping[TopicPartition, int], allow_lower: bool) -> dict[TopicPartition, int]:
-        """Write offsets; returns those whose znode has another version than the cached one."""
-        writes: list[tuple[str, bytes, int | None]] = []
-        written: list[tuple[TopicPartition, int | None]] = []  # for each write; no offset if it writes the topic id
+        """Write offsets; returns those to be written again, because their znodes are not as they were read."""
+        existing = self._existing_topic_ids()
+        chosen: dict[TopicPartition, list[Write]] = {}
         for partition, offset in offsets.items():
             committed, version = self._cache[partition]
             if offset == committed and not self._rewrite_unchanged:
                 continue
+            if not is_same_topic(self._topic_ids[partition], existing.get(partition.topic, "")):
+                self._log.warning(
+                    "offset_of_deleted_topic_skipped",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    offset=offset,
+                )
+                continue
             if not self._guard.permits(partition, offset, committed, allow_lower):
                 continue
-            writes.append((self._paths.offset(partition), b"%d" % offset, version if version >= 0 else None))
-            written.append((partition, offset))
+            path = self._paths.offset(partition)
+            chosen[partition] = [Write(path, b"%d" % offset, version if version >= 0 else None)]
             if self._needs_id_znode(partition):
                 id_version = -1 if partition in self._with_id_znode else None
-                writes.append((self._paths.offset_topic_id(partition), self._topic_ids[partition].encode(), id_version))
-                written.append((partition, None))
-        self._on_commit(sum(offset is not None for _, offset in written))
+                path = self._paths.offset_topic_id(partition)
+                chosen[partition].append(Write(path, self._topic_ids[partition].encode(), id_version, open_to_all=True))
+        self._on_commit(len(chosen))
+        try:
+            versions = self._znodes.write_many(list(chosen.values()))
+        except AuthenticationError as error:
+            if not any(len(writes) > 1 for writes in chosen.values()):
+                raise
+            self._log.warning("topic_ids_not_stored", error=str(error))
+            self._stores_topic_ids = False
+            return {partition: offsets[partition] for partition in chosen}
         stale: dict[TopicPartition, int] = {}
-        for (partition, write), new_version in zip(written, self._znodes.write_many(writes), strict=True):
-            if write is None:
-                if new_version is not None or partition not in self._with_id_znode:
-                    self._with_id_znode.add(partition)
-                else:
-                    self._with_id_znode.discard(partition)
-            elif new_version is None:
-                stale[partition] = write
+        for partition, new_version in zip(chosen, versions, strict=True):
+            if new_version is None:
+                stale[partition] = offsets[partition]
             else:
-                self._cache[partition] = (write, new_version)
+                self._cache[partition] = (offsets[partition], new_version)
+                if self._needs_id_znode(partition):
+                    self._with_id_znode.add(partition)
         return stale

@@ -160,6 +160,7 @@ class ZKRebalancerListener:
                 self._release(revoked, deadline)
                 continue  # the assignment may have changed meanwhile
             self._release_possibly_owned(target.keys())
+            self._recreated &= target.keys()  # the others are read by other members from now on
             added = {partition: thread for partition, thread in target.items() if partition not in owned}
             if added and (conflict := self._claim(added)) is not None:
                 if not self._session.znodes.exists(conflict.path, watch=True):
@@ -169,7 +170,7 @@ class ZKRebalancerListener:
             self._membership.group_assignment = assignment
             if added:
                 self._acquire(added)
-            self._recreated.clear()  # those that were not claimed belong to other members now
+            self._recreated.clear()
             return None
         return None
 
@@ -229,7 +230,7 @@ class ZKRebalancerListener:
         topic_ids = self._cluster.topic_ids
         offsets = self._committer.fetch(added)
         recreated = {p for p, offset in offsets.items() if offset == OF_DELETED_TOPIC or p in self._recreated}
-        # Kafka deletes the group's offsets with the topic.
+        # With offsets in Kafka there is no offset then, because brokers delete it together with the topic.
         recreated |= self._find_recreated(p for p, offset in offsets.items() if offset < 0 and p in self._topic_ids)
         new = set(recreated)
         if self._config.auto_offset_reset_new_partitions == "smallest":
@@ -287,7 +288,7 @@ class ZKRebalancerListener:
             return
         self._membership.check_session()
         recreated = self._find_recreated(revoked)
-        # An offset in a topic that has been deleted would be taken for one in the topic that is created after it.
+        # Do not commit for deleted topics: if the topic is re-created, the offset would be applied to the new topic.
         valid = {p: self._releasing[p] for p in revoked - recreated if p.topic in self._cluster.topic_ids}
         self._committer.commit_released({partition: offset for partition, offset in valid.items() if offset >= 0})
         if not self._is_owned(revoked):

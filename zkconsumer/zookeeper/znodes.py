@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,6 +18,9 @@ TRANSACTION_LIMIT = 1000
 
 #: The ACL that an authenticated JVM member sets: full access for the creator, read access for everyone.
 _CREATOR_ACL = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+
+#: A znode has another version, does not exist, or exists already.
+_NOT_AS_EXPECTED = (kazoo_errors.BadVersionError, kazoo_errors.NoNodeError, kazoo_errors.NodeExistsError)
 
 _T = TypeVar("_T")
 
@@ -38,6 +42,21 @@ class Node:
     created_zxid: int
     modified_zxid: int
     modified: float
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Data to write to a persistent znode.
+
+    Attributes:
+        version: the version that the znode must have, -1 for any; None creates it.
+        open_to_all: let every client write to a created znode, also if this client authenticates.
+    """
+
+    path: str
+    data: bytes
+    version: int | None
+    open_to_all: bool = False
 
 
 class Znodes:
@@ -192,52 +211,62 @@ class Znodes:
             self.delete_tree(f"{path}/{child}")
         self.delete(path)
 
-    def write_many(self, writes: Sequence[tuple[str, bytes, int | None]]) -> list[int | None]:
+    def write_many(self, groups: Sequence[Sequence[Write]]) -> list[int | None]:
         """Create persistent znodes, and write the data of existing ones, in transactions.
 
-        As with JVM members, every client may write to created znodes unless this client authenticates. Parents of
-        created znodes are created, too.
+        Parents of created znodes are created, too.
 
         Args:
-            writes: ``(path, data, version)``: the version that the znode must have, -1 for any; None creates it.
-                ``TRANSACTION_LIMIT`` at a time are written in one transaction.
+            groups: the znodes of a group are always written in the same transaction.
 
         Returns:
-            The new version of each znode. None if it could not be written because it has another version, does not
-            exist, or exists already; the others are then written one by one.
+            The new version of the first znode of each group. None if the group could not be written, because a znode
+            has another version, does not exist, or exists already.
         """
-        for parent in {path.rpartition("/")[0] for path, _, version in writes if version is None}:
+        writes = [write for group in groups for write in group if write.version is None]
+        for parent, open_to_all in {(write.path.rpartition("/")[0], write.open_to_all) for write in writes}:
             if not self.exists(parent):
-                self.ensure(parent)
+                self.ensure(parent, open_to_all=open_to_all)
+        largest = max((len(group) for group in groups), default=1)
         versions: list[int | None] = []
-        for chunk in _chunks(writes):
-            client = self._connection.connected_client()
-            transaction = client.transaction()
-            for path, data, version in chunk:
-                if version is None:
-                    transaction.create(path, data, self._acl)
-                else:
-                    transaction.set_data(path, data, version)
-            written = self._commit(transaction)
-            if written is None:  # a transaction is written as a whole or not at all
-                results = [self._send_write(client, *write) for write in chunk]
-                written = [
-                    self._wait_unless_stale(result, path) for (path, _, _), result in zip(chunk, results, strict=True)
-                ]
-            for (_, _, version), stat in zip(chunk, written, strict=True):
-                versions.append(None if stat is None else 0 if version is None else int(stat.version))
+        for chunk in _chunks(groups, TRANSACTION_LIMIT // largest):
+            written = self._commit(self._transaction(chunk))
+            if written is None:  # a transaction is written as a whole or not at all: one for each group
+                pending = [self._transaction([group]).commit_async() for group in chunk]
+                results = [self._connection.wait(one) for one in pending]
+            else:
+                remaining = iter(written)
+                results = [list(itertools.islice(remaining, len(group))) for group in chunk]
+            versions += [self._new_version(group, result) for group, result in zip(chunk, results, strict=True)]
         return versions
 
-    def _send_write(self, client: Any, path: str, data: bytes, version: int | None) -> Any:
-        if version is None:
-            return client.create_async(path, data, self._acl)
-        return client.set_async(path, data, version)
+    def _new_version(self, group: Sequence[Write], results: Sequence[Any]) -> int | None:
+        """Return the new version of the first znode of a group, or None if the znodes are not as expected."""
+        for write, result in zip(group, results, strict=True):
+            if isinstance(result, kazoo_errors.NoAuthError):
+                raise self._connection.access_denied_error(write.path) from result
+        if any(isinstance(result, _NOT_AS_EXPECTED) for result in results):
+            return None
+        errors = [result for result in results if isinstance(result, Exception)]
+        if errors:
+            raise ZooKeeperUnavailableError(f"could not write znode {group[0].path}: {errors[0]!r}")
+        return 0 if group[0].version is None else int(results[0].version)
+
+    def _transaction(self, groups: Sequence[Sequence[Write]]) -> Any:
+        transaction = self._connection.connected_client().transaction()
+        for write in (write for group in groups for write in group):
+            if write.version is None:
+                acl = OPEN_ACL_UNSAFE if write.open_to_all else self._acl
+                transaction.create(write.path, write.data, acl)
+            else:
+                transaction.set_data(write.path, write.data, write.version)
+        return transaction
 
     def _wait_unless_stale(self, result: Any, path: str) -> Any:
-        """Wait for a result and return it, or None if the znode has another version, is missing or exists already."""
+        """Wait for a result and return it, or None if the znode does not exist or has another version."""
         try:
             return self._connection.wait(result, path)
-        except (BadVersion, NodeMissing, NodeExists):
+        except (BadVersion, NodeMissing):
             return None
 
     def _create(self, path: str, data: bytes, acl: Sequence[Any], *, ephemeral: bool = False) -> None:
@@ -250,7 +279,7 @@ class Znodes:
         return None if any(isinstance(result, Exception) for result in results) else results
 
 
-def _chunks(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Split items into sequences of at most ``TRANSACTION_LIMIT``."""
-    for start in range(0, len(items), TRANSACTION_LIMIT):
-        yield items[start : start + TRANSACTION_LIMIT]
+def _chunks(items: Sequence[_T], size: int = TRANSACTION_LIMIT) -> Iterator[Sequence[_T]]:
+    """Split items into sequences of at most ``size``."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

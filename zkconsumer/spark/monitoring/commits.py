@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zkconsumer.broker.cluster import cluster_of
+from zkconsumer.broker.cluster import ZooKeeperCluster, cluster_of
+from zkconsumer.broker.topic_id import is_same_topic
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
@@ -193,6 +194,8 @@ def commit_batch(
         ranges = end.ranges
         paths = GroupPaths(config.group_id)
         partitions = _not_owned_by_others(session, paths, ranges, consumer_ids)
+        if isinstance(cluster, ZooKeeperCluster):  # otherwise the topic id is stored with the offset
+            partitions = _of_existing_topics(cluster, partitions, end.topic_ids)
         partitions = _not_written_since(session, paths, partitions, batch.completed_at, committed)
         stored = offsets.fetch(partitions)
         if batch.options.starting_offsets.restart == "group":
@@ -219,6 +222,14 @@ def _not_owned_by_others(
         for partition, node in zip(wanted, nodes, strict=True)
         if node is None or node.data.decode(errors="replace").rpartition("-")[0] in consumer_ids
     ]
+
+
+def _of_existing_topics(
+    cluster: ZooKeeperCluster, partitions: list[TopicPartition], topic_ids: Mapping[str, str]
+) -> list[TopicPartition]:
+    """Return the partitions whose topic has not been re-created since the batch was planned."""
+    existing = cluster.look_up_topic_ids(sorted({partition.topic for partition in partitions}))
+    return [p for p in partitions if is_same_topic(topic_ids.get(p.topic, ""), existing.get(p.topic, ""))]
 
 
 def _not_written_since(
