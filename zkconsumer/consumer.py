@@ -235,8 +235,8 @@ class ZookeeperConsumerConnector:
         exception instead, because it may interrupt a stream in the middle of an operation.
 
         Raises:
-            ClosedError: the interpreter is exiting, for example in ``__del__`` of an object that still exists then; the
-                consumer has not left the group.
+            ClosedError: the interpreter is exiting, for example if a ``__del__`` method calls ``shutdown`` at that
+                time. The consumer does not leave the group.
         """
         if os.getpid() != self._process_id:
             return  # after a fork, the connections belong to the parent process

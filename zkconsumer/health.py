@@ -102,7 +102,7 @@ HealthListener = Callable[[Health], object]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What keeps a consumer from making progress, as the thread sees it that reads, commits or plans.
+    """What prevents a consumer from making progress; recorded by the thread that fetches, commits or plans.
 
     Attributes:
         code: see ``HealthReason``.
@@ -179,7 +179,10 @@ def stalled_partitions(problems: Iterable[tuple[TopicPartition, Problem]]) -> li
 
 
 def merged(reasons: Iterable[HealthReason]) -> list[HealthReason]:
-    """Return one reason for each code: with the partitions of all, the first message and the earliest time."""
+    """Return one reason for each code, with all partitions, the first message and the earliest time.
+
+    If a reason has no partitions, it concerns all of them; the merged one has none, either.
+    """
     by_code: dict[str, list[HealthReason]] = {}
     for reason in reasons:
         by_code.setdefault(reason.code, []).append(reason)

@@ -47,8 +47,8 @@ class KafkaStream:
 
     - ``ConsumerTimeoutError``: no record was received within ``consumer.timeout.ms``.
     - ``CorruptRecordError``: a batch is corrupt; it is fetched again.
-    - ``ZkConsumerError``: a fetcher or the group member has failed, or another thread is reading the stream. That is
-      checked when the records that are decoded at a time have been handed out, not for each message.
+    - ``ZkConsumerError``: a fetcher or the group member has failed, or another thread is reading the stream. The thread
+      is checked once for each decoded block of records, not for each message.
 
     ``_lock`` guards the positions, the committed offsets and the current items, which the member's thread uses, too.
     Only the application's thread writes the other fields.
@@ -252,8 +252,8 @@ class KafkaStream:
                 reading = self._reading_thread
                 if reading is not None and reading is not thread:
                     raise ZkConsumerError(
-                        f"{self!r} is being read by thread {reading.name!r}; one thread may read a stream at a time. "
-                        "Create one stream for each thread, with create_message_streams({topic: number of threads})"
+                        f"{self!r} is being read by thread {reading.name!r}; only one thread may read a stream "
+                        "at a time. Create one stream for each thread with create_message_streams({topic: threads})"
                     )
                 self._reading_thread = thread
             return self._next_item(decode, peek)

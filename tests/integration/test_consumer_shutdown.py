@@ -283,7 +283,7 @@ def test_ctrl_c_commits_only_consumed_messages(
 def test_shutdown_at_end_of_interpreter_does_not_hang(
     topic: Topic, child: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    """Daemon threads no longer run when remaining objects are deleted, so nobody could be waited for."""
+    """Daemon threads no longer run when remaining objects are deleted, so waiting for them would never end."""
     process = child(topic(), code=CHILD_WITH_DESTRUCTOR)
 
     output, errors = process.communicate(timeout=20)

@@ -267,7 +267,7 @@ def test_offsets_are_committed_to_kafka_4(
         assert values(take(stream, 1)) == numbers(4, 5)
 
 
-def test_member_that_finds_new_partitions_tells_others(
+def test_poll_that_finds_partitions_triggers_rebalance(
     kraft: DevCluster, consumer: Consumer, topic: Callable[..., str], zk: KazooClient, group: str
 ) -> None:
     """Only one of the members polls during the test."""

@@ -80,7 +80,7 @@ class RebalanceAttempts:
         self._on_rebalance = on_rebalance
         self._first_rebalance_timeout = first_rebalance_timeout
         self._started_at = 0.0
-        self._failures = 0  # consecutive failed attempts; those that follow an event at once count as one
+        self._failures = 0  # consecutive failed attempts; those in quick succession count as one
         self._failed_at = 0.0  # time.monotonic of the last one that was counted
         self._due_at: float | None = 0.0
         self._poll_at: float | None = None
@@ -184,7 +184,7 @@ class RebalanceAttempts:
         log("rebalance_failed", attempt=self._failures, error=str(error))
         if self.unbalanced_since is None:
             self.unbalanced_since = now  # set after the log event, which contains the reason
-        if isinstance(error, ConfigurationError):  # of this member, such as a topic filter that takes too long
+        if isinstance(error, ConfigurationError):  # a retry cannot succeed, as with a topic filter that takes too long
             self.fail_first(error)
         if not self.first_rebalance.done() and self._is_first_timed_out(error, now):
             failure = ConsumerRebalanceFailedError(

@@ -81,8 +81,8 @@ class CommitRequests:
         committed: Future[Offsets] = Future()
         run_into(committed, partial(self._commit, offsets, allow_lower=group[0].allow_lower))
         error = committed.exception()
-        # If a partition of one request is rejected, the others must succeed. A coordinator that does not respond would
-        # not respond to each of them, either.
+        # A rejected partition must fail only its own request, so the requests are repeated one by one. If the
+        # coordinator does not respond, each of them would time out, too.
         is_separate = isinstance(error, ZkConsumerError) and not isinstance(error, BrokerUnavailableError)
         for request in group:
             if is_separate and len(group) > 1:

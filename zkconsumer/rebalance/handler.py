@@ -17,9 +17,9 @@ class Claim:
     Attributes:
         thread_id: the thread id that owns it.
         offset: the group's committed offset; -1 if there is none.
-        is_new: whether the group has read nothing of the partition although it reads the topic, so all records are
-            unread: its topic was deleted and created again, or, with ``auto.offset.reset.new.partitions=smallest``, the
-            group has an offset for another partition of the topic.
+        is_new: whether the partition is read from its beginning, regardless of ``auto.offset.reset``: its topic was
+            re-created, or, with ``auto.offset.reset.new.partitions=smallest``, the group has an offset for another
+            partition of the topic, but none for this one.
     """
 
     thread_id: str

@@ -1,7 +1,7 @@
-"""TCP servers of the driver's host whose clients send a secret key first.
+"""TCP servers on the driver's host whose clients authenticate with a secret key.
 
-Spark has no channel from the planning process to the driver, nor from tasks to the planning process. Each of them
-therefore listens on a port, and passes port and key to its clients through Spark.
+Spark has no channel from the planning process to the driver, nor from tasks to the planning process. Therefore the
+driver and the planning process each listen on a port, and pass the port and the key to their clients through Spark.
 """
 
 from __future__ import annotations

@@ -22,19 +22,19 @@ from zkconsumer.zookeeper.registry import GroupPaths, Registration
 _DESCRIPTION = """\
 Report problems of a consumer group: members, owners, assignment and offsets.
 
-The line `health` shows whether the group makes progress, as far as ZooKeeper and the brokers show it. States and codes
-are those of the health of a consumer: healthy, rebalancing, stalled, or failed, which means that there are no members.
+The line `health` reports whether the group makes progress, according to ZooKeeper and the brokers: healthy,
+rebalancing, stalled, or failed (the group has no members). The codes of the reasons are those of a consumer's health.
 
 The tool changes nothing. The exit code is 0 if there is no problem, and 1 otherwise.
 """
 
-#: Seconds between two looks at a group whose members or owners are not as they should be: it may be rebalancing.
+#: Seconds between two examinations of a group with problems that a rebalance may cause.
 _REBALANCE_S = 2.0
 
-#: Codes of what a rebalance causes for a moment.
+#: Codes of problems that a rebalance causes temporarily.
 _TRANSIENT = ("partition_not_released", "rebalance_failed")
 
-#: Partitions of a reason that are printed.
+#: Maximum number of partitions that are printed for a reason.
 _MAX_PARTITIONS = 5
 
 
@@ -120,8 +120,8 @@ def _examine_group(
 ) -> tuple[GroupState, Mapping[str, list[int]], list[Finding]]:
     """Return the state of a group, the partitions of its topics, and the problems of its members and owners.
 
-    A rebalance causes the same problems for a moment. So what keeps partitions from being consumed is examined twice,
-    and the group counts as rebalancing if that has changed.
+    A rebalance causes the same problems temporarily. If there are problems that prevent progress, the group is examined
+    twice. If those that a rebalance can cause have changed in between, the group is rebalancing.
     """
     state, partitions, findings = _look(group, access, commands)
     first = {finding for finding in findings if finding.code}
@@ -135,7 +135,7 @@ def _examine_group(
 
 
 def _confirmed(finding: Finding, started: float, *, has_changed: bool) -> Finding:
-    """Return a finding of the second look with the effect that it has in view of the first one."""
+    """Return a finding of the second examination, with the code and the time that follow from both examinations."""
     if has_changed and finding.code in _TRANSIENT:
         return replace(finding, code="rebalancing", since=started)
     return replace(finding, since=started) if finding.code and finding.since is None else finding

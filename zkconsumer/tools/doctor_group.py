@@ -149,7 +149,6 @@ def _check_each_owner(state: GroupState, threads: Mapping[str, list[str]]) -> It
         problem = _problem_of_owner(state, threads, partition, owner)
         if problem is not None:
             text, remedy = problem
-            text, remedy = problem
             since = state.written_at[GroupPaths(state.group).owner(partition)]
             yield Finding(text, f"partition {partition}", remedy, "partition_not_released", (partition,), since)
 

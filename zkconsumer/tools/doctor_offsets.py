@@ -90,7 +90,7 @@ def _check_leaders(state: GroupState, access: Access, partitions: Iterable[Topic
         return
     for partition, error_code in sorted(errors.items()):
         code, message = no_leader_problem(error_code, partition)
-        remedy = "check the brokers and the ACLs of the topic; until then, the partition cannot be consumed"
+        remedy = "check the brokers and the ACLs of the topic; the partition cannot be consumed until this is fixed"
         yield Finding(
             message, f"partition {partition}", remedy, code if partition in state.owners else "", (partition,)
         )

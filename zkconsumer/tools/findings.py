@@ -25,8 +25,8 @@ class Finding:
         problem: what is wrong.
         where: the member, topic, partition or znode.
         remedy: what to do.
-        code: of ``HealthReason``, if the group does not make progress because of this problem.
-        partitions: the partitions that are concerned; empty if all are.
+        code: the code of ``HealthReason`` if the problem prevents progress, else "".
+        partitions: the affected partitions; empty if all are affected.
         since: seconds since the epoch; None if it is unknown.
     """
 

@@ -59,7 +59,8 @@ class BatchPlanner:
     def plan(self, start: dict[str, Any], max_offsets: int | None, *, is_last: bool) -> dict[str, Any] | None:
         """Return the end of the next batch, or ``start`` if there is nothing to read, or None to plan again.
 
-        Returns None if ``start`` would end a query with a limited amount of data although there may be more to read.
+        Returns None if all partitions were revoked meanwhile, or if ``start`` would end a query with
+        Trigger.AvailableNow or Trigger.Once although there may be more to read.
 
         Args:
             max_offsets: maximum number of offsets of the batch; None for no limit.
