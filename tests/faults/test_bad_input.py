@@ -146,6 +146,7 @@ def test_re_created_topic_is_read_from_its_start(
     assert one.connector.commit_offsets() == {TopicPartition(name, 0): 20}
 
 
+@pytest.mark.slow
 def test_members_join_without_any_broker(
     cluster: DevCluster,
     member: Callable[..., Member],

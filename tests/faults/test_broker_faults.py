@@ -94,6 +94,7 @@ def test_shutdown_is_quick_with_frozen_broker(
     assert stored(zk, group, name) == texts(ends)
 
 
+@pytest.mark.slow
 def test_broker_with_new_address_is_found(cluster: DevCluster, member: Members, load: Loads, topic: Topics) -> None:
     name = topic(partitions=4)
     writer = load(name, 4)

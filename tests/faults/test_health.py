@@ -225,7 +225,8 @@ def test_member_that_failed_reports_its_error(cluster: DevCluster, member: Membe
     assert one.connector.health.state is HealthState.FAILED
 
 
-@pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(720)])])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=pytest.mark.timeout(720))])
 def test_ordinary_rebalances_do_not_stall(
     seconds: float, member: Members, topic: Topics, load: Loads, config: Callable[..., ConsumerConfig]
 ) -> None:

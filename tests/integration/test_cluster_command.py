@@ -134,6 +134,7 @@ def test_detached_cluster_is_reported_used_and_stopped(run: Run, environment: di
     assert (down.returncode, down.stdout, down.stderr) == (0, "no cluster is running\n", "")
 
 
+@pytest.mark.slow
 def test_servers_die_with_killed_supervisor(run: Run, environment: dict[str, str]) -> None:
     run("up", "--detach", "--brokers", "1").check_returncode()
     supervisor = state(environment)["supervisor"]
@@ -148,6 +149,7 @@ def test_servers_die_with_killed_supervisor(run: Run, environment: dict[str, str
     assert left(environment) == []
 
 
+@pytest.mark.slow
 def test_second_concurrent_start_is_refused(
     run: Run, environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]]
 ) -> None:

@@ -230,6 +230,7 @@ def test_jvm_with_filter_gets_its_share(
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_group_moves_to_jvm_and_back_without_loss(
     zkconsumer_cluster: DevCluster | ExistingCluster, child: Child, topic: Topic, group: str, zk: KazooClient
 ) -> None:

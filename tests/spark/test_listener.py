@@ -89,6 +89,7 @@ def test_exit_of_forked_process_keeps_the_listener(spark: Any) -> None:
     assert len(spark.streams._jsqm.listListeners()) == before >= 1
 
 
+@pytest.mark.slow
 def test_unreachable_zookeeper_delays_no_other_query(
     zkconsumer_cluster: Cluster,
     query: Queries,

@@ -158,6 +158,7 @@ def test_records_read_by_group_are_not_read_again(
     assert [batch.spans for batch in one.batches] == [{(name, 0): (150, 200, 50), (name, 1): (100, 200, 100)}]
 
 
+@pytest.mark.slow
 def test_query_without_commits_resumes_from_checkpoint(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:

@@ -243,7 +243,8 @@ def test_old_pickles_have_the_ranges_of_their_batches(same_python: Callable[[str
             assert spans == before.spans(name, batch)
 
 
-@pytest.mark.parametrize("planned_after", ["started", pytest.param("completed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("planned_after", ["started", "completed"])
 def test_old_context_replays_its_interrupted_batch(
     restore: Callable[[Old], str | None],
     same_python: Callable[[str], Old],

@@ -347,6 +347,7 @@ def test_suspended_query_commits_no_lost_partition(
     wait_until_equal(lambda: stored(zk, group, name), {kept: "55", 1 - kept: "60"}, TIMEOUT_S)
 
 
+@pytest.mark.slow
 def test_query_without_partitions_is_idle(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str, folder: Path
 ) -> None:

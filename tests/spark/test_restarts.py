@@ -424,7 +424,7 @@ FROM_GROUP = {**MEMBER, "restart.from": "group"}
     [
         pytest.param(MEMBER, WITH_BROKERS, id="bootstrap servers added", marks=pytest.mark.slow),
         pytest.param(WITH_BROKERS, MEMBER, id="bootstrap servers removed", marks=pytest.mark.slow),
-        pytest.param(MEMBER, ALONE, id="without group and ZooKeeper"),
+        pytest.param(MEMBER, ALONE, id="without group and ZooKeeper", marks=pytest.mark.slow),
         pytest.param(MEMBER, FROM_GROUP, id="from the group"),
     ],
 )

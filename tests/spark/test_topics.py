@@ -201,6 +201,7 @@ def test_re_created_topic_with_old_offsets_is_detected(
     wait_until_equal(lambda: stored(zk, group, name), {0: "80"})
 
 
+@pytest.mark.slow
 def test_deleted_topic_fails_query_with_remedy(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, other, admin = topic(), topic(), zkconsumer_cluster.admin
     for each in (name, other):
@@ -411,7 +412,8 @@ def test_union_with_idle_source_reads_once(
     assert {len(sources) for sources in logged(checkpoint).values()} == {2}
 
 
-@pytest.mark.parametrize("joined", [pytest.param(False, marks=pytest.mark.slow), True], ids=["union", "join"])
+@pytest.mark.slow
+@pytest.mark.parametrize("joined", [False, True], ids=["union", "join"])
 def test_source_used_twice_is_planned_once(
     joined: bool,
     zkconsumer_cluster: Cluster,

@@ -76,6 +76,7 @@ def test_fault_report_has_reproducing_command(tmp_path: Path) -> None:
     assert "ERROR: AddressSanitizer: heap-buffer-overflow" in again.stderr
 
 
+@pytest.mark.slow
 def test_executions_of_seed_are_deterministic() -> None:
     line = r"fuzz: 300 executions, \d+ calls, digest \w+"
     first, second, other = (fuzz("--runs", "300", "--seed", seed) for seed in ("3", "3", "4"))
