@@ -12,7 +12,6 @@ import re
 import signal
 import threading
 import uuid
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,13 +43,8 @@ def pytest_configure() -> None:
 
 
 def _split_scope(nodeid: str) -> str:
-    """Run the tests of a file in one process, and all fault tests in one process, because they depend on timing.
-
-    Two processes share the Spark tests, because starting a session takes as much time as several tests.
-    """
+    """Run the tests of a file in one process, and all fault tests in one process, because they depend on timing."""
     file, _, _ = nodeid.partition("::")
-    if "/spark/" in file:
-        return f"spark {zlib.crc32(file.encode()) % 2}"
     return "faults" if "faults" in file else file
 
 

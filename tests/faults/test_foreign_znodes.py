@@ -264,7 +264,7 @@ def test_deleted_owner_znode_is_re_created(
         zk.delete(f"/consumers/{group}/owners/{name}/{number}")
     peer.register({name: 1})
     wait_until_equal(lambda: sorted(owners(zk, group, name)), [2, 3])
-    assert one.owned == [2, 3]
+    wait_until_equal(lambda: one.owned, [2, 3])  # the offsets are read after the znodes are created
     one.wait_for_more(50)
 
 
