@@ -260,9 +260,9 @@ class ZookeeperConsumerConnector:
 
     @property
     def unbalanced_since(self) -> float | None:
-        """``time.monotonic`` of the first failed rebalance; None if the last one succeeded.
+        """``time.monotonic`` of the first failed rebalance, or of the member's failure; None if it is balanced.
 
-        Failed rebalances are retried without a limit.
+        Failed rebalances are retried without a limit; a member that has failed is not balanced again.
         """
         return self._runtime.member.unbalanced_since if self._runtime else None
 

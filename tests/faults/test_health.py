@@ -221,6 +221,8 @@ def test_member_that_failed_reports_its_error(cluster: DevCluster, member: Membe
     expire(cluster, one)
     found = reason(one, "member_failed")
     assert found.state is HealthState.FAILED
+    [unbalanced] = [values for name, values in one.connector.metrics.items() if name.name == "UnbalancedSeconds"]
+    assert unbalanced["Value"] > 0
     one.connector.shutdown()
     assert one.connector.health.state is HealthState.FAILED
 

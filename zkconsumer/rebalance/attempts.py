@@ -39,7 +39,8 @@ class RebalanceAttempts:
 
     Attributes:
         completed: number of successful rebalances.
-        unbalanced_since: ``time.monotonic`` of the first failed attempt; None if the last one succeeded.
+        unbalanced_since: ``time.monotonic`` of the first failed attempt, or of the member's failure; None if the last
+            attempt succeeded.
         failure: the last error while attempts fail; None if the last one succeeded.
         running_since: seconds since the epoch at which the current attempt has begun; None if none is running.
         first_rebalance: done when the first rebalance has succeeded, or has failed for too long.
@@ -132,6 +133,12 @@ class RebalanceAttempts:
             return None
         message = "the group is rebalancing" if failure is None else str(failure)
         return HealthReason(HealthState.REBALANCING, "rebalancing", started, message)
+
+    def end(self, error: BaseException) -> None:
+        """Fail for good: the partitions stay unassigned, because the member runs no further attempt."""
+        if self.unbalanced_since is None:
+            self.unbalanced_since = time.monotonic()
+        self.fail_first(error)
 
     def fail_first(self, error: BaseException) -> None:
         """Fail the first rebalance with ``error`` unless it is done."""

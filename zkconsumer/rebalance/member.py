@@ -192,7 +192,7 @@ class GroupMember:
 
     @property
     def unbalanced_since(self) -> float | None:
-        """``time.monotonic`` of the first failed rebalance; None if the last one succeeded."""
+        """``time.monotonic`` of the first failed rebalance, or of the member's failure; None if it is balanced."""
         return self._attempts.unbalanced_since
 
     def health_reasons(self) -> list[HealthReason]:

@@ -102,7 +102,7 @@ class MemberThread:
         """Leave the group, and make everything that the application does next raise the error."""
         self.failure, self.failed_at = failure, time.time()
         self._handler.fail(failure)
-        self._attempts.fail_first(failure)
+        self._attempts.end(failure)
         self._events.close(failure)
         try:
             self._handler.lose()
