@@ -312,9 +312,10 @@ class ConsumerConfig:
     auto_offset_reset_new_partitions: str = declare_own(
         Choice(("as-reset", "smallest")),
         "as-reset",
-        "Where to start in a partition without a committed offset if the group has one for another partition of the "
-        "topic: according to ``auto.offset.reset``, or at the log start offset. With ``auto.offset.reset=largest``, "
-        "only ``smallest`` reads the records that a partition has received before the group has seen it. Members that "
+        "Where to start in a new partition: according to ``auto.offset.reset``, or at the log start offset. A "
+        "partition without a committed offset is new if it was created while the consumer was running, or if the "
+        "group has an offset for another partition of the topic. With ``auto.offset.reset=largest``, only "
+        "``smallest`` reads the records that a partition has received before the group has seen it. Members that "
         "start a new group at the same time may see each other's offsets.",
     )
 

@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 from support import Reader, numbers, produce, stored, take, values, wait_for, wait_until_equal
 
-from zkconsumer import TopicPartition, ZookeeperConsumerConnector
+from zkconsumer import TopicPartition, Whitelist, ZookeeperConsumerConnector
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError, OwnershipLostError
 
 Topic = Callable[..., str]
@@ -426,3 +426,21 @@ def test_partitions_added_to_topic_are_read_from_beginning_on_request(
     assert sorted((message.partition, message.offset) for message in read) == [
         (p, o) for p in (1, 2) for o in range(10)
     ]
+
+
+def test_partitions_created_under_running_consumer_are_read_completely(
+    admin: Any, topic: Topic, consumer: Consumer, unique: Callable[[str], str]
+) -> None:
+    """The records are written before the consumer can look at the new partitions, and the group has no offsets yet."""
+    prefix = unique("t")
+    widened = topic(1, name=f"{prefix}-a")
+    one = consumer(auto_offset_reset="largest", auto_offset_reset_new_partitions="smallest")
+    [stream] = one.create_message_streams_by_filter(Whitelist(f"{prefix}-.*"))
+    wait_for(lambda: one.lag.get(TopicPartition(widened, 0)) == 0, what="the start offset is known")
+    admin.create_partitions(widened, 3)
+    created = topic(1, name=f"{prefix}-b")
+    new = [TopicPartition(widened, 1), TopicPartition(widened, 2), TopicPartition(created, 0)]
+    for name, partition in new:
+        produce(admin, name, partition, numbers(0, 10))
+    read = sorted((message.topic, message.partition, message.offset) for message in take(stream, 30))
+    assert read == [(*partition, offset) for partition in new for offset in range(10)]

@@ -18,8 +18,7 @@ class Claim:
         thread_id: the thread id that owns it.
         offset: the group's committed offset; -1 if there is none.
         is_new: whether the partition is read from its beginning, regardless of ``auto.offset.reset``: its topic was
-            re-created, or, with ``auto.offset.reset.new.partitions=smallest``, the group has an offset for another
-            partition of the topic, but none for this one.
+            re-created, or it is new and ``auto.offset.reset.new.partitions`` is ``smallest``.
     """
 
     thread_id: str

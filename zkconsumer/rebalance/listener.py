@@ -90,6 +90,8 @@ class ZKRebalancerListener:
         self._possibly_owned: set[TopicPartition] = set()
         #: The topic ids of owned partitions, and of earlier ones, when they were claimed.
         self._topic_ids: dict[TopicPartition, str] = {}
+        #: The group's partitions when the assigned ones were last claimed; None before.
+        self._known: Set[TopicPartition] | None = None
         #: Released partitions whose topic was re-created while they were owned.
         self._recreated: set[TopicPartition] = set()
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
@@ -170,6 +172,7 @@ class ZKRebalancerListener:
             self._membership.group_assignment = assignment
             if added:
                 self._acquire(added)
+            self._known = assignment.keys()
             self._recreated.clear()
             return None
         return None
@@ -254,13 +257,14 @@ class ZKRebalancerListener:
         return {p for p in partitions if not is_same_topic(self._topic_ids[p], topic_ids.get(p.topic, ""))}
 
     def _find_new_partitions(self, offsets: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Return the partitions without an offset whose topic has a partition with one."""
+        """Return partitions without an offset that are new, or whose topic has a partition with one."""
         without = {partition for partition, offset in offsets.items() if offset < 0}
+        created = set() if self._known is None else without - self._known
         topics = {partition.topic for partition in without}
         others = {p for p in self._membership.group_assignment if p.topic in topics and p not in without}
         known = {partition.topic for partition, offset in self._committer.fetch(others).items() if offset >= 0}
         self._committer.forget(others - offsets.keys() - self._membership.assignment.keys())
-        return {partition for partition in without if partition.topic in known}
+        return created | {partition for partition in without if partition.topic in known}
 
     def _call_before_starting_fetchers(self, assignment: Assignment) -> None:
         """Call the user's listener if the group's assignment has changed; this member's part has been claimed."""
