@@ -236,6 +236,26 @@ def test_replay_excludes_re_created_topic(zkconsumer_cluster: Cluster, query: Qu
     assert [batch.spans for batch in one.batches] == [{(other, 0): (0, 50, 50)}, {(name, 0): (0, 80, 80)}]
 
 
+def test_offset_of_deleted_topic_is_not_used(
+    zkconsumer_cluster: Cluster,
+    spark: Any,
+    query: Queries,
+    topic: Callable[..., str],
+    options: Callable[..., dict[str, str]],
+    store: Callable[..., None],
+    checkpoint: Path,
+) -> None:
+    name = topic()
+    store(name, {0: 5})
+    recreate_topic(zkconsumer_cluster, name, 20)
+    settings = {"startingOffsets": "group", "auto_offset_reset": "largest"}
+    assert spark.read.format("zkconsumer").options(**options(name, **settings)).load().count() == 20
+    for membership in ("none", "group"):
+        one = query(name, trigger=NOW, membership=membership, checkpoint=checkpoint / membership, **settings)
+        one.finish()
+        assert one.count == 20
+
+
 @pytest.mark.slow
 def test_pattern_survives_replaced_topic_if_allowed(
     zkconsumer_cluster: Cluster, query: Queries, unique: Callable[[str], str], group: str, zk: KazooClient

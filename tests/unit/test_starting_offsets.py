@@ -59,6 +59,12 @@ def test_default_is_group_offset_then_reset() -> None:
     assert first(starts(), A1) == RESET
 
 
+def test_re_created_topic_is_read_from_beginning_by_new_query() -> None:
+    decided = starts()
+    position = decided.start_position(A0, -1, checkpoint_offset=None, is_first_assignment=True, is_new=True)
+    assert position == StartPosition("new partition", timestamp=EARLIEST)
+
+
 @pytest.mark.parametrize(("mode", "end"), [("earliest", EARLIEST), ("latest", LATEST), ("LATEST", LATEST)])
 def test_earliest_and_latest_ignore_group(mode: str, end: int) -> None:
     decided = starts(startingOffsets=mode)

@@ -20,6 +20,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import raise_or_log, range_deleted, start_offset_deleted
@@ -70,7 +71,10 @@ class ZkConsumerBatchReader(DataSourceReader):
             check_topics(options.subscription, partitions)
             check_offsets(options.starting_offsets, partitions)
             check_offsets(options.ending_offsets, partitions, "ending")
-            group = ZooKeeperOffsets(session, config.group_id).fetch(partitions) if session is not None else {}
+            group: dict[TopicPartition, int] = {}
+            if session is not None:
+                offsets = ZooKeeperOffsets(session, config.group_id, topic_ids=lambda: cluster.topic_ids)
+                group = offsets.fetch(partitions)
             ranges = retry(_ranges, options, {p: group.get(p, -1) for p in partitions}, logs)
             return list(
                 tasks(
@@ -93,7 +97,7 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
     """Return the range of each partition.
 
     Args:
-        group: committed offsets of the group, -1 for none.
+        group: committed offsets of the group, negative for none; see ``Offsets.fetch``.
 
     Raises:
         ConfigurationError: the ending offset of a partition is lower than its starting offset.
@@ -104,7 +108,11 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
     def offsets(by_options: StartingOffsets) -> dict[TopicPartition, int]:
         positions = {
             partition: by_options.start_position(
-                partition, offset, checkpoint_offset=None, is_first_assignment=True, is_new=False
+                partition,
+                offset,
+                checkpoint_offset=None,
+                is_first_assignment=True,
+                is_new=offset == OF_DELETED_TOPIC,
             )
             for partition, offset in group.items()
         }

@@ -231,7 +231,7 @@ class PartitionTracker:
                         claim.offset,
                         checkpoint_offset=record.reached,
                         is_first_assignment=self._is_new,
-                        is_new=claim.is_new or not record.exists,
+                        is_new=claim.is_new or not (self._is_new or record.exists),
                     )
                 reread += record.assign(start, claim.offset)
             for partition in existing:

@@ -21,6 +21,7 @@ from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooK
 from zkconsumer.health import HealthReason, HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.rebalance.futures import run_into
 from zkconsumer.rebalance.handler import Claim, PartitionHandler, failure_of
@@ -74,7 +75,9 @@ class StandaloneReader:
         if has_offsets or not config.bootstrap_servers:
             self._session = ZooKeeperSession.of(config, self._events)
             if has_offsets:
-                self._offsets = ZooKeeperOffsets(self._session, config.group_id)
+                self._offsets = ZooKeeperOffsets(
+                    self._session, config.group_id, topic_ids=lambda: self.cluster.topic_ids
+                )
         self.cluster = cluster_of(config, self._session, config.socket_timeout_ms / 1000)
         self._first: Future[None] = Future()
         self._deadline = 0.0
@@ -211,6 +214,9 @@ class StandaloneReader:
         committed = self._offsets.fetch(new) if self._offsets is not None and new else {}
         self.assignment = dict.fromkeys(found, _NO_THREAD)
         if new:
-            self._handler.acquire({partition: Claim(_NO_THREAD, committed.get(partition, -1)) for partition in new})
+            offsets = {partition: committed.get(partition, -1) for partition in new}
+            self._handler.acquire(
+                {p: Claim(_NO_THREAD, max(offset, -1), offset == OF_DELETED_TOPIC) for p, offset in offsets.items()}
+            )
         self.discoveries += 1
         self.rebalances += bool(new or deleted)

@@ -115,7 +115,8 @@ class StartingOffsets:
             checkpoint_offset: next offset to read according to the checkpoint, None if it does not contain the
                 partition.
             is_first_assignment: the query has no checkpoint, and was not assigned partitions before.
-            is_new: the partition was created after the topics were last listed.
+            is_new: whether to read from the beginning if the group has no offset: the partition was created after the
+                topics were last listed, or its topic was re-created.
         """
         if checkpoint_offset is not None:
             is_ahead = self.restart == "furthest" and checkpoint_offset >= group_offset
@@ -123,7 +124,7 @@ class StartingOffsets:
                 return StartPosition("checkpoint", checkpoint_offset)
             return StartPosition("group", group_offset)
         if is_first_assignment:
-            return self._initial(partition, group_offset)
+            return self._initial(partition, group_offset, is_new)
         return self._from_group(group_offset, is_new)
 
     def _from_group(self, group_offset: int, is_new: bool) -> StartPosition:
@@ -133,7 +134,7 @@ class StartingOffsets:
             return StartPosition(NEW, timestamp=protocol.EARLIEST)
         return StartPosition("auto.offset.reset")
 
-    def _initial(self, partition: TopicPartition, group_offset: int) -> StartPosition:
+    def _initial(self, partition: TopicPartition, group_offset: int, is_new: bool) -> StartPosition:
         """Return the position by the starting options."""
         wanted = self._named(partition)
         if self.timestamps and (wanted is not None or self.timestamp is not None):
@@ -147,7 +148,7 @@ class StartingOffsets:
             if mode in _MARKERS:
                 return StartPosition("marker", timestamp=_MARKERS[mode])
             return StartPosition("offset", mode)
-        return self._from_group(group_offset, is_new=False)
+        return self._from_group(group_offset, is_new)
 
     def _named(self, partition: TopicPartition) -> Any:
         for_topic = self.named.get(partition.topic)
