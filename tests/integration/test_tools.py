@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import numbers, produce, registered, set_offsets, stored, take, wait_for
+from support import numbers, produce, recreate_topic, registered, set_offsets, stored, take, wait_for
 
 from zkconsumer import ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -212,6 +212,20 @@ def test_migrate_offsets_copies_to_kafka_and_back(topic: Topic, group: str, zk: 
     assert stored(zk, group, name) == {0: "9", 1: "6"}
     assert run(*to, "zookeeper", "--execute", "--allow-back")[0] == 0
     assert stored(zk, group, name) == {0: "4", 1: "6"}
+
+
+def test_migrate_offsets_skips_offset_of_deleted_topic(
+    zkconsumer_cluster: Cluster, topic: Topic, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
+    name, other = topic(), topic()
+    set_offsets(zk, group, name, {0: 4})
+    set_offsets(zk, group, other, {0: 2})
+    recreate_topic(zkconsumer_cluster, zk, name)
+
+    _, out, errors = run("migrate-offsets", "--zookeeper", at, "--group", group, "--to", "kafka", "--execute")
+
+    assert "1 of 1 offsets copied to kafka" in out
+    assert errors == f"skipped: partition {name}-0 has the offset of a deleted topic of the same name\n"
 
 
 # ---- consumer-groups, verify-rebalance --------------------------------------------------------------

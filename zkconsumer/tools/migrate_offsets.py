@@ -6,12 +6,13 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
+from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.kafka import KafkaOffsets
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.spark import checkpoint
@@ -121,8 +122,8 @@ class _Group:
                 "set dual.commit.enabled=true for them instead, or use --force"
             )
         self._coordinator = access.coordinator(options.group)
-        self._kafka = KafkaOffsets(self._coordinator)
-        self._zookeeper = ZooKeeperOffsets(access.session, options.group)
+        self._kafka = KafkaOffsets(self._coordinator, topic_ids=lambda: access.cluster.topic_ids)
+        self._zookeeper = ZooKeeperOffsets(access.session, options.group, topic_ids=lambda: access.cluster.topic_ids)
 
     def in_zookeeper(self) -> dict[TopicPartition, int]:
         """Return the offsets in ZooKeeper of partitions that exist."""
@@ -130,19 +131,27 @@ class _Group:
         unreadable = [error for path, error in state.unreadable.items() if "/offsets/" in path]
         if unreadable:
             raise ConfigurationError(f"offsets could not be read, and no offset was copied: {'; '.join(unreadable)}")
-        # Kafka rejects offsets of partitions that do not exist.
-        existing = set(group_state.partitions_of(self._access.cluster, state.topics))
-        for partition in sorted(state.offsets.keys() - existing):
-            common.echo(f"skipped: partition {partition} does not exist", file=sys.stderr)
-        return {p: offset for p, offset in state.offsets.items() if offset >= 0 and p in existing}
+        return self._valid("zookeeper", state.offsets)
 
     def in_kafka(self) -> dict[TopicPartition, int]:
-        """Return the offsets in Kafka."""
-        offsets = common.retrying()(self._coordinator.fetch_offsets, None)
-        return {p: offset for p, offset in offsets.items() if offset >= 0}
+        """Return the offsets in Kafka of partitions that exist."""
+        return self._valid("kafka", common.retrying()(self._coordinator.fetch_offsets, None))
 
-    def committed(self, storage: str, partitions: Offsets) -> dict[TopicPartition, int]:
-        """Return the committed offsets in ``zookeeper`` or ``kafka``, -1 for none."""
+    def _valid(self, storage: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets of partitions that exist, except those that were committed for a deleted topic."""
+        # Kafka rejects offsets of partitions that do not exist.
+        existing = set(group_state.partitions_of(self._access.cluster, {partition.topic for partition in partitions}))
+        offsets = self.committed(storage, sorted(existing.intersection(partitions)))
+        skipped = dict.fromkeys(sorted(set(partitions) - existing), "does not exist")
+        of_deleted = [partition for partition, offset in offsets.items() if offset == OF_DELETED_TOPIC]
+        skipped |= dict.fromkeys(of_deleted, "has the offset of a deleted topic of the same name")
+        for partition, reason in skipped.items():
+            common.echo(f"skipped: partition {partition} {reason}", file=sys.stderr)
+        return {partition: offset for partition, offset in offsets.items() if offset >= 0}
+
+    def committed(self, storage: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the committed offsets in ``zookeeper`` or ``kafka``; negative if there is no valid one."""
+        self._access.cluster.partitions(sorted({partition.topic for partition in partitions}))  # reads the topic ids
         if storage == "zookeeper":
             return self._zookeeper.fetch(partitions)
         return dict(common.retrying()(self._kafka.fetch, partitions))
