@@ -286,6 +286,17 @@ def test_remedy_for_invalid_offset_deletes_only_that(topic: Topic, group: str, z
     assert stored(zk, group, name) == {0: "0"}
 
 
+def test_negative_offset_is_reported(topic: Topic, group: str, zk: KazooClient, doctor: Doctor) -> None:
+    name = topic(2)
+    set_offsets(zk, group, name, {0: -7, 1: 0})
+
+    finding = doctor()[f"partition {name}-0"]
+
+    assert finding["problem"] == "the offset in ZooKeeper is -7, which counts as no offset"
+    paste(finding["remedy"].partition("delete the offset: ")[2])
+    assert stored(zk, group, name) == {1: "0"}
+
+
 def test_remedy_for_offset_out_of_range_sets_only_that(
     admin: Any, topic: Topic, group: str, zk: KazooClient, doctor: Doctor
 ) -> None:
@@ -373,6 +384,7 @@ def test_owner_znodes_of_pykafka_are_recognized(topic: Topic, group: str, other:
 
     assert found[path]["problem"] == "the name must be a partition number, got '0-0'"
     assert "another kind of client, such as pykafka" in found[path]["remedy"]
+    assert "Members of this group do not see that and read the partition, too" in found[path]["remedy"]
 
 
 def test_persistent_owner_znode_is_reported(

@@ -27,7 +27,7 @@ def check(
     partitions: Mapping[str, list[int]],
     stale_after_s: float,
 ) -> Iterator[Finding]:
-    """Yield offsets that are out of range, outdated, differ between the storages, or belong to no partition.
+    """Yield offsets that are negative, out of range, or outdated, differ between storages, or belong to no partition.
 
     Args:
         partitions: partitions of each existing topic.
@@ -62,7 +62,7 @@ def _check_storages(
     existing: Iterable[TopicPartition],
     differing: Mapping[TopicPartition, tuple[int, int]],
 ) -> Iterator[Finding]:
-    """Report offsets that differ between the storages, or belong to no partition."""
+    """Report offsets that differ between the storages, are negative, or belong to no partition."""
     if differing:
         yield Finding(
             group_state.describe_differing(differing),
@@ -71,7 +71,14 @@ def _check_storages(
             "the offsets that the group uses to the other storage while it has no members; from Kafka: "
             f"{commands.copy_offsets('zookeeper')}; from ZooKeeper: {commands.copy_offsets('kafka')}",
         )
-    for partition in sorted(state.offsets.keys() - set(existing)):
+    for partition, content in sorted(state.negative_offsets.items()):
+        yield Finding(
+            f"the offset in ZooKeeper is {content}, which counts as no offset",
+            f"partition {partition}",
+            "auto.offset.reset applies when the partition is consumed next; to delete the offset: "
+            f"{commands.delete_offset(partition)}",
+        )
+    for partition in sorted(state.offsets.keys() - state.negative_offsets.keys() - set(existing)):
         yield Finding(
             f"the group has an offset ({state.offsets[partition]}) of a partition that does not exist; if the "
             "partition is created later, it is consumed from this offset",

@@ -29,6 +29,7 @@ class GroupState:
         owners: owning thread id by partition.
         owner_sessions: ZooKeeper session id of the owner znode by partition.
         offsets: committed offset by partition; -1 if the znode is empty or the offset is negative.
+        negative_offsets: content by partition of each offset znode with a negative integer, which counts as no offset.
         stored_at: time of the commit by partition, in seconds since the epoch.
         unreadable: error message by path of a malformed znode.
         written_at: time of the last write by path, in seconds since the epoch.
@@ -41,6 +42,7 @@ class GroupState:
     owners: dict[TopicPartition, str] = field(default_factory=dict)
     owner_sessions: dict[TopicPartition, int] = field(default_factory=dict)
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    negative_offsets: dict[TopicPartition, str] = field(default_factory=dict)
     stored_at: dict[TopicPartition, float] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     written_at: dict[str, float] = field(default_factory=dict)
@@ -95,6 +97,9 @@ def read(session: ZooKeeperSession, group: str) -> GroupState:
             state.stored_at[partition] = node.modified
         except ZkConsumerError as error:
             state.unreadable[path] = str(error)
+            continue
+        if node.data and state.offsets[partition] < 0:
+            state.negative_offsets[partition] = node.data.decode().strip()
     return state
 
 
