@@ -186,13 +186,14 @@ class Cable:
     """A proxy for the local port ``target``. While it is cut, it forwards nothing and keeps connections open.
 
     ``on_request`` is called with data from clients before it is forwarded; ``garble`` changes data for clients. They
-    are forwarded with ``bytes_per_s`` unless it is 0.
+    are forwarded with ``bytes_per_s`` unless it is 0. ``delay_s`` delays data in both directions.
     """
 
     def __init__(self, port: int) -> None:
         self.on_request: Callable[[bytes], object] = lambda _data: None
         self.garble: Callable[[bytes], bytes] = lambda data: data
         self.bytes_per_s = 0
+        self.delay_s = 0.0
         self.target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -245,6 +246,7 @@ class Cable:
         try:
             while data := source.recv(65536):
                 self._whole.wait()
+                time.sleep(self.delay_s)  # simulates the latency of the link
                 if source in self._far:
                     data = self.garble(data)
                     if self.bytes_per_s:
@@ -265,6 +267,21 @@ class Cable:
             data = data[size:]
             time.sleep(size / rate)  # simulates the bandwidth of the link
         target.sendall(data)
+
+
+@contextlib.contextmanager
+def full_backlog() -> Iterator[int]:
+    """A local port whose kernel ignores further connections, because nothing accepts those that wait."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port: int = listener.getsockname()[1]
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        yield port
 
 
 def _shut(sock: socket.socket) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
-import socket
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -19,7 +17,7 @@ from zkconsumer.zookeeper.lease import Lease
 from zkconsumer.zookeeper.session import Event, ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Znodes
 
-from .faults import Cable, Member, expire
+from .faults import Cable, Member, expire, full_backlog
 
 #: Session timeout in seconds.
 SESSION_TIMEOUT = 3.0
@@ -151,27 +149,13 @@ def test_many_partitions_are_regained_in_few_transactions(
 
 
 def test_session_survives_server_that_drops_packets(cluster: DevCluster, session: Callable[..., Opened]) -> None:
-    with full_backlog() as deaf, Cable(cluster.zookeeper.port) as cable, Cable(cluster.zookeeper.port) as other:
-        one, events = session(cable, deaf, other)
+    with full_backlog() as port, Cable(cluster.zookeeper.port) as cable, Cable(cluster.zookeeper.port) as other:
+        one, events = session(cable, SimpleNamespace(port=port), other)
         identity = one.session_id
         cable.cut()
         assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
         assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
         assert (one.session_id, one.lease.is_held) == (identity, True)
-
-
-@contextlib.contextmanager
-def full_backlog() -> Iterator[SimpleNamespace]:
-    """A server whose kernel ignores further connections, because nothing accepts those that wait."""
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.socket())
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        for _ in range(3):
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(listener.getsockname())
-        yield SimpleNamespace(port=listener.getsockname()[1])
 
 
 def test_closed_session_holds_no_lease(cluster: DevCluster, session: Callable[..., Opened]) -> None:
