@@ -26,7 +26,8 @@ def test_zookeeper_restart_does_not_interrupt_reading(
     name = topic(partitions=4)
     with Cable(cluster.zookeeper.port) as cable:
         writer = load(name, 4)
-        one = member({name: 2}, zookeeper_session_timeout_ms=6000, zookeeper_connect=f"127.0.0.1:{cable.port}")
+        # The lease of the session lasts longer than any restart.
+        one = member({name: 2}, zookeeper_session_timeout_ms=40_000, zookeeper_connect=f"127.0.0.1:{cable.port}")
         one.wait_for_more(500)
         cluster.zookeeper.stop()
         cable.cut()  # see start_zookeeper

@@ -257,7 +257,8 @@ def test_members_of_all_releases_share_group(
         print("members      events   median    worst   written  lost  repeated  among ours")
         print(mixed.row("with ours"))
         print(baseline.row("JVMs alone"))
-    assert statistics.median(mixed.seconds) <= statistics.median(baseline.seconds)
+    noise = 0.0 if events >= 30 else 1.0  # seconds; starting JVMs use the same cores
+    assert statistics.median(mixed.seconds) <= statistics.median(baseline.seconds) + noise
     assert max(mixed.seconds) <= max(baseline.seconds) + 5  # a starting JVM uses the same cores
     kills = Counter(what for what, _ in steps)["kill"]  # each repeats at most one second of records
     assert mixed.repeated <= max(baseline.repeated, kills * _PER_SECOND)

@@ -1,4 +1,7 @@
-"""A driver that reads all available records: ``python -m spark.log_driver '{"folder": ..., "options": {...}}'``."""
+"""A driver that reads a topic in a query and another one in a batch read.
+
+Usage: ``python -m spark.log_driver '{"folder": ..., "options": {...}, "batch": {...}}'``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from .session import start_spark, stop_spark
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Run a query that counts rows."""
+    """Count the rows of both."""
     spark = start_spark(Path(settings["folder"]), conf={"spark.submit.pyFiles": str(Path(lines.__file__))})
     stream = spark.readStream.format("zkconsumer").options(**settings["options"]).load()
     counts: list[int] = []
@@ -23,8 +26,9 @@ def main(settings: dict[str, Any]) -> None:
         .start()
     )
     query.awaitTermination(120)
+    kept = spark.read.format("zkconsumer").options(**settings["batch"]).load().count()
     stop_spark(spark)
-    print(sum(counts))
+    print(f"{sum(counts)} rows of the query, {kept} row of the batch read")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 from support import produce
 
+from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+
+from .queries import delete_records
 
 Cluster = DevCluster | ExistingCluster
 
@@ -23,12 +26,17 @@ def test_events_of_tasks_and_planning_process_reach_terminal(
     zkconsumer_cluster: Cluster, topic: Callable[..., str], options: Callable[..., dict[str, str]], folder: Path
 ) -> None:
     """An error of a task is on the terminal once, and the planning process also shows INFO, without kazoo's."""
-    name = topic()
+    name, lost = topic(), topic()
     produce(zkconsumer_cluster.admin, name, 0, [b"good", b"bad !", b"good"])
+    produce(zkconsumer_cluster.admin, lost, 0, [b"deleted", b"deleted"])
+    produce(zkconsumer_cluster.admin, lost, 0, [b"kept"])
+    delete_records(zkconsumer_cluster, TopicPartition(lost, 0), 2)
     chosen = options(name, decoder="lines:Words", corrupt_record_policy="skip")
+    batch = options(lost, startingOffsets=json.dumps({lost: {"0": 0}}), failOnDataLoss="false")
+    settings = json.dumps({"folder": str(folder), "options": chosen, "batch": batch})
 
     done = subprocess.run(
-        [sys.executable, "-m", f"{__package__}.log_driver", json.dumps({"folder": str(folder), "options": chosen})],
+        [sys.executable, "-m", f"{__package__}.log_driver", settings],
         cwd=Path(__file__).parent.parent,
         capture_output=True,
         text=True,
@@ -37,10 +45,11 @@ def test_events_of_tasks_and_planning_process_reach_terminal(
     )
 
     assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.split()[-1] == "2"
+    assert done.stdout.splitlines()[-1] == "2 rows of the query, 1 row of the batch read"
     skipped = (
         f"ERROR zkconsumer.spark: event='undecodable_records_skipped' topic='{name}' partition=0 offset=1 records=1"
     )
     assert done.stderr.count(skipped) == 1, done.stderr
+    assert len(re.findall(f"WARNING zkconsumer.spark: event='records_lost'.*{lost!r}", done.stderr)) == 1, done.stderr
     assert done.stderr.count("INFO zkconsumer.rebalance: event='consumer_registered'") == 1, done.stderr
     assert not re.search("kazoo", done.stderr), done.stderr
