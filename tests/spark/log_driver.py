@@ -1,6 +1,7 @@
-"""A driver that reads a topic in a query and another one in a batch read.
+"""A driver that reads a topic in a query, and another one in a batch read if there are options for it.
 
-Usage: ``python -m spark.log_driver '{"folder": ..., "options": {...}, "batch": {...}}'``.
+Usage: ``python -m spark.log_driver '{"folder": ..., "options": {...}, "batch": {...}}'``. It prints the numbers of
+rows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .session import start_spark, stop_spark
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Count the rows of both."""
+    """Count the rows."""
     spark = start_spark(Path(settings["folder"]), conf={"spark.submit.pyFiles": str(Path(lines.__file__))})
     stream = spark.readStream.format("zkconsumer").options(**settings["options"]).load()
     counts: list[int] = []
@@ -26,9 +27,11 @@ def main(settings: dict[str, Any]) -> None:
         .start()
     )
     query.awaitTermination(120)
-    kept = spark.read.format("zkconsumer").options(**settings["batch"]).load().count()
+    rows = [sum(counts)]
+    if "batch" in settings:
+        rows.append(spark.read.format("zkconsumer").options(**settings["batch"]).load().count())
     stop_spark(spark)
-    print(f"{sum(counts)} rows of the query, {kept} row of the batch read")
+    print(*rows)
 
 
 if __name__ == "__main__":
