@@ -178,13 +178,14 @@ class FinishedQuery:
 def test_metrics_of_two_sources_are_combined_by_kind() -> None:
     first = {"latest": {"a": {"0": 50, "1": 10}}, "lag": 30, "maxOffsetsBehindLatest": 25, "minOffsetsBehindLatest": 5}
     second = {"latest": {"b": {"0": 90}}, "lag": 60, "maxOffsetsBehindLatest": 60, "minOffsetsBehindLatest": 60}
+    first["health"], second["health"] = "stalled", "healthy"
     sources = [
         {"endOffset": {"group": "g", "ranges": {}}, "latestOffset": latest | {"owned": 1, "commitAgeSeconds": age}}
         for latest, age in ((first, 2.5), (second, 1.5))
     ]
     metrics = {name.name: value for name, value in query_metrics("q", {"sources": sources}).items()}
     expected = {"Lag": 90, "MaxOffsetsBehindLatest": 60, "MinOffsetsBehindLatest": 5, "AvgOffsetsBehindLatest": 30}
-    assert metrics.items() >= (expected | {"OwnedPartitions": 2, "CommitAgeSeconds": 2.5}).items()
+    assert metrics.items() >= (expected | {"OwnedPartitions": 2, "CommitAgeSeconds": 2.5, "Health": 2}).items()
 
 
 def test_lag_and_metrics_show_newest_counts() -> None:

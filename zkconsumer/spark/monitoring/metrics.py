@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from zkconsumer.health import HealthState
 from zkconsumer.metrics import MetricName
 from zkconsumer.spark.monitoring.lag import offset_object
 from zkconsumer.spark.monitoring.skipped import LOST, SKIPPED, latest_counts
@@ -21,6 +22,7 @@ _NAMES: dict[str, tuple[str, Callable[[list[float]], float]]] = {
     "commits": ("Commits", sum),
     "commitsFailed": ("CommitsFailed", sum),
     "commitAgeSeconds": ("CommitAgeSeconds", max),
+    "health": ("Health", max),
 }
 
 #: Name of the metric by key of ``latestOffset`` whose values are numbers by partition. There is one metric for the
@@ -49,6 +51,8 @@ def query_metrics(query: str, progress: Mapping[str, Any]) -> dict[MetricName, f
         bytes_per_second = rows_per_second * float(latest.get("bytesPerRecord") or 0)
         metrics["BytesPerSecond"] = metrics.get("BytesPerSecond", 0.0) + bytes_per_second
         partitions += sum(map(len, latest.get("latest", {}).values()))
+        if "health" in latest:
+            latest = {**latest, "health": HealthState[latest["health"].upper()]}
         for key in _NAMES:
             if latest.get(key) is not None:
                 values.setdefault(key, []).append(float(latest[key]))
