@@ -356,6 +356,7 @@ def check(case: Restart, spark: Any) -> None:
     """Run a case, and compare the records that the later runs read with the expected ranges."""
     print(case.case)
     case.run_until_interrupted()
+    wait_for(lambda: not is_committing(spark), 30, what="the listener has committed")  # a change may delete the offsets
     case.change()
     if case.case.situation in REJECTED:
         with pytest.raises(Exception, match=REJECTED[case.case.situation]):
