@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 from support import Load, in_thread, wait_for
 
-from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import OwnershipLostError
 
@@ -95,16 +94,15 @@ def test_join_beside_addresses_that_drop_packets(
         assert max(times) < 6
 
 
-def test_shutdown_beside_address_that_drops_packets(
-    cluster: DevCluster, member: Members, topic: Topics, config: Callable[..., ConsumerConfig]
-) -> None:
+@pytest.mark.slow
+def test_shutdown_beside_address_that_drops_packets(cluster: DevCluster, member: Members, topic: Topics) -> None:
     name = topic(partitions=1)
     with full_backlog() as silent, Cable(cluster.zookeeper.port) as cable:
         hosts = f"127.0.0.1:{cable.port},127.0.0.1:{silent}"
-        one = member({name: 1}, zookeeper_session_timeout_ms=20_000, zookeeper_connect=hosts)
+        one = member({name: 1}, zookeeper_session_timeout_ms=60_000, zookeeper_connect=hosts)
         cable.cut()
         started = time.monotonic()
         one.leave()
         took = time.monotonic() - started
         print(f"shut down in {took:.1f} s")
-        assert took < 15
+        assert took < 20, "a third of the session timeout"

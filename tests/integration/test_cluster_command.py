@@ -204,6 +204,7 @@ def test_ctrl_c_stops_foreground_cluster(
     assert left(environment) == []
 
 
+@pytest.mark.slow
 def test_exit_of_one_server_stops_cluster(
     environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]]
 ) -> None:

@@ -74,6 +74,7 @@ def test_corrupt_batch_fails_query_with_position(
     wait_until_equal(lambda: stored(zk, group, name), {0: "300", 1: "300"})
 
 
+@pytest.mark.slow
 def test_re_created_topic_is_detected_by_id(
     zkconsumer_cluster: DevCluster, query: Callable[..., Query], topic: Callable[..., str]
 ) -> None:

@@ -134,7 +134,8 @@ def test_checkpoint_of_other_group_or_topics_is_refused(
         query(other, trigger=NOW).finish()
 
 
-@pytest.mark.parametrize("filtered", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("filtered", [True, False])
 def test_restore_filter_keeps_or_drops_topics(
     filtered: bool, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
