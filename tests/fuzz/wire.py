@@ -181,7 +181,8 @@ class Reading:
                 if time.monotonic() > deadline:
                     raise AssertionError(f"stalled after {len(self.rows)} records")
                 while self._returned:
-                    self._fetcher.add_partitions([self._returned.pop()])
+                    if (returned := self._returned.pop()) is self._info:  # else it was replaced, as in the manager
+                        self._fetcher.add_partitions([returned])
                 taken = self._stream.take(0.01)
                 if taken is not None:
                     self._read(taken[1])
@@ -193,7 +194,8 @@ class Reading:
             raise AssertionError("records are missing, and no error was reported")
 
     def _fetch_from(self, offset: int) -> None:
-        self._fetcher.add_partitions([PartitionTopicInfo(PARTITION, PartitionQueue(self._stream, 1), offset)])
+        self._info = PartitionTopicInfo(PARTITION, PartitionQueue(self._stream, 1), offset)
+        self._fetcher.add_partitions([self._info])
 
     def _read(self, chunk: Chunk) -> None:
         if chunk.fetch_offset != len(self.rows):
