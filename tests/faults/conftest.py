@@ -23,6 +23,10 @@ from .faults import Member
 #: Session timeout in milliseconds; short, because tests wait for sessions to expire.
 SESSION_TIMEOUT_MS = 2000
 
+#: Session timeout in milliseconds of members that fail to join. The error must be the expected one, and not that the
+#: session was lost on a busy machine.
+GIVE_UP_MS = 4000
+
 
 @pytest.fixture(scope="package")
 def zkconsumer_cluster() -> Iterator[DevCluster]:

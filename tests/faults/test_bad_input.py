@@ -28,6 +28,7 @@ from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnecto
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ConfigurationError, ConsumerRebalanceFailedError, ZooKeeperUnavailableError
 
+from .conftest import GIVE_UP_MS
 from .faults import Member, seconds
 
 Configs = Callable[..., ConsumerConfig]
@@ -70,7 +71,9 @@ def test_zookeeper_address_as_broker_is_reported(
 ) -> None:
     settings = {"bootstrap_servers": cluster.zookeeper.connect, "rebalance_max_retries": 1, "socket_timeout_ms": 500}
     with pytest.raises(ConsumerRebalanceFailedError, match=cluster.zookeeper.connect):
-        create_consumer(config(**settings, zookeeper_session_timeout_ms=1000)).create_message_streams({"topic": 1})
+        create_consumer(config(**settings, zookeeper_session_timeout_ms=GIVE_UP_MS)).create_message_streams(
+            {"topic": 1}
+        )
     assert members(zk, group) == []
 
 
@@ -107,7 +110,7 @@ def test_invalid_offset_is_refused_and_not_committed(
 
 def test_unwritable_group_is_reported(config: Configs, topic: Topics, group: str, zk: KazooClient) -> None:
     zk.create(f"/consumers/{group}", acl=READ_ACL_UNSAFE, makepath=True)
-    one = create_consumer(config(rebalance_max_retries=1, zookeeper_session_timeout_ms=1000))
+    one = create_consumer(config(rebalance_max_retries=1, zookeeper_session_timeout_ms=GIVE_UP_MS))
     with pytest.raises(
         ConsumerRebalanceFailedError, match=rf"access to znode /consumers/{group}/ids denied by its ACL"
     ):

@@ -29,7 +29,7 @@ from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ClosedError, ConsumerRebalanceFailedError, OwnershipLostError, ZooKeeperUnavailableError
 
-from .conftest import SESSION_TIMEOUT_MS
+from .conftest import GIVE_UP_MS, SESSION_TIMEOUT_MS
 from .faults import Cable, ChildMember, Member, Peer, expire, wait_until_all_is_read
 from .transaction_log import group_history
 
@@ -118,7 +118,9 @@ def test_second_member_with_same_id_fails(
     name = topic(partitions=2)
     load(name, 2)
     one = member({name: 1}, consumer_id="one")
-    second = create_consumer(config(consumer_id="one", rebalance_max_retries=1, zookeeper_session_timeout_ms=1000))
+    second = create_consumer(
+        config(consumer_id="one", rebalance_max_retries=1, zookeeper_session_timeout_ms=GIVE_UP_MS)
+    )
     with pytest.raises(ConsumerRebalanceFailedError, match=f"/ids/{group}_one is still owned by another session"):
         second.create_message_streams({name: 1})
     assert one.owned == [0, 1]
@@ -130,7 +132,7 @@ def test_failed_first_rebalance_leaves_no_znodes(
 ) -> None:
     name = topic(partitions=2)
     path = peer.own(name, 0)
-    one = create_consumer(config(rebalance_max_retries=2, zookeeper_session_timeout_ms=1000))
+    one = create_consumer(config(rebalance_max_retries=2, zookeeper_session_timeout_ms=GIVE_UP_MS))
     with pytest.raises(ConsumerRebalanceFailedError, match=f"failed to rebalance after .* s: {path}"):
         one.create_message_streams({name: 1})
     assert members(zk, group) == []

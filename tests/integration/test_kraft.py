@@ -152,7 +152,7 @@ def test_unreachable_bootstrap_servers_are_reported(
         bootstrap_servers="127.0.0.1:1",
         rebalance_max_retries=1,
         rebalance_backoff_ms=100,
-        zookeeper_session_timeout_ms=1000,
+        zookeeper_session_timeout_ms=4000,
     )
 
     with pytest.raises(ConsumerRebalanceFailedError, match=r"no broker is available: .*127\.0\.0\.1:1") as raised:

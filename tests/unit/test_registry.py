@@ -442,7 +442,7 @@ def test_offset_is_decimal_text_or_minus_one(data: bytes | None, offset: int) ->
     assert registry.parse_offset(OFFSET, data) == offset
 
 
-@pytest.mark.parametrize("data", [b"x", b"1.5", b"1 2", b"\xff"])
+@pytest.mark.parametrize("data", [b"x", b"1.5", b"1 2", b"1_000", b"99999999999999999999", b"\x80\xff"])
 def test_invalid_offset_names_path_and_content(data: bytes) -> None:
     with pytest.raises(ZkConsumerError, match="must contain an integer offset") as raised:
         registry.parse_offset(OFFSET, data)
