@@ -148,7 +148,7 @@ class ZooKeeperOffsets:
         """Do nothing: the session is not closed with the offsets."""
 
     def _write(self, offsets: Mapping[TopicPartition, int], allow_lower: bool) -> dict[TopicPartition, int]:
-        """Write offsets; returns those to be written again, because their znodes are not as they were read."""
+        """Write offsets; return those to be written again, because their znodes have changed since they were read."""
         existing = self._existing_topic_ids()
         chosen: dict[TopicPartition, list[Write]] = {}
         for partition, offset in offsets.items():

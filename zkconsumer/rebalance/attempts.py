@@ -136,8 +136,7 @@ class RebalanceAttempts:
 
     def end(self, error: BaseException) -> None:
         """Fail for good: the partitions stay unassigned, because the member runs no further attempt."""
-        if self.unbalanced_since is None:
-            self.unbalanced_since = time.monotonic()
+        self.unbalanced_since = self.unbalanced_since or time.monotonic()
         self.fail_first(error)
 
     def fail_first(self, error: BaseException) -> None:
@@ -189,8 +188,7 @@ class RebalanceAttempts:
         is_limit_reached = is_counted and self._failures % self._config.rebalance_max_retries == 0
         log = self._log.error if is_limit_reached else self._log.info
         log("rebalance_failed", attempt=self._failures, error=str(error))
-        if self.unbalanced_since is None:
-            self.unbalanced_since = now  # set after the log event, which contains the reason
+        self.unbalanced_since = self.unbalanced_since or now  # set after the log event, which contains the reason
         if isinstance(error, ConfigurationError):  # a retry cannot succeed, as with a topic filter that takes too long
             self.fail_first(error)
         if not self.first_rebalance.done() and self._is_first_timed_out(error, now):
