@@ -87,7 +87,7 @@ def by_message(stream: object) -> Iterator[int]:
             count = 0
 
 
-def confluent(brokers: str, topic: str, records: int) -> dict:
+def confluent(brokers: str, topic: str, records: int, *, check_crcs: bool) -> dict:
     """Run confluent-kafka with ``consume(10000)`` and its queues tuned."""
     from confluent_kafka import Consumer
 
@@ -96,7 +96,7 @@ def confluent(brokers: str, topic: str, records: int) -> dict:
             "bootstrap.servers": brokers,
             "group.id": f"bench-{uuid.uuid4().hex[:8]}",
             "auto.offset.reset": "earliest",
-            "check.crcs": True,
+            "check.crcs": check_crcs,
             "max.partition.fetch.bytes": FETCH_BYTES,
             "fetch.queue.backoff.ms": 5,
             "queued.min.messages": 1_000_000,
@@ -178,8 +178,8 @@ def run(client: str, zookeeper: str, brokers: str, topic: str, records: int) -> 
         return zkconsumer(zookeeper, topic, records, arrow, **{"socket.receive.buffer.bytes": 65536})
     if client == "zkconsumer, messages":
         return zkconsumer(zookeeper, topic, records, by_message)
-    if client == "confluent-kafka consume(10000)":
-        return confluent(brokers, topic, records)
+    if client.startswith("confluent-kafka consume(10000)"):
+        return confluent(brokers, topic, records, check_crcs="without CRC check" not in client)
     if client == "kafka-python poll":
         return kafka_python(brokers, topic, records)
     if client == "JVM old consumer 1.1.1":
