@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
+
+
+def _explanation(folder: Path) -> str:
+    """Return why the compiled decoder is missing in the package in ``folder``."""
+    if (folder / "setup.py").exists():
+        return (
+            f"zkconsumer was imported from the source folder {str(folder)!r}, which contains no compiled decoder and "
+            "hides an installed zkconsumer; run the program from another folder, or compile the decoder with "
+            f"`pip install -e {folder}`"
+        )
+    return (
+        "the compiled decoder of zkconsumer is missing; reinstall the package with a C compiler available, or set "
+        "ZKCONSUMER_PURE=1 to use the much slower decoder in Python"
+    )
+
 
 if os.environ.get("ZKCONSUMER_PURE") == "1":
     from zkconsumer.fetcher import decode_py
@@ -12,9 +28,6 @@ if os.environ.get("ZKCONSUMER_PURE") == "1":
 else:
     try:
         from zkconsumer.fetcher import _decode
-    except ImportError as error:  # pragma: no cover
-        raise ImportError(
-            "the compiled decoder of zkconsumer is missing; reinstall the package with a C compiler available, "
-            "or set ZKCONSUMER_PURE=1 to use the much slower decoder in Python"
-        ) from error
+    except ImportError as error:
+        raise ImportError(_explanation(Path(__file__).parents[2])) from error
     native = _decode
