@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _COLUMNS = ("Name", "Type", "Default", "Valid values", "Meaning")
@@ -39,10 +39,14 @@ def to_rst(rows: Iterable[Setting], *, counterpart: str = "Counterpart in Kafka"
         rows: the rows in the order of the table.
         counterpart: heading of the last column.
     """
+    cells = [(f"``{row.name}``", row.type, row.default, row.valid, row.meaning, row.counterpart) for row in rows]
+    return table_to_rst((*_COLUMNS, counterpart), cells)
+
+
+def table_to_rst(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Render a table of text in reStructuredText."""
     lines = [".. list-table::", "   :header-rows: 1", ""]
-    cells = [(*_COLUMNS, counterpart)]
-    cells += [(f"``{row.name}``", row.type, row.default, row.valid, row.meaning, row.counterpart) for row in rows]
-    for row in cells:
+    for row in (header, *rows):
         lines += [f"   {'*' if index == 0 else ' '} - {cell}".rstrip() for index, cell in enumerate(row)]
     return "\n".join(lines) + "\n"
 

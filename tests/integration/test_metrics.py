@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from support import numbers, produce, take, wait_for, wait_until_equal
 
 from zkconsumer import ZookeeperConsumerConnector
+from zkconsumer.metric_names import ATTRIBUTES, CONSUMER_METRICS
 from zkconsumer.prometheus import ConsumerCollector
 
 Topic = Callable[..., str]
@@ -117,3 +118,20 @@ def test_prometheus_distinguishes_consumers_with_one_client_id(topic: Topic, con
     series = [line.rpartition(" ")[0] for line in lines]
     assert len(series) == len(set(series))
     assert any(f'consumerId="{group}_b"' in line for line in series)
+
+
+def test_table_lists_metrics_of_consumer(admin: Any, topic: Topic, consumer: Consumer) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    connector = consumer()
+    [stream] = connector.create_message_streams({name: 1})[name]
+    take(stream, 10)
+    rows = {row.bean: row for row in CONSUMER_METRICS}
+
+    for metric, attributes in connector.metrics.items():
+        row = rows[f"{metric.group}:type={metric.type},name={metric.name}"]
+        assert set(dict(metric.tags)) <= set(re.findall(r"\w+", row.tags)), metric
+        known = set(re.findall(r"``(\w+)``", ATTRIBUTES[row.kind]))
+        if row.kind == "timer":
+            known |= set(re.findall(r"``(\w+)``", ATTRIBUTES["histogram"]))
+        assert set(attributes) <= known, metric
