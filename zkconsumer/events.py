@@ -6,8 +6,9 @@ this table, and ``tests/unit/test_events.py`` compares it with the calls in the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+from zkconsumer.settings import table_to_rst
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ KEYS = {
     "owned": "number of owned partitions",
     "partition": "partition number",
     "partitions": "partitions as topic-number",
-    "path": "path of a znode",
+    "path": "path of a znode, or of a Python interpreter",
     "property": "name of a property",
     "query": "name or id of a streaming query",
     "reason": "reason in words",
@@ -523,6 +524,12 @@ EVENTS = (
         "has the partition, the offset and the error of the first one.",
     ),
     LogEvent(
+        "worker_python_differs",
+        ("warning",),
+        "zkconsumer.spark",
+        "Spark's workers run another Python than the driver, because PYSPARK_PYTHON is not set.",
+    ),
+    LogEvent(
         "zookeeper_connection_dropped",
         ("warning",),
         "zkconsumer.zookeeper",
@@ -549,18 +556,5 @@ def to_rst() -> str:
     """Render the tables of events and keys in reStructuredText."""
     events = [(f"``{e.name}``", ", ".join(e.levels), e.logger, e.meaning) for e in EVENTS]
     keys = [(f"``{key}``", meaning) for key, meaning in KEYS.items()]
-    return "\n".join(
-        [
-            *_table(("Event", "Level", "Logger", "Meaning"), events),
-            "Keys of the events:",
-            "",
-            *_table(("Key", "Meaning"), keys),
-        ]
-    )
-
-
-def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    lines = [".. list-table::", "   :header-rows: 1", ""]
-    for row in [header, *rows]:
-        lines += [f"   {'*' if index == 0 else ' '} - {cell}" for index, cell in enumerate(row)]
-    return [*lines, ""]
+    tables = table_to_rst(("Event", "Level", "Logger", "Meaning"), events), table_to_rst(("Key", "Meaning"), keys)
+    return "\nKeys of the events:\n\n".join(tables)

@@ -16,9 +16,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import weakref
+from pathlib import Path
 from typing import Any
 
+from zkconsumer.log import get_logger
 from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder
 from zkconsumer.spark.monitoring.lag import Lag, lag
 from zkconsumer.spark.monitoring.listener import QueryListener
@@ -50,6 +55,8 @@ def register(spark: Any) -> QueryListener | None:
         spark.dataSource.register(ZkConsumerDataSource)
         return None
     context = spark.sparkContext
+    if context.master.startswith("local"):  # in a cluster, the same path can be another Python on each machine
+        _check_worker_python(context.pythonExec)
     # The planning process has no SparkContext. A class that is created here is pickled by value, with its attributes.
     conf = context.getConf()
     driver = conf.get("spark.driver.host"), conf.get("spark.driver.bindAddress")
@@ -61,6 +68,18 @@ def register(spark: Any) -> QueryListener | None:
     source = type("ZkConsumerDataSource", (ZkConsumerDataSource,), attributes)
     spark.dataSource.register(source)
     return listener
+
+
+def _check_worker_python(executable: str) -> None:
+    """Log a warning if Spark starts another Python than this one by default; it may lack the package."""
+    found = shutil.which(executable)
+    if "PYSPARK_PYTHON" in os.environ or (found and Path(found).parent == Path(sys.executable).parent):
+        return
+    get_logger("zkconsumer.spark").warning(
+        "worker_python_differs",
+        path=found or executable,
+        remedy=f"set PYSPARK_PYTHON to {sys.executable} before the Spark session is created",
+    )
 
 
 def recommended_conf() -> dict[str, str]:
