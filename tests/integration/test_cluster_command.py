@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +17,10 @@ import psutil
 import pytest
 from support import wait_for
 
+from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import ExistingCluster
 from zkconsumer.devcluster.java import cache_folder, java_home
+from zkconsumer.devcluster.process import free_port
 
 TOOL = (sys.executable, "-m", "zkconsumer", "cluster")
 
@@ -44,12 +48,11 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def run(environment: dict[str, str]) -> Iterator[Run]:
     """Run the tool and wait for its end; after the test, stop the cluster in the background."""
 
-    def call(*arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def call(*arguments: str, timeout: float = 60.0, entered: str = "") -> subprocess.CompletedProcess[str]:
         command = [*TOOL, *arguments]
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=timeout, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            command, env=environment, capture_output=True, text=True, timeout=timeout, check=False, input=entered
+        )
 
     yield call
     if Path(environment["XDG_STATE_HOME"]).exists():
@@ -104,7 +107,8 @@ def left(environment: dict[str, str]) -> list[str]:
 
 
 def test_detached_cluster_is_reported_used_and_stopped(run: Run, environment: dict[str, str]) -> None:
-    up = run("up", "--detach", "--brokers", "1", "--chroot", "/kafka")
+    port = free_port()
+    up = run("up", "--detach", "--brokers=1", "--chroot=/kafka", "--topic=orders:4", f"--zookeeper-port={port}")
 
     assert (up.returncode, up.stderr) == (0, "")
     supervisor = state(environment)["supervisor"]
@@ -112,11 +116,12 @@ def test_detached_cluster_is_reported_used_and_stopped(run: Run, environment: di
     first, *rest = up.stdout.splitlines()
     assert first == f"Kafka 3.9.2, supervisor pid {supervisor}"
     told = dict(line.split("=") for line in rest)
-    assert told["zookeeper.connect"].endswith("/kafka")
+    assert told["zookeeper.connect"] == f"127.0.0.1:{port}/kafka"
     assert Path(told["logs"]).is_dir()
     with ExistingCluster(told["zookeeper.connect"], told["bootstrap.servers"]) as cluster:
         cluster.create_topic("t", 2)
         assert cluster.admin.offsets("t", 2) == {0: 0, 1: 0}
+    check_produced_records_are_consumed(run, environment)
 
     status = run("status")
     assert (status.returncode, status.stdout, status.stderr) == (0, up.stdout, "")
@@ -132,6 +137,32 @@ def test_detached_cluster_is_reported_used_and_stopped(run: Run, environment: di
     assert (status.returncode, status.stdout, status.stderr) == (1, "no cluster is running\n", "")
     down = run("down")
     assert (down.returncode, down.stdout, down.stderr) == (0, "no cluster is running\n", "")
+
+
+def check_produced_records_are_consumed(run: Run, environment: dict[str, str]) -> None:
+    """Follow the first steps: produce numbers and lines, and consume them with the printed properties."""
+    numbers = run("produce", "--topic=orders", "--count=100", "--rate=1000")
+    assert (numbers.returncode, numbers.stderr) == (0, "100 records written to topic 'orders' (4 partitions)\n")
+    lines = run("produce", "--topic=orders", entered="first\nsecond\r\nthird")
+    assert (lines.returncode, lines.stderr) == (0, "3 records written to topic 'orders' (4 partitions)\n")
+    file = Path(environment["TMPDIR"], "consumer.properties")
+    file.write_text(run("status", "--properties").stdout)
+    with create_consumer(ConsumerConfig.from_properties(file, strict=True)) as consumer:
+        [stream] = consumer.create_message_streams({"orders": 1})["orders"]
+        read = list(itertools.islice(stream, 103))
+    assert sorted(message.value for message in read) == sorted(
+        [*(b"%d" % number for number in range(100)), b"first", b"second", b"third"]
+    )
+    assert {message.partition for message in read} == {0, 1, 2, 3}
+    assert run("topic", "more:2").stdout == "topic 'more' with 2 partitions created\n"
+    again = run("topic", "more:2")
+    assert again.returncode == 1
+    assert "already exists" in again.stderr
+    missing = run("produce", "--topic=order", "--count=1")
+    assert missing.returncode == 1
+    assert "topic 'order' does not exist; check its name, or create it with `zkconsumer cluster topic order`" in (
+        missing.stderr
+    )
 
 
 @pytest.mark.slow
@@ -235,6 +266,9 @@ def test_exit_of_one_server_stops_cluster(
         (["up", "--brokers", "none"], "argument --brokers: "),
         (["up", "--brokers", "0"], "argument --brokers: must be an integer of at least 1, got '0'"),
         (["up", "--kafka", "latest"], "argument --kafka: must be a version such as 3.9.2, got 'latest'"),
+        (["up", "--topic", "a b"], "argument --topic: topic name must consist of"),
+        (["up", "--topic", "a:0"], "argument --topic: must be an integer of at least 1, got '0'"),
+        (["up", "--broker-port", "65536"], "argument --broker-port: must be a port from 1 to 65535, got '65536'"),
         (["up", "--chroot", "kafka"], "argument --chroot: must be a path such as /kafka, got 'kafka'"),
     ],
 )
@@ -244,6 +278,23 @@ def test_wrong_usage_starts_nothing(arguments: list[str], said: str, run: Run, e
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert left(environment) == []
+
+
+def test_port_in_use_is_an_error(run: Run, environment: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        done = run("up", "--broker-port", str(port - 1), timeout=30)
+
+    assert done.returncode == 1
+    assert f"port {port} is in use; stop the program that uses it, or select another port" in done.stderr
+    assert left(environment) == []
+
+
+def test_produce_without_cluster_is_an_error(run: Run) -> None:
+    done = run("produce", "--topic", "t", "--count", "1", timeout=30)
+
+    assert done.returncode == 1
+    assert "no cluster is running in the background; start one with `zkconsumer cluster up --detach`" in done.stderr
 
 
 # ---- the state file -----------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ ORDER = [
         "tls",
         "javahash",
         "metrics",
+        "metric_names",
         "message",
         "health",
         "buffers",
@@ -175,6 +176,12 @@ def after_import() -> set[str]:
 )
 def test_package_import_excludes(package: str, after_import: set[str]) -> None:
     assert not {name for name in after_import if name == package or name.startswith(f"{package}.")}
+
+
+@pytest.mark.parametrize("module", ["zkconsumer.tools.cli", "zkconsumer.devcluster.fixtures"])
+def test_command_and_pytest_plugin_do_not_import_pyspark(module: str) -> None:
+    """Without pyspark, the plain consumer is a quarter of the size."""
+    assert not {name for name in modules_after(f"import {module}") if name.partition(".")[0] in ("pyspark", "py4j")}
 
 
 def test_reading_batches_does_not_import_pandas() -> None:

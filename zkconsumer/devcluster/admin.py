@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
@@ -25,6 +25,7 @@ from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.retry import retrying
 
 # Error codes of Kafka.
+_UNKNOWN_TOPIC = 3
 _NOT_CONTROLLER = 41
 _UNKNOWN_SERVER_ERROR = -1
 _NO_LEADER = (3, 5, 6, 7)
@@ -100,11 +101,11 @@ class Admin:
         self.wait_for_leaders(topic, total)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic."""
+        """Delete a topic, unless it is deleted already."""
         request = lambda: DeleteTopicsRequest(  # noqa: E731
             topic_names=[topic], timeout_ms=_REQUEST_TIMEOUT_MS, max_version=3
         )
-        self._on_controller(request, lambda reply: reply.responses)
+        self._on_controller(request, lambda reply: reply.responses, accepted=(0, _UNKNOWN_TOPIC))
 
     def wait_for_brokers(self, timeout: float = 30.0) -> None:
         """Wait until every broker reports the controller and all brokers. They accept connections before that.
@@ -256,18 +257,18 @@ class Admin:
                 return self._leaders[partition]
         raise NotLeaderError(f"{partition} has no leader")
 
-    def _on_controller(self, request: Any, results: Any) -> None:
+    def _on_controller(self, request: Any, results: Any, accepted: Collection[int] = (0,)) -> None:
         """Send a request to each broker until one is the controller, and retry."""
-        _retry(self._on_controller_once, request, results)
+        _retry(self._on_controller_once, request, results, accepted)
 
-    def _on_controller_once(self, request: Any, results: Any) -> None:
+    def _on_controller_once(self, request: Any, results: Any, accepted: Collection[int]) -> None:
         for broker in self._bootstrap:
             try:
                 reply = self._channel(broker).request(request())
             except RetriableError:
                 continue
             [result] = results(reply)
-            if result.error_code == 0:
+            if result.error_code in accepted:
                 return
             # A controller whose ZooKeeper session has expired returns an unknown error.
             if result.error_code not in (_NOT_CONTROLLER, _UNKNOWN_SERVER_ERROR):

@@ -14,6 +14,7 @@ from kazoo.client import KazooClient
 
 from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster.admin import Admin
+from zkconsumer.devcluster.process import free_port, is_listening
 from zkconsumer.devcluster.servers import (
     Broker,
     ZooKeeperServer,
@@ -22,8 +23,11 @@ from zkconsumer.devcluster.servers import (
     kraft_brokers,
     zookeeper_brokers,
 )
+from zkconsumer.errors import ConfigurationError
 
 DEFAULT_KAFKA = "3.9.2"
+
+MAX_PORT = 65535
 
 
 class _Client:
@@ -93,7 +97,7 @@ class ExistingCluster(_Client):
 
 
 class DevCluster(_Client):
-    """ZooKeeper and Kafka brokers on free loopback ports, as child processes.
+    """ZooKeeper and Kafka brokers on loopback ports, as child processes.
 
     Kafka before 4.0 stores its metadata in ZooKeeper. Kafka 4.0 and later runs in KRaft mode, and ZooKeeper is only for
     consumer groups. Data is in a temporary folder, which ``stop`` deletes. The servers terminate with this process,
@@ -106,6 +110,8 @@ class DevCluster(_Client):
         broker_config: additional properties of brokers.
         zookeeper_config: additional properties of ZooKeeper.
         zookeeper_options: options of ZooKeeper's JVM, such as ``-Djava.security.auth.login.config=...``.
+        zookeeper_port: port of ZooKeeper; a free one by default.
+        broker_port: port of the first broker; the others use the following ones. By default, all ports are free ones.
     """
 
     def __init__(
@@ -117,6 +123,8 @@ class DevCluster(_Client):
         broker_config: Mapping[str, object] | None = None,
         zookeeper_options: Sequence[str] = (),
         zookeeper_config: Mapping[str, object] | None = None,
+        zookeeper_port: int | None = None,
+        broker_port: int | None = None,
     ) -> None:
         self.kafka = kafka
         self.brokers: list[Broker] = []
@@ -126,29 +134,36 @@ class DevCluster(_Client):
         self._zookeeper_options = list(zookeeper_options)
         self._zookeeper_config = dict(zookeeper_config or {})
         self._broker_config = dict(broker_config or {})
+        self._zookeeper_port = zookeeper_port
+        self._broker_port = broker_port
         self._folder: Path | None = None
 
     def start(self) -> DevCluster:
         """Download missing jars, start all servers, and wait until they are ready.
 
         Raises:
+            ConfigurationError: a selected port is invalid or in use.
             JarsUnavailableError: jars cannot be downloaded.
             ServerFailedError: a server does not start; the message has the end of its log.
         """
+        self._check_ports()
         kafka_jars(self.kafka)
         self._folder = Path(tempfile.mkdtemp(prefix="zkconsumer-"))
         try:
-            self.zookeeper = ZooKeeperServer(self._folder, self._zookeeper_options, self._zookeeper_config)
+            self.zookeeper = ZooKeeperServer(
+                self._folder, self._zookeeper_options, self._zookeeper_config, self._zookeeper_port
+            )
             self.zookeeper.start(wait=False)
-            if is_kraft(self.kafka):
-                self.brokers = kraft_brokers(self._count, self._folder, self.kafka, self._broker_config)
+            if is_kraft(self.kafka):  # its storage is formatted while ZooKeeper starts
+                self.brokers = kraft_brokers(self._broker_ports(), self._folder, self.kafka, self._broker_config)
                 self.zookeeper.wait_until_ready()
                 self._make_chroot()
             else:
                 self.zookeeper.wait_until_ready()
                 self._make_chroot()
+                ports = self._broker_ports()
                 self.brokers = zookeeper_brokers(
-                    self._count, self._folder, self.kafka, self.zookeeper_connect, self._broker_config
+                    ports, self._folder, self.kafka, self.zookeeper_connect, self._broker_config
                 )
             for broker in self.brokers:
                 broker.start(wait=False)
@@ -204,6 +219,25 @@ class DevCluster(_Client):
         if is_kraft(self.kafka):
             properties["bootstrap.servers"] = self.bootstrap_servers
         return properties
+
+    def _selected_broker_ports(self) -> list[int]:
+        first = self._broker_port
+        return list(range(first, first + self._count)) if first else []
+
+    def _broker_ports(self) -> list[int]:
+        return self._selected_broker_ports() or [free_port() for _ in range(self._count)]
+
+    def _check_ports(self) -> None:
+        ports = [port for port in (self._zookeeper_port, *self._selected_broker_ports()) if port is not None]
+        if len(set(ports)) < len(ports) or max(ports, default=0) > MAX_PORT:
+            raise ConfigurationError(
+                f"ports must be different and at most {MAX_PORT}, got {', '.join(map(str, ports))}"
+            )
+        for port in ports:
+            if is_listening(port):
+                raise ConfigurationError(
+                    f"port {port} is in use; stop the program that uses it, or select another port"
+                )
 
     def _make_chroot(self) -> None:
         if self._chroot:

@@ -20,8 +20,6 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-import pyspark
-
 from zkconsumer.devcluster.java import cache_folder, java
 from zkconsumer.errors import ZkConsumerError
 
@@ -42,6 +40,8 @@ class JarsUnavailableError(ZkConsumerError):
 
 def spark_jars() -> Path:
     """Return the folder of the jars inside pyspark, which include Ivy, ZooKeeper and log4j."""
+    import pyspark  # the tools also work without it, except this one
+
     return Path(pyspark.__file__).parent / "jars"
 
 
@@ -153,12 +153,11 @@ def _run_with_progress(command: Sequence[str], coordinate: str) -> str | None:
                 took = time.monotonic() - started
                 print(f"\rdownloading {coordinate}: {done} jars, {took:.0f} s ", end="", file=sys.stderr, flush=True)
     took = time.monotonic() - started
-    print(
-        f"{chr(13) if interactive else ''}downloaded {coordinate}: {done} jars in {took:.0f} s",
-        file=sys.stderr,
-        flush=True,
-    )
-    return None if ivy.returncode == 0 else "".join(output)
+    print("\r" if interactive else "", end="", file=sys.stderr)
+    if ivy.returncode:
+        return "".join(output)
+    print(f"downloaded {coordinate}: {done} jars in {took:.0f} s", file=sys.stderr, flush=True)
+    return None
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from zkconsumer.broker.channel import BrokerChannel
-from zkconsumer.devcluster.jars import classpath, resolve, spark_jars
+from zkconsumer.devcluster.jars import classpath, pins, resolve, spark_jars
 from zkconsumer.devcluster.java import java
 from zkconsumer.devcluster.process import ServerProcess, free_port, is_listening
 from zkconsumer.errors import ZkConsumerError
@@ -25,7 +25,8 @@ BROKER_HEAP = "512m"
 # The jars of the brokers have no logging back end. That of Spark precedes them on the class path.
 _LOGGING = ("slf4j-api-*", "log4j-api-*", "log4j-core-*", "log4j-slf4j2-impl-*", "log4j-1.2-api-*")
 
-_LOG4J = """
+#: Log of a server: the file that the system property ``zkconsumer.log`` names.
+LOG4J = """
 status = error
 appender.file.type = File
 appender.file.name = file
@@ -54,6 +55,12 @@ def kafka_coordinate(version: str) -> str:
     """Return the Maven coordinate of a broker. Those before 2.4 are for Scala 2.11."""
     scala = "2.13" if numbers(version) >= (2, 4) else "2.11"
     return f"org.apache.kafka:kafka_{scala}:{version}"
+
+
+def pinned_versions() -> list[str]:
+    """Return the versions of Kafka whose jars are verified by checksums, in ascending order."""
+    versions = [pin.rpartition(":")[2] for pin in pins() if pin.startswith("org.apache.kafka:kafka_")]
+    return sorted(versions, key=numbers)
 
 
 def kafka_jars(version: str) -> tuple[Path, ...]:
@@ -89,7 +96,7 @@ def java_command(
         # Temporary files of a killed JVM are deleted with the folder.
         options += [f"-Djava.io.tmpdir={log.parent}", "-XX:-UsePerfData"]
         settings = log.parent / "log4j2.properties"
-        settings.write_text(_LOG4J)
+        settings.write_text(LOG4J)
         options += [f"-Dlog4j2.configurationFile={settings}", f"-Dzkconsumer.log={log}"]
     return [java(), *options, "-cp", classpath([*logging_jars(), *jars]), main, *arguments]
 
@@ -100,24 +107,52 @@ def write_properties(path: Path, properties: Mapping[str, object]) -> Path:
     return path
 
 
+ZOOKEEPER_PROPERTIES: dict[str, object] = {
+    "tickTime": 500,  # the minimum session timeout is 1 s
+    "maxSessionTimeout": 60000,
+    "maxClientCnxns": 0,
+    "admin.enableServer": "false",
+    "4lw.commands.whitelist": "*",
+}
+
+
+BROKER_PROPERTIES: dict[str, object] = {
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "num.partitions": 1,
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": 4,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.num.partitions": 4,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "log.retention.hours": 876_000,  # timestamps of records may be decades old
+    "log.cleaner.dedupe.buffer.size": 4 << 20,
+    "message.max.bytes": 16 << 20,
+    "replica.fetch.max.bytes": 16 << 20,
+    "controlled.shutdown.enable": "true",
+}
+
+
 class ZooKeeperServer(ServerProcess):
     """A standalone ZooKeeper, from the jars of pyspark."""
 
     def __init__(
-        self, folder: Path, java_options: Sequence[str] = (), extra: Mapping[str, object] | None = None
+        self,
+        folder: Path,
+        java_options: Sequence[str] = (),
+        extra: Mapping[str, object] | None = None,
+        port: int | None = None,
     ) -> None:
-        self.port = free_port()
+        self.port = port or free_port()
         settings = write_properties(
             folder / "zookeeper.properties",
             {
                 "dataDir": folder / "zookeeper-data",
                 "clientPort": self.port,
                 "clientPortAddress": "127.0.0.1",
-                "tickTime": 500,
-                "maxSessionTimeout": 60000,
-                "maxClientCnxns": 0,
-                "admin.enableServer": "false",
-                "4lw.commands.whitelist": "*",
+                **ZOOKEEPER_PROPERTIES,
                 **(extra or {}),
             },
         )
@@ -194,25 +229,6 @@ class Broker(ServerProcess):
         return True
 
 
-BROKER_PROPERTIES: dict[str, object] = {
-    "num.network.threads": 2,
-    "num.io.threads": 4,
-    "num.partitions": 1,
-    "auto.create.topics.enable": "false",
-    "offsets.topic.num.partitions": 4,
-    "offsets.topic.replication.factor": 1,
-    "transaction.state.log.num.partitions": 4,
-    "transaction.state.log.replication.factor": 1,
-    "transaction.state.log.min.isr": 1,
-    "group.initial.rebalance.delay.ms": 0,
-    "log.retention.hours": 876_000,  # timestamps of records may be decades old
-    "log.cleaner.dedupe.buffer.size": 4 << 20,
-    "message.max.bytes": 16 << 20,
-    "replica.fetch.max.bytes": 16 << 20,
-    "controlled.shutdown.enable": "true",
-}
-
-
 def _listener(version: str, port: int) -> dict[str, object]:
     if numbers(version) >= (0, 9):
         return {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}
@@ -220,12 +236,11 @@ def _listener(version: str, port: int) -> dict[str, object]:
 
 
 def zookeeper_brokers(
-    count: int, folder: Path, version: str, zookeeper_connect: str, extra: Mapping[str, object]
+    ports: Sequence[int], folder: Path, version: str, zookeeper_connect: str, extra: Mapping[str, object]
 ) -> list[Broker]:
-    """Return brokers in ZooKeeper mode. They are not started."""
+    """Return brokers in ZooKeeper mode, one for each port. They are not started."""
     brokers = []
-    for node in range(count):
-        port = free_port()
+    for node, port in enumerate(ports):
         properties = {
             **BROKER_PROPERTIES,
             "broker.id": node,
@@ -239,13 +254,15 @@ def zookeeper_brokers(
     return brokers
 
 
-def kraft_brokers(count: int, folder: Path, version: str, extra: Mapping[str, object]) -> list[Broker]:
-    """Return brokers in KRaft mode, with formatted storage. They are not started. The first one is the controller."""
+def kraft_brokers(ports: Sequence[int], folder: Path, version: str, extra: Mapping[str, object]) -> list[Broker]:
+    """Return brokers in KRaft mode, one for each port, with formatted storage. The first one is the controller.
+
+    They are not started.
+    """
     controller = free_port()
     cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     brokers = []
-    for node in range(count):
-        port = free_port()
+    for node, port in enumerate(ports):
         properties = {
             **BROKER_PROPERTIES,
             "node.id": node,

@@ -22,9 +22,6 @@ from zkconsumer.zookeeper.registry import excerpt
 #: What parsing of other content raises.
 _MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
-#: Sources whose checkpoints are supported.
-KINDS = ("zkconsumer", "kafka")
-
 
 def read(folder: Path) -> dict[TopicPartition, int]:
     """Return the next offset to read of each partition after the last finished batch, of all Kafka sources.
@@ -68,7 +65,7 @@ def create(folder: Path, offsets: Mapping[TopicPartition, int], *, kind: str, gr
     """Create a checkpoint from which a query resumes at these offsets.
 
     Args:
-        kind: one of ``KINDS``, the source of the query.
+        kind: the source of the query, ``zkconsumer`` or ``kafka``.
         group: consumer group of the query; used only with the kind ``zkconsumer``.
 
     Raises:

@@ -32,12 +32,8 @@ from zkconsumer.tools.printer import OUTPUT_CLOSED, OutputClosedError
 from zkconsumer.version import __version__
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a tool and return its exit code.
-
-    Args:
-        arguments: command line arguments; None for those of the process.
-    """
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with all tools."""
     parser = argparse.ArgumentParser("zkconsumer", description="Tools for ZooKeeper-coordinated consumer groups.")
     parser.add_argument("--version", action="version", version=f"zkconsumer {__version__}")
     tools = parser.add_subparsers(dest="tool", metavar="TOOL", required=True)
@@ -55,7 +51,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cluster,
     ):
         tool.add_to(tools)
-    options, unknown = parser.parse_known_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a tool and return its exit code.
+
+    Args:
+        arguments: command line arguments; None for those of the process.
+    """
+    options, unknown = argument_parser().parse_known_args(arguments)
     if unknown:
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_hint(unknown[0], options.parser)}")
     show_level(getattr(logging, options.log_level.upper()))

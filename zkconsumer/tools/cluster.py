@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from zkconsumer.broker.cluster import parse_bootstrap
+from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, raise_on_sigterm
+from zkconsumer.devcluster.servers import is_kraft, pinned_versions
 from zkconsumer.errors import ZkConsumerError
-from zkconsumer.tools import common
-
-#: Names of the addresses and of the folder in the state file, in the order in which they are printed.
-_ADDRESSES = ("zookeeper.connect", "bootstrap.servers", "logs")
-
-#: File in the folder of a cluster that contains the pid of its supervisor. Only such a folder may be deleted.
-_MARKER = "supervisor.pid"
+from zkconsumer.tools import cluster_produce, cluster_state, common
+from zkconsumer.zookeeper.registry import check_topic_name
 
 
 def add_to(tools: Any) -> None:
     """Add the subcommand."""
     parser = tools.add_parser(
         "cluster",
-        help="Start and stop a development cluster",
-        description="Start and stop a development cluster of ZooKeeper and Kafka brokers on this machine.",
+        help="Start, use and stop a development cluster",
+        description="Start, use and stop a development cluster of ZooKeeper and Kafka brokers on this machine.",
     )
     common.add_log_level(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -44,7 +39,24 @@ def add_to(tools: Any) -> None:
         type=_version,
         default=DEFAULT_KAFKA,
         metavar="VERSION",
-        help="version of Kafka, from 0.8.2.2 on (default: %(default)s); 4.x runs in KRaft mode",
+        help="version of Kafka (default: %(default)s); 4.x runs in KRaft mode. Versions with pinned checksums: "
+        f"{', '.join(pinned_versions())}; others from 0.8.2.2 on can be downloaded as well",
+    )
+    up.add_argument(
+        "--topic",
+        type=_topic,
+        action="append",
+        default=[],
+        dest="topics",
+        metavar="NAME[:PARTITIONS]",
+        help="create a topic; can be repeated",
+    )
+    up.add_argument("--zookeeper-port", type=_port, metavar="PORT", help="port of ZooKeeper (default: a free one)")
+    up.add_argument(
+        "--broker-port",
+        type=_port,
+        metavar="PORT",
+        help="port of the first broker; the others use the following ones (default: free ones)",
     )
     up.add_argument(
         "--chroot", type=_chroot, default="", metavar="/PATH", help="ZooKeeper chroot of the brokers and the groups"
@@ -56,8 +68,16 @@ def add_to(tools: Any) -> None:
     common.add_json(down)
     down.set_defaults(run=run_down, parser=down)
     status = actions.add_parser("status", help="print the addresses of the cluster in the background")
-    common.add_json(status)
+    output = status.add_mutually_exclusive_group()
+    common.add_json(output)
+    output.add_argument(
+        "--properties", action="store_true", help="print a properties file for consumers; edit its group.id as needed"
+    )
     status.set_defaults(run=run_status, parser=status)
+    topic = actions.add_parser("topic", help="create a topic in the cluster in the background")
+    topic.add_argument("topic", type=_topic, metavar="NAME[:PARTITIONS]", help="name and number of partitions")
+    topic.set_defaults(run=run_topic, parser=topic)
+    cluster_produce.add_to(actions)
 
 
 def _version(text: str) -> str:
@@ -72,6 +92,21 @@ def _chroot(text: str) -> str:
     return text
 
 
+def _topic(text: str) -> tuple[str, int]:
+    name, colon, partitions = text.partition(":")
+    try:
+        check_topic_name(name)
+    except ZkConsumerError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name, common.positive(partitions) if colon else 1
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"must be a port from 1 to 65535, got {text!r}")
+    return int(text)
+
+
 def run_up(options: argparse.Namespace) -> int:
     """Start a cluster and return the exit code when it has stopped, or, with ``--detach``, when it has started."""
     if options.detach:
@@ -80,8 +115,18 @@ def run_up(options: argparse.Namespace) -> int:
     state_file = os.environ.get("ZKCONSUMER_CLUSTER_STATE")  # _detach sets it for the supervisor
     with contextlib.ExitStack() as stack:
         if state_file:
-            stack.enter_context(_supervising(Path(state_file)))
-        cluster = stack.enter_context(DevCluster(options.brokers, kafka=options.kafka, chroot=options.chroot))
+            stack.enter_context(cluster_state.supervising(Path(state_file)))
+        cluster = stack.enter_context(
+            DevCluster(
+                options.brokers,
+                kafka=options.kafka,
+                chroot=options.chroot,
+                zookeeper_port=options.zookeeper_port,
+                broker_port=options.broker_port,
+            )
+        )
+        for name, partitions in options.topics:
+            cluster.create_topic(name, partitions)
         state = {
             "supervisor": os.getpid(),
             "kafka": options.kafka,
@@ -90,7 +135,7 @@ def run_up(options: argparse.Namespace) -> int:
             "logs": str(cluster.folder),
             "servers": {server.name: server.pid for server in (cluster.zookeeper, *cluster.brokers)},
         }
-        (cluster.folder / _MARKER).write_text(str(os.getpid()))
+        (cluster.folder / cluster_state.MARKER).write_text(str(os.getpid()))
         _print(options, state)
         if state_file:
             os.dup2(1, 2)  # a caller that reads standard error through a pipe waits until it is closed
@@ -124,13 +169,13 @@ def _watch(cluster: DevCluster) -> None:
 
 def run_down(options: argparse.Namespace) -> int:
     """Stop the cluster in the background and return the exit code."""
-    state = _running()
+    state = cluster_state.running()
     if state is None:
         _print(options, None)
         return 0
     os.kill(state["supervisor"], signal.SIGTERM)
     deadline = time.monotonic() + 60
-    while _running() is not None:
+    while cluster_state.running() is not None:
         if time.monotonic() > deadline:
             raise ZkConsumerError(f"the supervisor (pid {state['supervisor']}) did not terminate within 60 s; kill it")
         time.sleep(0.1)
@@ -138,24 +183,40 @@ def run_down(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_topic(options: argparse.Namespace) -> int:
+    """Create a topic in the cluster in the background, and return the exit code."""
+    state = cluster_state.require()
+    name, partitions = options.topic
+    with Admin(parse_bootstrap(state["bootstrap.servers"]), state["zookeeper.connect"]) as admin:
+        admin.create_topic(name, partitions)
+    common.echo(f"topic {name!r} with {partitions} partitions created")
+    return 0
+
+
 def run_status(options: argparse.Namespace) -> int:
     """Print the addresses of the cluster in the background; return exit code 1 if there is none."""
-    state = _running()
+    if options.properties:
+        _print_properties(cluster_state.require())  # its output becomes a file, so it must not contain a message
+        return 0
+    state = cluster_state.running()
     _print(options, state)
     return 1 if state is None else 0
 
 
 def _detach(options: argparse.Namespace) -> int:
-    if state := _running():
+    if state := cluster_state.running():
         raise ZkConsumerError(
             f"a development cluster is already running (pid {state['supervisor']}); "
             "stop it with `zkconsumer cluster down`"
         )
-    path = _state_file()
+    path = cluster_state.state_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     log = path.with_suffix(".log")
     command = [sys.executable, "-m", "zkconsumer", "cluster", "up", f"--brokers={options.brokers}"]
     command += [f"--kafka={options.kafka}", f"--chroot={options.chroot}"]
+    command += [f"--topic={name}:{partitions}" for name, partitions in options.topics]
+    ports = {"--zookeeper-port": options.zookeeper_port, "--broker-port": options.broker_port}
+    command += [f"{option}={port}" for option, port in ports.items() if port]
     with log.open("wb") as out:
         supervisor = subprocess.Popen(
             command,
@@ -166,7 +227,7 @@ def _detach(options: argparse.Namespace) -> int:
             env={**os.environ, "ZKCONSUMER_CLUSTER_STATE": str(path)},
         )
     try:
-        while _running() is None:
+        while cluster_state.running() is None:
             if supervisor.poll() is not None:
                 raise ZkConsumerError(f"the cluster did not start; see the messages above and {log}")
             time.sleep(0.1)
@@ -174,73 +235,19 @@ def _detach(options: argparse.Namespace) -> int:
         supervisor.terminate()
         supervisor.wait()
         raise
-    return run_status(options)
+    _print(options, cluster_state.running())
+    return 0
 
 
-def _state_file() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "zkconsumer" / "cluster.json"
-
-
-@contextlib.contextmanager
-def _supervising(path: Path) -> Iterator[None]:
-    """Hold the lock that marks the cluster as running.
-
-    The operating system releases the lock when this process terminates.
-    """
-    with path.with_suffix(".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ZkConsumerError(
-                "a development cluster is already running or starting; stop it with `zkconsumer cluster down`"
-            ) from None
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _read_state(path: Path) -> dict[str, Any]:
-    """Return the content of the state file.
-
-    Raises:
-        ZkConsumerError: a supervisor has not written it.
-    """
-    try:
-        state: dict[str, Any] = json.loads(path.read_text())
-        texts = [state[name] for name in ("kafka", *_ADDRESSES)]
-        if type(state["supervisor"]) is not int or not all(isinstance(text, str) for text in texts):
-            raise TypeError("a value has the wrong type")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ZkConsumerError(
-            f"{path} does not contain the state of a development cluster ({type(error).__name__}: {error}); delete it"
-        ) from error
-    return state
-
-
-def _running() -> dict[str, Any] | None:
-    """Return the state of the cluster in the background, None if there is none.
-
-    The files of a supervisor that was killed are deleted.
-    """
-    path = _state_file()
-    try:
-        state = _read_state(path)
-        lock = path.with_suffix(".lock").open("r+")
-    except FileNotFoundError:
-        return None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return state
-        path.unlink(missing_ok=True)
-        folder = Path(state["logs"])
-        marker = folder / _MARKER
-        if marker.is_file() and marker.read_text(errors="replace") == str(state["supervisor"]):
-            shutil.rmtree(folder, ignore_errors=True)
-        return None
+def _print_properties(state: dict[str, Any]) -> None:
+    """Print the properties of a consumer that reads all records of the topics."""
+    names = ("zookeeper.connect", "bootstrap.servers") if is_kraft(state["kafka"]) else ("zookeeper.connect",)
+    common.echo(f"# A consumer of the development cluster with Kafka {state['kafka']}")
+    for name in names:
+        common.echo(f"{name}={state[name]}")
+    common.echo("group.id=example")
+    common.echo("# A group without offsets starts at the earliest records.")
+    common.echo("auto.offset.reset=smallest")
 
 
 def _print(options: argparse.Namespace, state: dict[str, Any] | None) -> None:
@@ -251,6 +258,6 @@ def _print(options: argparse.Namespace, state: dict[str, Any] | None) -> None:
         common.echo("no cluster is running")
         return
     common.echo(f"Kafka {state['kafka']}, supervisor pid {state['supervisor']}")
-    for name in _ADDRESSES:
+    for name in cluster_state.ADDRESSES:
         common.echo(f"{name}={state[name]}")
     sys.stdout.flush()

@@ -15,7 +15,6 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.kafka import KafkaOffsets
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
-from zkconsumer.spark import checkpoint
 from zkconsumer.tools import common, group_state
 
 _COLUMNS = ("TOPIC", "PARTITION", "FROM", "TO", "ACTION")
@@ -58,8 +57,8 @@ def add_to(tools: Any) -> None:
     parser.add_argument("--to", type=_place, required=True, metavar="PLACE", help="where to write offsets")
     parser.add_argument(
         "--checkpoint-of",
-        choices=checkpoint.KINDS,
-        default=checkpoint.KINDS[0],
+        choices=("zkconsumer", "kafka"),
+        default="zkconsumer",
         help="Spark data source for which the checkpoint is created (default: %(default)s)",
     )
     parser.add_argument("--execute", action="store_true", help="copy the offsets; without this option, only print them")
@@ -95,11 +94,11 @@ def run(options: argparse.Namespace) -> int:
             if to in _IN_CLUSTER:
                 group.commit(to, selected, options.allow_back)
             elif to == "checkpoint":
-                checkpoint.create(Path(where), selected, kind=options.checkpoint_of, group=options.group)
+                _checkpoints().create(Path(where), selected, kind=options.checkpoint_of, group=options.group)
             elif where != "-":
-                Path(where).write_text(json.dumps(checkpoint.as_json(selected)) + "\n")
+                Path(where).write_text(json.dumps(_checkpoints().as_json(selected)) + "\n")
     if options.to == ("json", "-"):
-        common.echo(json.dumps(checkpoint.as_json(selected)))
+        common.echo(json.dumps(_checkpoints().as_json(selected)))
     else:
         _print(options, source, target, actions)
     return 1 if _HIGHER in actions.values() else 0
@@ -161,6 +160,13 @@ class _Group:
         (self._zookeeper if storage == "zookeeper" else self._kafka).commit(offsets, allow_lower=allow_back)
 
 
+def _checkpoints() -> Any:
+    """Import the module when it is used, because it imports pyspark, which the other tools do not need."""
+    from zkconsumer.spark import checkpoint
+
+    return checkpoint
+
+
 def _read(options: argparse.Namespace, group: _Group) -> dict[TopicPartition, int]:
     kind, where = options.source
     if kind == "zookeeper":
@@ -168,9 +174,9 @@ def _read(options: argparse.Namespace, group: _Group) -> dict[TopicPartition, in
     if kind == "kafka":
         return group.in_kafka()
     if kind == "checkpoint":
-        return checkpoint.read(Path(where))
+        return dict(_checkpoints().read(Path(where)))
     try:
-        return checkpoint.parse(sys.stdin.read() if where == "-" else Path(where).read_text())
+        return dict(_checkpoints().parse(sys.stdin.read() if where == "-" else Path(where).read_text()))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f'{where} must contain offsets such as {{"topic":{{"0":23}}}}: {error}') from error
 

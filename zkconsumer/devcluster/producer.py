@@ -1,0 +1,113 @@
+"""A producer of single records, for development: kafka-python's, with errors of this package."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+
+from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
+
+#: Maximum seconds to wait for a broker.
+_TIMEOUT_S = 10.0
+
+#: Seconds of records that are sent together, if their number per second is limited.
+_TICK_S = 0.05
+
+
+class Producer:
+    """Appends records to the partitions of a topic in turn.
+
+    Leaving the ``with`` statement waits until all records have been acknowledged.
+
+    Attributes:
+        acknowledged: number of records that all in-sync replicas have.
+
+    Args:
+        bootstrap_servers: brokers, as ``host:port,...``.
+        partitions: numbers of the partitions.
+        kafka: version of the brokers; None to find it out, which needs 0.10 or later.
+
+    Raises:
+        BrokerUnavailableError: no broker responds.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, topic: str, partitions: Sequence[int], *, kafka: tuple[int, ...] | None = None
+    ) -> None:
+        self.acknowledged = 0
+        self._error: BaseException | None = None
+        self._topic = topic
+        self._partitions = itertools.cycle(partitions)
+        try:
+            self._producer = KafkaProducer(
+                bootstrap_servers=bootstrap_servers.split(","),
+                acks="all",
+                enable_idempotence=False,  # brokers before 0.11 do not support it
+                max_block_ms=int(_TIMEOUT_S * 1000),
+                api_version=kafka,
+            )
+        except KafkaError as error:
+            raise BrokerUnavailableError(f"no broker of {bootstrap_servers!r} responds: {error!r}") from error
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._producer.flush(_TIMEOUT_S)
+        except KafkaError as late:
+            raise self._failure(late) from late
+        finally:
+            self._producer.close(_TIMEOUT_S)
+        if kind is None:
+            self._check()
+
+    def send(self, values: Iterable[bytes], *, rate: int | None = None) -> None:
+        """Send records.
+
+        Args:
+            rate: maximum number of records per second; None for no limit.
+
+        Raises:
+            ZkConsumerError: a record was not written.
+        """
+        for value in values if rate is None else _limited(values, rate):
+            try:
+                future = self._producer.send(self._topic, value, partition=next(self._partitions))
+            except KafkaError as error:  # for example, the record is too large
+                raise self._failure(error) from error
+            future.add_callback(self._count)
+            future.add_errback(self._fail)
+            self._check()
+
+    def _count(self, _metadata: object) -> None:  # in the thread of the producer, as _fail
+        self.acknowledged += 1
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = self._error or error
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._failure(self._error) from self._error
+
+    def _failure(self, error: BaseException) -> ZkConsumerError:
+        return ZkConsumerError(f"could not write to topic {self._topic!r}: {error}")
+
+
+def _limited(values: Iterable[bytes], rate: int) -> Iterator[bytes]:
+    due = time.monotonic()
+    for value in values:
+        now = time.monotonic()
+        due = max(due, now - _TICK_S)  # a pause of the input is not made up for
+        if due - now > _TICK_S:
+            time.sleep(due - now)
+        yield value
+        due += 1 / rate

@@ -1,0 +1,87 @@
+"""The action ``produce`` of the tool ``cluster``: write lines of standard input, or numbers, to a topic."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from zkconsumer.broker.cluster import BootstrapCluster, parse_bootstrap
+from zkconsumer.devcluster.producer import Producer
+from zkconsumer.devcluster.servers import numbers
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.tools import cluster_state, common
+
+#: Seconds to wait for the response of a broker.
+_TIMEOUT_S = 10.0
+
+_DESCRIPTION = """\
+Write each line of standard input, or the numbers from 0 to N - 1, as a record to a topic of the cluster in the
+background. The records are distributed evenly among the partitions.
+"""
+
+
+def add_to(actions: Any) -> None:
+    """Add the action."""
+    parser = actions.add_parser(
+        "produce", help="write lines of standard input, or numbers, to a topic", description=_DESCRIPTION
+    )
+    parser.add_argument("--topic", required=True, help="existing topic")
+    parser.add_argument("--count", type=common.positive, metavar="N", help="write N numbers instead of lines")
+    parser.add_argument(
+        "--rate", type=common.positive, metavar="N", help="maximum number of records per second (default: no limit)"
+    )
+    parser.add_argument("--bootstrap-server", metavar="HOSTS", help="brokers of another cluster: host:port,...")
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the records and return the exit code."""
+    if options.bootstrap_server:
+        servers, version = options.bootstrap_server, None
+    else:
+        state = cluster_state.require()
+        servers, version = state["bootstrap.servers"], numbers(state["kafka"])
+    partitions = _partitions(servers, options.topic)
+    if options.count is None and sys.stdin.isatty():
+        common.echo("each line becomes a record; end with Ctrl-D", file=sys.stderr)
+    values = _lines() if options.count is None else (b"%d" % number for number in range(options.count))
+    producer = Producer(servers, options.topic, partitions, kafka=version)
+    try:
+        with producer:
+            producer.send(values, rate=options.rate)
+    finally:
+        written = f"{producer.acknowledged} records written to topic {options.topic!r} ({len(partitions)} partitions)"
+        common.echo(written, file=sys.stderr)
+    return 0
+
+
+def _partitions(servers: str, topic: str) -> list[int]:
+    """Return the partitions of a topic.
+
+    Raises:
+        ConfigurationError: the topic does not exist.
+        BrokerUnavailableError: no broker responds.
+    """
+    brokers = BootstrapCluster(parse_bootstrap(servers), common.CLIENT_ID, timeout=_TIMEOUT_S)
+    try:
+        found = brokers.partitions([topic]).get(topic)
+    finally:
+        brokers.close()
+    if not found:
+        raise ConfigurationError(
+            f"topic {topic!r} does not exist; check its name, or create it with `zkconsumer cluster topic {topic}`"
+        )
+    return found
+
+
+def _lines() -> Iterator[bytes]:
+    """Yield the lines of standard input as they arrive, without their ends."""
+    rest = b""
+    while data := os.read(sys.stdin.fileno(), 1 << 16):
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (line.removesuffix(b"\r") for line in lines)
+    if rest:
+        yield rest

@@ -1,0 +1,101 @@
+"""The development cluster in the background: its state file, and the lock that marks it as running."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from zkconsumer.errors import ConfigurationError, ZkConsumerError
+
+#: Names of the addresses and of the folder in the state file, in the order in which they are printed.
+ADDRESSES = ("zookeeper.connect", "bootstrap.servers", "logs")
+
+#: File in the folder of a cluster that contains the pid of its supervisor. Only such a folder may be deleted.
+MARKER = "supervisor.pid"
+
+
+def require() -> dict[str, Any]:
+    """Return the state of the cluster in the background.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    state = running()
+    if state is None:
+        raise ConfigurationError(
+            "no cluster is running in the background; start one with `zkconsumer cluster up --detach`, or set "
+            "--bootstrap-server to the brokers of another cluster"
+        )
+    return state
+
+
+def state_file() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "zkconsumer" / "cluster.json"
+
+
+@contextlib.contextmanager
+def supervising(path: Path) -> Iterator[None]:
+    """Hold the lock that marks the cluster as running.
+
+    The operating system releases the lock when this process terminates.
+    """
+    with path.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ZkConsumerError(
+                "a development cluster is already running or starting; stop it with `zkconsumer cluster down`"
+            ) from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    """Return the content of the state file.
+
+    Raises:
+        ZkConsumerError: a supervisor has not written it.
+    """
+    try:
+        state: dict[str, Any] = json.loads(path.read_text())
+        texts = [state[name] for name in ("kafka", *ADDRESSES)]
+        if type(state["supervisor"]) is not int or not all(isinstance(text, str) for text in texts):
+            raise TypeError("a value has the wrong type")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ZkConsumerError(
+            f"{path} does not contain the state of a development cluster ({type(error).__name__}: {error}); delete it"
+        ) from error
+    return state
+
+
+def running() -> dict[str, Any] | None:
+    """Return the state of the cluster in the background, None if there is none.
+
+    The files of a supervisor that was killed are deleted.
+    """
+    path = state_file()
+    try:
+        state = _read_state(path)
+        lock = path.with_suffix(".lock").open("r+")
+    except FileNotFoundError:
+        return None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return state
+        path.unlink(missing_ok=True)
+        folder = Path(state["logs"])
+        marker = folder / MARKER
+        if marker.is_file() and marker.read_text(errors="replace") == str(state["supervisor"]):
+            shutil.rmtree(folder, ignore_errors=True)
+        return None
