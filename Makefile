@@ -1,4 +1,4 @@
-# make demo | test | lint | unit | fuzz | interop | spark-test | faults | bench | clean
+# make demo | test | lint | unit | fuzz | interop | spark-test | faults | bench | docs | wheel | coverage | docker-test | clean
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -6,10 +6,10 @@ JARS := .venv/.jars
 # Number of test processes: more than cores, because tests mostly wait for servers.
 WORKERS ?= 3
 
-.PHONY: demo test lint unit fuzz interop spark-test faults bench clean
+.PHONY: demo test lint unit fuzz interop spark-test faults bench docs wheel coverage docker-test clean
 
 demo: $(READY)
-	$(BIN)/python examples/demo.py
+	$(BIN)/python -m examples.demo
 
 test: $(READY) $(JARS) lint
 	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 20
@@ -42,6 +42,23 @@ bench: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m bench
 
+docs: $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo docs/_build/html/index.html
+
+wheel: $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[wheel]'
+	$(BIN)/python scripts/build_wheel.py
+
+coverage: $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt coverage
+	$(BIN)/python -m coverage run --branch --source zkconsumer -m pytest tests/unit
+	$(BIN)/python -m coverage report --skip-covered
+
+docker-test: $(READY) $(JARS)
+	docker/test.sh
+
 # The servers' jars are downloaded once, before several test processes need them.
 $(JARS): $(READY) zkconsumer/devcluster/pins.json
 	$(BIN)/python -m zkconsumer.devcluster.jars
@@ -56,4 +73,4 @@ $(READY): setup.cfg setup.py pyproject.toml constraints.txt zkconsumer/fetcher/_
 	touch $@
 
 clean:
-	rm -rf .venv build dist *.egg-info zkconsumer/fetcher/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/_build .coverage *.egg-info zkconsumer/fetcher/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,30 @@
+"""Sum the sizes of the values of a topic, in Arrow record batches.
+
+``python examples/arrow_batches.py consumer.properties orders``. No Python object is created per message, so this is
+several times as fast as a loop over messages.
+"""
+
+import sys
+
+import pyarrow.compute as pc
+
+from zkconsumer import ConsumerConfig, create_consumer
+from zkconsumer.errors import ConsumerTimeoutError
+
+
+def main(properties: str, topic: str) -> None:
+    """Consume until no message arrives any more."""
+    rows = size = 0
+    with create_consumer(ConsumerConfig.from_properties(properties)) as consumer:
+        [stream] = consumer.create_message_streams({topic: 1})[topic]
+        try:
+            for batch in stream.batches():  # each batch contains messages of one partition
+                rows += batch.num_rows
+                size += pc.sum(pc.binary_length(batch["value"])).as_py() or 0
+        except ConsumerTimeoutError:
+            pass
+    print(f"{rows} messages, {size} bytes")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,89 @@
+"""A Spark query and a plain process share a consumer group, under load: ``make demo``.
+
+The demo starts ZooKeeper and two brokers, produces numbered records, and reads them with a Spark query. Then a plain
+process joins the group and leaves it again, while a steady load continues. At the end the demo checks that each record
+was read once. It takes about 90 seconds, and up to four minutes the first time, when it downloads the servers.
+"""
+
+from __future__ import annotations
+
+import signal
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing to stop yet
+
+import contextlib  # noqa: E402
+import os  # noqa: E402
+import shutil  # noqa: E402
+import sys  # noqa: E402
+import tempfile  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import psutil  # noqa: E402
+from rich.markup import escape  # noqa: E402
+
+from examples.demo.phases import Demo  # noqa: E402
+from examples.demo.screen import Screen  # noqa: E402
+from zkconsumer.devcluster import DevCluster  # noqa: E402
+
+
+def raise_on_ctrl_c() -> None:
+    """Raise KeyboardInterrupt at the first Ctrl-C, and ignore it from then on, so it cannot interrupt the clean-up."""
+
+    def on_interrupt(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, on_interrupt)
+
+
+def clean_up(cluster: DevCluster, folder: Path) -> None:
+    """Kill all child processes, and delete all files. It may be called again after it was interrupted."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    children = psutil.Process().children(recursive=True)  # Spark, its workers, and the plain process
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(children, timeout=20)
+    cluster.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def screen_only_for_demo(log: Path) -> Screen:
+    """Redirect standard output and standard error, also of child processes, to a log file; return the screen."""
+    screen = Screen(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    return screen
+
+
+def main() -> int:
+    """Run the demo, and return the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # until there is something that deletes the folder
+    folder = Path(tempfile.mkdtemp(prefix="zkconsumer-demo-"))
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    log = folder.with_suffix(".log")
+    screen = screen_only_for_demo(log)
+    cluster = DevCluster(brokers=2)
+    try:
+        try:
+            raise_on_ctrl_c()
+            is_ok = Demo(screen, cluster, folder, raise_on_ctrl_c).run()
+        finally:
+            clean_up(cluster, folder)
+    except KeyboardInterrupt:
+        clean_up(cluster, folder)  # the interrupt may have come at the start of the first one
+        screen.say("interrupted; all servers are stopped")
+        log.unlink()
+        return 130
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        screen.say(escape(f"The demo has failed: {error}\nThe output of all programs is in {log}"))
+        return 1
+    log.unlink()
+    return 0 if is_ok else 1
+
+
+if __name__ == "__main__":
+    code = main()
+    os._exit(code)  # threads of pyspark may still wait for the JVM

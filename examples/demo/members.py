@@ -1,0 +1,148 @@
+"""The members of the demo's consumer group: a Spark query, and a plain consumer in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from examples.demo.record_count import Chunk, RecordCount
+from zkconsumer.devcluster.java import java_home
+from zkconsumer.errors import ZkConsumerError
+
+QUERY, PLAIN = "Spark query", "plain process"
+
+
+class SparkQuery:
+    """The Spark session, and a query that aggregates each batch."""
+
+    def __init__(self, folder: Path) -> None:
+        os.environ["JAVA_HOME"] = str(java_home())
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        from pyspark.sql import SparkSession
+
+        import zkconsumer.spark
+
+        settings = {
+            **zkconsumer.spark.recommended_conf(),
+            "spark.python.unix.domain.socket.enabled": "false",  # a folder with a long path must not fail the demo
+            "spark.ui.enabled": "false",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "2g",
+            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder}",
+            "spark.local.dir": str(folder),
+            "spark.sql.shuffle.partitions": "2",
+        }
+        self._spark = SparkSession.builder.master("local[2]").appName("demo").config(map=settings).getOrCreate()
+        self._folder = folder
+        self._query: Any = None
+        zkconsumer.spark.register(self._spark)
+
+    def start(self, options: Mapping[str, object], count: RecordCount) -> None:
+        """Start the query.
+
+        Args:
+            options: options of the source.
+            count: receives the records of each batch.
+        """
+        from pyspark.sql import functions as f
+
+        # The last digits are enough, and cheaper to convert than the whole value.
+        number = f.substring("value", -12, 12).cast("string").cast("long")
+        sums = f.min("offset"), f.max("offset") + 1, f.count("*"), f.sum(number)
+
+        def aggregate(frame: Any, _batch: int) -> None:
+            for row in frame.groupBy("partition").agg(*sums).collect():
+                count.add(QUERY, Chunk(*row))
+
+        stream = self._spark.readStream.format("zkconsumer").options(**options).load()
+        writer = stream.writeStream.foreachBatch(aggregate)
+        self._query = writer.option("checkpointLocation", str(self._folder / "checkpoint")).start()
+
+    def rates(self) -> list[float]:
+        """Return the records per second of each finished batch that is not empty."""
+        return [
+            1000 * progress["numInputRows"] / progress["durationMs"]["triggerExecution"]
+            for progress in self._query.recentProgress
+            if progress["numInputRows"]
+        ]
+
+    def check(self) -> None:
+        """Raise the error of the query if it has failed."""
+        if self._query is not None and self._query.exception() is not None:
+            raise self._query.exception()
+
+    def stop(self) -> None:
+        """Stop the query and Spark."""
+        self._query.stop()
+        self._spark.stop()
+
+
+class PlainProcess:
+    """A process that runs ``plain_consumer.py``."""
+
+    def __init__(self, zookeeper_connect: str, group: str, topic: str, count: RecordCount) -> None:
+        self.error: BaseException | None = None
+        self._count = count
+        program = Path(__file__).with_name("plain_consumer.py")
+        self._process = subprocess.Popen(
+            [sys.executable, str(program), zookeeper_connect, group, topic],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # the demo handles Ctrl-C
+        )
+        self._reader = threading.Thread(target=self._read, name="demo-plain-process", daemon=True)
+        self._reader.start()
+
+    def leave(self) -> None:
+        """Leave the group, and wait until the process has ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._reader.join(30)
+        self._process.wait(30)
+
+    def _read(self) -> None:
+        try:
+            for line in self._process.stdout or ():
+                self._count.add(PLAIN, Chunk(*json.loads(line)))
+            if self._process.wait():
+                raise ZkConsumerError(f"the plain process has failed with exit code {self._process.returncode}")
+        except BaseException as error:
+            self.error = error
+
+
+class Owners:
+    """Reads from ZooKeeper which member owns each partition."""
+
+    def __init__(self, zookeeper_connect: str, group: str, topic: str, partitions: int) -> None:
+        self._zk = KazooClient(zookeeper_connect)
+        self._zk.start()
+        self._paths = {number: f"/consumers/{group}/owners/{topic}/{number}" for number in range(partitions)}
+        self._query_id = ""
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._zk.stop()
+        self._zk.close()
+
+    def read(self) -> dict[int, str]:
+        """Return the member that owns each partition. The first owner is the query."""
+        owners = {}
+        for number, path in self._paths.items():
+            try:
+                member = self._zk.get(path)[0].decode().rpartition("-")[0]
+            except NoNodeError:  # the partition is moving to another member
+                continue
+            self._query_id = self._query_id or member
+            owners[number] = QUERY if member == self._query_id else PLAIN
+        return owners

@@ -1,0 +1,143 @@
+"""The phases of the demo."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from examples.demo.load import Load
+from examples.demo.members import PLAIN, QUERY, Owners, PlainProcess, SparkQuery
+from examples.demo.record_count import RecordCount
+from examples.demo.screen import Members, Screen
+from zkconsumer.devcluster import DevCluster
+from zkconsumer.errors import ZkConsumerError
+
+TOPIC, GROUP, PARTITIONS = "demo", "demo", 8
+BULK_RECORDS, BATCH_RECORDS, RECORDS_PER_SECOND = 6_000_000, 2_000_000, 50_000
+
+TIMEOUT_S = 120
+
+
+class Demo:
+    """The phases of the demo.
+
+    Args:
+        cluster: a cluster that is not running yet.
+        folder: folder for the files of Spark.
+        raise_on_ctrl_c: called after the start of Spark, which replaces the signal handler.
+    """
+
+    def __init__(self, screen: Screen, cluster: DevCluster, folder: Path, raise_on_ctrl_c: Callable[[], None]) -> None:
+        self._screen, self._cluster, self._folder = screen, cluster, folder
+        self._raise_on_ctrl_c = raise_on_ctrl_c
+        self._count = RecordCount()
+        self._members: Members
+        self._load = Load(cluster, TOPIC, PARTITIONS, BULK_RECORDS, RECORDS_PER_SECOND)
+        self._query: SparkQuery
+        self._plain: PlainProcess | None = None
+        self._owners: Owners
+
+    def run(self) -> bool:
+        """Run all phases, and return whether each record was read once."""
+        say = self._screen.say
+        say(
+            "Starting ZooKeeper, two Kafka brokers and Spark. It takes about 90 seconds in all, and up to four minutes "
+            "the first time, when the servers are downloaded. Ctrl-C ends it."
+        )
+        self._start()
+        say(f"A Spark query reads {BULK_RECORDS:,} records of 100 bytes through Arrow and sums up their numbers.")
+        self._read_bulk()
+        say(
+            f"It has read {self._query.rates()[-1]:,.0f} records per second on this machine: the last batch of "
+            f"{BATCH_RECORDS:,}, after Java has compiled the code, with aggregation and checkpoint."
+        )
+        self._load.start_steady_load()
+        say(
+            f"From now on, {RECORDS_PER_SECOND:,} records per second are produced, so a lag of {RECORDS_PER_SECOND:,} "
+            "is one second. The query owns all partitions."
+        )
+        self._observe(8, {QUERY})
+        say("A plain Python process joins the group. It takes half of the partitions from the running query.")
+        self._plain = PlainProcess(self._cluster.zookeeper_connect, GROUP, TOPIC, self._count)
+        self._observe(14, {QUERY, PLAIN})
+        say("The process leaves the group, and the query takes its partitions back.")
+        self._plain.leave()
+        self._observe(8, {QUERY})
+        return self._finish()
+
+    def _start(self) -> None:
+        self._cluster.start()
+        self._cluster.create_topic(TOPIC, PARTITIONS)
+        self._load.start()
+        self._query = SparkQuery(self._folder)
+        self._raise_on_ctrl_c()
+        self._owners = Owners(self._cluster.zookeeper_connect, GROUP, TOPIC, PARTITIONS)
+        self._wait_for(self._load.bulk_done.is_set, f"{BULK_RECORDS:,} records are produced")
+
+    def _read_bulk(self) -> None:
+        options = {
+            "zookeeper.connect": self._cluster.zookeeper_connect,
+            "group.id": GROUP,
+            "subscribe": TOPIC,
+            "auto.offset.reset": "smallest",
+            "maxOffsetsPerTrigger": BATCH_RECORDS,
+        }
+        self._query.start(options, self._count)
+        batches = BULK_RECORDS // BATCH_RECORDS
+        self._wait_for(lambda: len(self._query.rates()) >= batches, f"the query has read {BULK_RECORDS:,} records")
+
+    def _observe(self, seconds: float, members: set[str]) -> None:
+        """Wait until these members own all partitions in equal parts, and show the table for some seconds."""
+        self._members = Members()
+        with self._screen.live() as live:
+
+            def is_balanced() -> bool:
+                owners = self._owners.read()
+                live.update(self._table(), refresh=True)
+                shares = {sum(owner == member for owner in owners.values()) for member in members}
+                return shares == {PARTITIONS // len(members)}
+
+            self._wait_for(is_balanced, f"{' and '.join(sorted(members))} own {PARTITIONS} partitions")
+            ends_at = time.monotonic() + seconds
+            while time.monotonic() < ends_at:
+                self._check()
+                live.update(self._table(), refresh=True)
+                time.sleep(0.5)
+
+    def _table(self) -> Any:
+        ends, positions = self._load.ends.copy(), self._count.positions
+        return self._members.table(self._owners.read(), self._count.by_member.copy(), positions, ends)
+
+    def _finish(self) -> bool:
+        self._load.stop()
+        self._wait_for(self._is_all_read, "all records are read")
+        lost, duplicates = self._count.lost_and_duplicates(self._load.ends, self._load.total)
+        self._query.stop()
+        self._owners.close()
+        colour = "red" if lost or duplicates else "green"
+        self._screen.say(
+            f"[bold {colour}]{self._load.produced:,} records produced, {lost:,} lost, {duplicates:,} read twice."
+            f"[/] The plain process has read {self._count.by_member[PLAIN]:,} of them."
+        )
+        return not lost and not duplicates
+
+    def _is_all_read(self) -> bool:
+        return self._count.positions == self._load.ends
+
+    def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            self._check()
+            if time.monotonic() > deadline:
+                raise ZkConsumerError(f"timed out after {TIMEOUT_S} s: {what}")
+            time.sleep(0.2)
+
+    def _check(self) -> None:
+        """Raise the error of a member or of the load."""
+        if hasattr(self, "_query"):
+            self._query.check()
+        for error in (self._load.error, self._plain.error if self._plain else None):
+            if error is not None:
+                raise error

@@ -1,0 +1,34 @@
+"""Serve the metrics of a consumer to Prometheus.
+
+``python examples/prometheus_metrics.py consumer.properties orders 8000``. Requires the extra ``prometheus``.
+``curl localhost:8000/metrics`` shows lag, rates, rebalances and health.
+"""
+
+import sys
+
+from prometheus_client import CollectorRegistry, start_http_server
+
+from zkconsumer import ConsumerConfig, create_consumer
+from zkconsumer.errors import ConsumerTimeoutError
+from zkconsumer.prometheus import ConsumerCollector
+
+
+def main(properties: str, topic: str, port: str) -> None:
+    """Consume until no message arrives any more."""
+    with create_consumer(ConsumerConfig.from_properties(properties)) as consumer:
+        registry = CollectorRegistry()
+        registry.register(ConsumerCollector(consumer))
+        server, thread = start_http_server(int(port), addr="127.0.0.1", registry=registry)
+        [stream] = consumer.create_message_streams({topic: 1})[topic]
+        try:
+            for message in stream:
+                print(message.partition, message.offset, message.value.decode(), flush=True)
+        except ConsumerTimeoutError:
+            pass
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,121 @@
+"""Tests of the programs in ``examples/``, which run as a user runs them."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import numbers, produce, wait_for
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster.process import free_port
+
+Cluster = DevCluster | ExistingCluster
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def properties(zkconsumer_cluster: Cluster, group: str, tmp_path: Path) -> Path:
+    """Return a properties file for the test's group."""
+    settings = {
+        **zkconsumer_cluster.consumer_properties,
+        "group.id": group,
+        "auto.offset.reset": "smallest",
+        "consumer.timeout.ms": 2000,
+    }
+    file = tmp_path / "consumer.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return file
+
+
+@pytest.fixture
+def orders(topic: Callable[..., str], admin: Any) -> str:
+    """Return a topic with 10 numbers in each of two partitions."""
+    name = topic(2)
+    for partition in range(2):
+        produce(admin, name, partition, numbers(0, 10))
+    return name
+
+
+def run(example: str, *arguments: object) -> str:
+    """Run an example and return its output."""
+    command = [sys.executable, str(EXAMPLES / example), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_plain_consumer_prints_messages(properties: Path, orders: str) -> None:
+    lines = run("plain_consumer.py", properties, orders).splitlines()
+
+    assert sorted(lines) == sorted(
+        f"{p} {o} {value.decode()}" for p in (0, 1) for o, value in enumerate(numbers(0, 10))
+    )
+
+
+def test_topic_filter_counts_messages(properties: Path, orders: str) -> None:
+    assert run("topic_filter.py", properties, f"{orders}|none-such") == f"{orders}: 20 messages\n"
+
+
+def test_arrow_batches_are_summed(properties: Path, orders: str) -> None:
+    size = 2 * sum(map(len, numbers(0, 10)))
+    assert run("arrow_batches.py", properties, orders) == f"20 messages, {size} bytes\n"
+
+
+def test_manual_commits_follow_writes(properties: Path, orders: str, tmp_path: Path) -> None:
+    assert run("manual_commits.py", properties, orders, tmp_path / "out") == "10 messages written and committed\n" * 2
+    assert sorted((tmp_path / "out").read_bytes().split()) == sorted(2 * numbers(0, 10))
+    assert run("manual_commits.py", properties, orders, tmp_path / "out") == ""
+
+
+def test_rebalance_listener_stores_counts(properties: Path, orders: str, tmp_path: Path) -> None:
+    assert run("rebalance_listener.py", properties, orders, tmp_path / "counts") == "assigned {0: 0, 1: 0}\n"
+    assert run("rebalance_listener.py", properties, orders, tmp_path / "counts") == "assigned {0: 10, 1: 10}\n"
+
+
+def test_prometheus_metrics_are_served(properties: Path, orders: str) -> None:
+    port = free_port()
+    command = [sys.executable, str(EXAMPLES / "prometheus_metrics.py"), str(properties), orders, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+
+        def scraped() -> str | None:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+                    return str(response.read().decode())
+            except urllib.error.URLError:
+                return None
+
+        text = wait_for(scraped, what="metrics are served")
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert len(output.splitlines()) == 20
+    assert re.search("^kafka_consumer_ZookeeperConsumerConnector_Health", text, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_fixture_starts_a_cluster() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_with_cluster.py"]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, timeout=100, check=False)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_plain_consumer(properties: Path, orders: str) -> None:
+    properties.write_text(properties.read_text().replace("consumer.timeout.ms=2000", "consumer.timeout.ms=-1"))
+    command = [sys.executable, str(EXAMPLES / "plain_consumer.py"), str(properties), orders]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(20):
+            process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert errors.endswith("KeyboardInterrupt\n")

@@ -1,0 +1,116 @@
+"""Tests of the Spark programs in ``examples/``, which run as a user runs them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from support import numbers, produce, stored, wait_until_equal
+
+from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster.java import java_home
+
+Cluster = DevCluster | ExistingCluster
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def orders(zkconsumer_cluster: Cluster, topic: Callable[..., str]) -> str:
+    """Return a topic with 10 numbers in each of two partitions."""
+    name = topic(2)
+    for partition in range(2):
+        produce(zkconsumer_cluster.admin, name, partition, numbers(0, 10))
+    return name
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a user whose files are in ``tmp_path``."""
+    return {
+        **os.environ,
+        "JAVA_HOME": str(java_home()),
+        "SPARK_LOCAL_DIRS": str(tmp_path),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def run(environment: dict[str, str], folder: Path, example: str, *arguments: object) -> str:
+    """Run an example in a folder and return its output."""
+    command = [sys.executable, str(EXAMPLES / example), *map(str, arguments)]
+    done = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def test_batch_shows_ranges(
+    zkconsumer_cluster: Cluster, orders: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    output = run(environment, tmp_path, "spark_batch.py", zkconsumer_cluster.zookeeper_connect, orders)
+
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in output.splitlines() if line.startswith("|")]
+    assert rows[1:] == [["0", "10", "9"], ["1", "10", "9"]]
+
+
+def test_batches_are_written_to_parquet(
+    zkconsumer_cluster: Cluster, orders: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    arguments = ("spark_parquet.py", zkconsumer_cluster.zookeeper_connect, orders, tmp_path / "target")
+
+    assert run(environment, tmp_path, *arguments) == f"20 rows in {tmp_path / 'target'}\n"
+    produce(zkconsumer_cluster.admin, orders, 0, numbers(10, 15))
+    assert run(environment, tmp_path, *arguments) == f"25 rows in {tmp_path / 'target'}\n"
+
+
+def test_words_are_counted(
+    zkconsumer_cluster: Cluster, orders: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    output = run(environment, tmp_path, "spark_stream.py", zkconsumer_cluster.zookeeper_connect, orders, checkpoint)
+
+    rows = {tuple(line.strip("|").split("|")) for line in output.splitlines() if line.startswith("|")}
+    assert {(word.strip(), count.strip()) for word, count in rows} >= {(str(n), "2") for n in range(10)}
+
+
+def test_shim_runs_dstream_until_ctrl_c(
+    zkconsumer_cluster: Cluster, orders: str, environment: dict[str, str], tmp_path: Path, zk: KazooClient
+) -> None:
+    command = [sys.executable, "-m", "zkconsumer.spark.shim", str(EXAMPLES / "spark_dstream.py")]
+    command += [zkconsumer_cluster.zookeeper_connect, orders]
+    unbuffered = environment | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, env=unbuffered, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        lines: list[str] = []
+        errors: list[str] = []
+        threads = [
+            threading.Thread(target=into.extend, args=[file], daemon=True)
+            for into, file in ((lines, process.stdout), (errors, process.stderr))
+        ]
+        for thread in threads:
+            thread.start()
+
+        def counted() -> int:
+            return sum(int(count) for count in re.findall(r"\('\d', (\d)\)", "".join(list(lines))))
+
+        wait_until_equal(counted, 20, 90)
+        wait_until_equal(lambda: stored(zk, "word-count", orders), {0: "10", 1: "10"})
+        before = len(errors)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        for thread in threads:
+            thread.join(10)
+    # Spark's progress bars end with blanks.
+    assert [line for line in errors[before:] if line.strip() and not line.startswith("[Stage")] == []
