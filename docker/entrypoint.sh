@@ -16,7 +16,7 @@ java=(java -XX:+UseSerialGC -Djava.net.preferIPv4Stack=true "-Dlog4j2.configurat
 
 zookeeper() {
     { cat "$home/config/zookeeper.properties"; echo "dataDir=$data"; echo clientPort=2181; } >zookeeper.properties
-    exec "${java[@]}" -Xmx128m -cp "$home/zookeeper/*" org.apache.zookeeper.server.quorum.QuorumPeerMain \
+    exec "${java[@]}" -Xmx128m -cp "$home/logging/*:$home/zookeeper/*" org.apache.zookeeper.server.quorum.QuorumPeerMain \
         "$PWD/zookeeper.properties"
 }
 
@@ -45,7 +45,7 @@ kafka() {
             echo zookeeper.session.timeout.ms=6000
         fi
     } >kafka.properties
-    java+=(-cp "$home/kafka/*")
+    java+=(-cp "$home/logging/*:$home/kafka/*") # another version of slf4j is among the jars of Kafka
     if is_kraft; then
         "${java[@]}" -Xmx128m kafka.tools.StorageTool format --ignore-formatted \
             --cluster-id=emtjb25zdW1lci1kZXY0MA -c "$PWD/kafka.properties"

@@ -17,10 +17,11 @@ ZOOKEEPER_JARS = ("zookeeper-*", "netty-*", "metrics-core-*", "commons-io-*", "s
 def main(version: str, folder: Path) -> None:
     """Copy the jars and write the properties."""
     zookeeper = [jar for pattern in ZOOKEEPER_JARS for jar in spark_jars().glob(f"{pattern}.jar")]
-    for name, jars in (("zookeeper", zookeeper), ("kafka", servers.kafka_jars(version))):
+    kafka = servers.kafka_jars(version)
+    for name, jars in (("logging", servers.logging_jars()), ("zookeeper", zookeeper), ("kafka", kafka)):
         target = folder / name
         target.mkdir(parents=True)
-        for jar in {*jars, *servers.logging_jars()}:
+        for jar in jars:
             shutil.copy(jar, target)
     config = folder / "config"
     config.mkdir()

@@ -53,7 +53,7 @@ def test_mbeans_of_original_exist(admin: Any, topic: Topic, consumer: Consumer, 
         assert found[f"{consumers}ConsumerTopicMetrics,name=BytesPerSec,clientId=c{suffix}"]["Count"] > 9000
     requests = [mbean for mbean in found if mbean.startswith(f"{servers}FetcherStats,name=RequestsPerSec,clientId=c,")]
     assert all(re.search(r",brokerHost=[^,]+,brokerPort=\d+$", mbean) for mbean in requests)
-    assert sum(found[mbean]["Count"] for mbean in requests) >= 10
+    assert sum(found[mbean]["Count"] for mbean in requests) >= 5 * len(requests)  # one for each broker
     times = found[f"{consumers}FetchRequestAndResponseMetrics,name=FetchRequestRateAndTimeMs,clientId=c"]
     assert 0 < times["Min"] <= times["50thPercentile"] <= times["99thPercentile"] <= times["Max"]
     assert found[f"{consumers}FetchRequestAndResponseMetrics,name=FetchResponseSize,clientId=c"]["Max"] > 900
