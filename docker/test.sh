@@ -58,7 +58,7 @@ beside kafka:29092
 
 step "two brokers, and Kafka 4 in KRaft mode"
 "${compose[@]}" up --detach --wait kafka kafka-2 kraft
-beside kafka-2:29092
+beside kafka:29092,kafka-2:29092
 beside kraft:29092
 
 step "the brokers are healthy only while they are registered in ZooKeeper"
