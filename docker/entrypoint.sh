@@ -22,6 +22,10 @@ zookeeper() {
 
 kafka() {
     local id=${BROKER_ID:-0} port=${KAFKA_PORT:-9092}
+    if [[ $port == 29092 || $port == 29093 ]]; then
+        echo "KAFKA_PORT=$port is a port that the broker uses inside of the container; choose another one" >&2
+        exit 2
+    fi
     # The listener for clients outside comes first: the old consumer uses the first endpoint with protocol PLAINTEXT.
     local listeners="PLAINTEXT://0.0.0.0:$port,INTERNAL://0.0.0.0:29092"
     local protocols=PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT

@@ -18,5 +18,7 @@ exec 4<>"/dev/tcp/localhost/${KAFKA_PORT:-9092}"
 printf '\0\0\0\012\0\022\0\0\0\0\0\0\377\377' >&4
 [[ $(head -c 8 <&4 | wc -c) == 8 ]]
 if grep -q zookeeper.connect= kafka.properties; then
-    ask_zookeeper "${ZOOKEEPER_CONNECT:-zookeeper:2181}" dump | grep "/brokers/ids/${BROKER_ID:-0}$" >/dev/null
+    hosts=${ZOOKEEPER_CONNECT:-zookeeper:2181}
+    hosts=${hosts%%/*} # without chroot
+    ask_zookeeper "${hosts%%,*}" dump | grep "/brokers/ids/${BROKER_ID:-0}$" >/dev/null
 fi
