@@ -485,6 +485,13 @@ EVENTS = (
         "The start offsets of acquired partitions were determined, each with its source.",
     ),
     LogEvent(
+        "stream_created",
+        ("info",),
+        "zkconsumer.spark",
+        "A DStream was created. One of createStream joins its group when its first batch is planned; one of "
+        "createDirectStream starts at these offsets.",
+    ),
+    LogEvent(
         "topic_ids_not_stored",
         ("warning",),
         "zkconsumer.offsets",

@@ -178,7 +178,10 @@ def test_create_stream_joins_group_and_commits(
     for number in range(4):
         produce(admin, name, number, numbers(0, 10))
     given = {"auto.offset.reset": "smallest"}
-    stream = KafkaUtils.createStream(ssc, zkconsumer_cluster.zookeeper_connect, group, {name: 2}, given)
+    with caplog.at_level("INFO", "zkconsumer.spark"):
+        stream = KafkaUtils.createStream(ssc, zkconsumer_cluster.zookeeper_connect, group, {name: 2}, given)
+    assert "stream_created" in caplog.text
+    assert group in caplog.text
     assert given["group.id"] == group, "as in Spark 2.4, the arguments are added to kafkaParams"
     found = collected(stream)
     ssc.start()

@@ -17,6 +17,7 @@ from pyspark import SparkContext
 
 from zkconsumer.broker import protocol
 from zkconsumer.config import ConsumerConfig
+from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.retry import retrying
 from zkconsumer.spark.driver.planner import Planner
@@ -127,6 +128,8 @@ class DirectSource(Source):
             timestamp = protocol.EARLIEST if reset in ("smallest", "earliest") else protocol.LATEST
             positions = client.logs.offsets(client.partitions(topics), timestamp)
         self._positions = dict(positions)
+        offsets = {str(p): offset for p, offset in sorted(self._positions.items())}
+        get_logger("zkconsumer.spark").info("stream_created", offsets=offsets)
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
         """Return one task for each partition, even if its range is empty."""
@@ -162,6 +165,7 @@ class GroupSource(Source):
         self._config = config
         self._topics = dict(topics)
         self._last: dict[str, Any] = INITIAL
+        get_logger("zkconsumer.spark").info("stream_created", group=config.group_id, topics=sorted(topics))
 
     def planned_ranges(self, time_ms: int) -> Ranges:
         """Return the ranges of a batch; empty if it is not in the ledger."""
