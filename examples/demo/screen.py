@@ -10,6 +10,7 @@ from typing import IO
 
 from rich.console import Console
 from rich.live import Live
+from rich.status import Status
 from rich.table import Table
 
 #: Seconds over which rates are measured.
@@ -28,6 +29,10 @@ class Screen:
         row = Table.grid(padding=(0, 2))
         row.add_row(f"[dim]{time.monotonic() - self._started:3.0f} s[/]", text)
         self._console.print(row)
+
+    def waiting(self, what: str) -> Status:
+        """Return a context manager that shows on terminals what the demo waits for."""
+        return self._console.status(f"[dim]{what} ...[/]")
 
     @contextlib.contextmanager
     def live(self) -> Iterator[Live]:
