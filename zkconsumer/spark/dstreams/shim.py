@@ -26,7 +26,8 @@ _HELP = f"""\
 {_USAGE}
 
 Run a script for Spark 1 or 2 that imports KafkaUtils from pyspark.streaming.kafka, which Spark 3 removed. Ctrl-C stops
-the script and its contexts; the exit code is 130."""
+the script and its contexts; the exit code is 130. SIGINT is blocked: a handler that the script installs is not called,
+and processes that it starts ignore Ctrl-C unless they unblock the signal."""
 
 #: Maximum seconds to wait after Ctrl-C until the contexts have stopped.
 _STOP_TIMEOUT_S = 30.0
