@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -197,6 +198,19 @@ PICKLED = {
     ],
 }
 
+#: Public names that need no entry on the page of the API, because other programs than applications use them.
+NOT_LISTED = {
+    "pyspark_zkconsumer.DefaultSource",
+    "zkconsumer.devcluster.cluster.raise_on_sigterm",
+    "zkconsumer.devcluster.servers.java_command",
+    "zkconsumer.devcluster.servers.kafka_jars",
+    "zkconsumer.devcluster.servers.write_properties",
+    "zkconsumer.metrics.MetricsSource",
+    "zkconsumer.spark.ZkConsumerDataSource",
+    "zkconsumer.spark.shim.main",
+    "zkconsumer.tools.cli.main",
+}
+
 
 @pytest.mark.parametrize("module", PUBLIC)
 def test_public_module_has_its_names(module: str) -> None:
@@ -293,6 +307,35 @@ def test_names_in_documentation_resolve(path: Path) -> None:
 
     for name in {*imports(text), *dotted_names(text)} - loggers:
         assert pkgutil.resolve_name(name) is not None
+
+
+def documented() -> Iterator[Any]:
+    """Yield the objects on the pages of the API and the errors."""
+    text = (ROOT / "docs/api.rst").read_text() + (ROOT / "docs/errors.rst").read_text()
+    for path in re.findall(r"auto(?:class|function|exception):: (\S+)", text):
+        module, _, name = path.rpartition(".")
+        yield getattr(importlib.import_module(module), name)
+    for module, members in re.findall(r"automodule:: (\S+)\n(?:   :members:(.*(?:\n    .*)*))?", text):
+        loaded = importlib.import_module(module)
+        names = (
+            re.findall(r"\w+", members)
+            if members.strip()
+            else [name for name in PUBLIC[module] if hasattr(loaded, name)]
+        )
+        yield from (getattr(loaded, name) for name in names)
+
+
+def test_pages_list_all_public_classes_and_functions() -> None:
+    listed = {id(found) for found in documented()}
+
+    missing = [
+        f"{module}.{name}"
+        for module, names in PUBLIC.items()
+        for name in names
+        if callable(found := getattr(importlib.import_module(module), name)) and id(found) not in listed
+    ]
+
+    assert sorted(set(missing) - NOT_LISTED) == []
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=relative)

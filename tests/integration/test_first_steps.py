@@ -1,0 +1,118 @@
+"""Tests of the commands and programs in the README and the tutorial, which run as a user pastes them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from zkconsumer.devcluster.java import cache_folder, java_home
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = ("README.rst", "docs/tutorial.rst")
+
+pytestmark = pytest.mark.timeout(150)
+
+_SHELL = re.compile(r"^(?:\S.*)?::\n\n((?:    .*\n)+)", re.MULTILINE)
+_PYTHON = re.compile(r"^\.\. code-block:: python\n\n((?:    .*\n|\n)+)", re.MULTILINE)
+
+
+class User(NamedTuple):
+    """A user who has pasted the commands of a document: environment, folder, and programs of the document."""
+
+    environment: dict[str, str]
+    folder: Path
+    programs: list[str]
+
+    def program(self, text: str) -> Path:
+        """Save the program that contains a text, and return its path."""
+        [found] = [program for program in self.programs if text in program]
+        path = self.folder / "test_program.py"
+        path.write_text(found)
+        return path
+
+    def start(self, *command: object) -> subprocess.Popen[str]:
+        """Start a command whose output is read line by line."""
+        return subprocess.Popen(
+            list(map(str, command)),
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+@pytest.fixture(scope="module", params=DOCUMENTS)
+def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    """Run the commands of a document up to the stop of the cluster, with a home folder of its own."""
+    folder = tmp_path_factory.mktemp("first-steps")
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "JAVA_HOME": str(java_home()),
+        "HOME": str(folder),
+        "XDG_STATE_HOME": str(folder / "state"),
+        "XDG_CACHE_HOME": str(cache_folder().parent),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    text = (ROOT / request.param).read_text()
+    lines = "".join(map(textwrap.dedent, _SHELL.findall(text))).splitlines()
+    commands = [line for line in lines if line.startswith("zkconsumer ") and not line.endswith(" down")]
+    programs = [textwrap.dedent(block) for block in _PYTHON.findall(text)]
+    try:
+        subprocess.run(["bash", "-ec", "\n".join(commands)], cwd=folder, env=environment, timeout=90, check=True)
+        yield User(environment, folder, programs)
+    finally:
+        subprocess.run(["bash", "-c", "zkconsumer cluster down"], cwd=folder, env=environment, timeout=60, check=True)
+
+
+def read_lines(process: subprocess.Popen[str], pattern: str, count: int) -> list[str]:
+    """Return the first lines that match a pattern, and end the process with Ctrl-C."""
+    assert process.stdout is not None
+    with process:
+        found: list[str] = []
+        for line in process.stdout:
+            found += re.findall(pattern, line)
+            if len(found) >= count:
+                break
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    return found
+
+
+def test_consumer_prints_the_produced_records(user: User) -> None:
+    consumer = user.start(sys.executable, user.program("for message in stream"))
+
+    lines = read_lines(consumer, r"^\d+ \d+ b'\d+'", 1000)
+
+    assert len(set(lines)) == 1000
+
+
+@pytest.mark.slow
+def test_spark_query_shows_the_produced_records(user: User) -> None:
+    query = user.start(sys.executable, user.program("SparkSession"))
+
+    rows = read_lines(query, r"^\| *\d+\| *\d+\| *\d+\|", 20)
+
+    assert len(set(rows)) == 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("user", ["docs/tutorial.rst"], indirect=True)
+def test_pytest_with_the_fixture_passes(user: User) -> None:
+    program = user.program("zkconsumer_cluster")
+    test = user.start(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", program)
+
+    output, _ = test.communicate(timeout=120)
+
+    assert "1 passed" in output

@@ -1,0 +1,49 @@
+"""Tests that the page on troubleshooting quotes texts that the code contains."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+#: Headings of the page on troubleshooting that are texts of Spark, Java or kafka-python.
+OF_OTHERS = {
+    "DATA_SOURCE_NOT_FOUND",
+    "Broken pipe",
+    "EOFException",
+    "JAVA_HOME is not set",
+    "JAVA_GATEWAY_EXITED",
+    "Failed to update metadata",
+}
+
+
+def texts_in(tree: ast.AST) -> Iterator[str]:
+    """Yield the strings of a module; an expression in an f-string is replaced by ``...``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in node.values)
+
+
+SOURCE = "\n".join(
+    text for path in (ROOT / "zkconsumer").rglob("*.py") for text in texts_in(ast.parse(path.read_text()))
+)
+HEADINGS = [
+    heading
+    for line in (ROOT / "docs" / "troubleshooting.rst").read_text().splitlines()
+    if not line.startswith(" ")
+    for heading in re.findall(r"``(.+?)``", line)
+]
+
+
+@pytest.mark.parametrize("heading", [heading for heading in HEADINGS if heading not in OF_OTHERS])
+def test_headings_of_troubleshooting_are_texts_of_the_code(heading: str) -> None:
+    missing = [part for part in heading.split("...") if part.strip(" '?;") not in SOURCE]
+
+    assert missing == []
