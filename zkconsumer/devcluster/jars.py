@@ -70,8 +70,8 @@ def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
     return jars
 
 
-def main() -> None:
-    """Download all pinned jars that are not in the cache folder yet: ``python -m zkconsumer.devcluster.jars``."""
+def resolve_pinned() -> None:
+    """Download all pinned jars that are not in the cache folder yet."""
     for coordinate in pins():
         resolve(coordinate, transitive=coordinate.startswith("org.apache.kafka:kafka_"))
 
@@ -158,7 +158,3 @@ def _run_with_progress(command: Sequence[str], coordinate: str) -> str | None:
         return "".join(output)
     print(f"downloaded {coordinate}: {done} jars in {took:.0f} s", file=sys.stderr, flush=True)
     return None
-
-
-if __name__ == "__main__":
-    main()

@@ -98,7 +98,3 @@ def _wrapped(home: Path) -> Path:
         fresh.chmod(0o755)
         fresh.replace(program)
     return folder.parent
-
-
-if __name__ == "__main__":  # used by make
-    print(java_home())

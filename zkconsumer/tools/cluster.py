@@ -17,6 +17,7 @@ from typing import Any
 from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, raise_on_sigterm
+from zkconsumer.devcluster.java import java_home
 from zkconsumer.devcluster.servers import is_kraft, pinned_versions
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.tools import cluster_produce, cluster_state, common
@@ -77,6 +78,8 @@ def add_to(tools: Any) -> None:
     topic = actions.add_parser("topic", help="create a topic in the cluster in the background")
     topic.add_argument("topic", type=_topic, metavar="NAME[:PARTITIONS]", help="name and number of partitions")
     topic.set_defaults(run=run_topic, parser=topic)
+    java = actions.add_parser("java-home", help="print the home folder of the Java that the cluster uses")
+    java.set_defaults(run=run_java_home, parser=java)
     cluster_produce.add_to(actions)
 
 
@@ -190,6 +193,12 @@ def run_topic(options: argparse.Namespace) -> int:
     with Admin(parse_bootstrap(state["bootstrap.servers"]), state["zookeeper.connect"]) as admin:
         admin.create_topic(name, partitions)
     common.echo(f"topic {name!r} with {partitions} partitions created")
+    return 0
+
+
+def run_java_home(_options: argparse.Namespace) -> int:
+    """Print the value of JAVA_HOME for Spark, and return the exit code."""
+    common.echo(java_home())
     return 0
 
 
