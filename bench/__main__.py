@@ -64,10 +64,10 @@ WIDE_BATCHES = ((200, 1000, 10),)
 LATENCY_RATE, LATENCY_SECONDS = 10_000, 40
 
 #: The clients without Spark, and the fraction of the records that they read. kafka-python would need minutes for all of
-#: them. "old defaults" is the receive buffer of the JVM consumer, 64 KiB.
+#: them. 64 KiB is the receive buffer of the JVM consumer.
 PLAIN = {
     "zkconsumer, Arrow": 1.0,
-    "zkconsumer, Arrow, old defaults": 1.0,
+    "zkconsumer, Arrow, 64 KiB receive buffer": 1.0,
     "JVM old consumer 1.1.1": 1.0,
     "confluent-kafka consume(10000)": 1.0,
     "confluent-kafka consume(10000), without CRC check": 1.0,

@@ -174,7 +174,7 @@ def run(client: str, zookeeper: str, brokers: str, topic: str, records: int) -> 
     """Run one client."""
     if client == "zkconsumer, Arrow":
         return zkconsumer(zookeeper, topic, records, arrow)
-    if client == "zkconsumer, Arrow, old defaults":
+    if client == "zkconsumer, Arrow, 64 KiB receive buffer":
         return zkconsumer(zookeeper, topic, records, arrow, **{"socket.receive.buffer.bytes": 65536})
     if client == "zkconsumer, messages":
         return zkconsumer(zookeeper, topic, records, by_message)

@@ -126,9 +126,9 @@ class Demo:
         lost, duplicates = self._count.lost_and_duplicates(self._load.ends, self._load.total)
         self._query.stop()
         self._owners.close()
-        colour = "red" if lost or duplicates else "green"
+        color = "red" if lost or duplicates else "green"
         self._screen.say(
-            f"[bold {colour}]{self._load.produced:,} records produced, {lost:,} lost, {duplicates:,} read twice."
+            f"[bold {color}]{self._load.produced:,} records produced, {lost:,} lost, {duplicates:,} read twice."
             f"[/] The plain process has read {self._count.by_member[PLAIN]:,} of them."
         )
         return not lost and not duplicates

@@ -1,4 +1,4 @@
-"""``KafkaUtils`` as in pyspark 2.4: the upstream tests, and further behaviour that applications rely on."""
+"""``KafkaUtils`` as in pyspark 2.4: the upstream tests, and further behavior that applications rely on."""
 
 from __future__ import annotations
 

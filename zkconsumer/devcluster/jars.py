@@ -39,8 +39,17 @@ class JarsUnavailableError(ZkConsumerError):
 
 
 def spark_jars() -> Path:
-    """Return the folder of the jars inside pyspark, which include Ivy, ZooKeeper and log4j."""
-    import pyspark  # the tools also work without it, except this one
+    """Return the folder of the jars inside pyspark, which include Ivy, ZooKeeper and log4j.
+
+    Raises:
+        JarsUnavailableError: pyspark is not installed.
+    """
+    try:
+        import pyspark  # only this function needs it
+    except ModuleNotFoundError as error:
+        raise JarsUnavailableError(
+            "the development cluster uses jars of pyspark: pip install 'pyspark>=4.3,<5'"
+        ) from error
 
     return Path(pyspark.__file__).parent / "jars"
 

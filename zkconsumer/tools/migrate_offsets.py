@@ -162,7 +162,10 @@ class _Group:
 
 def _checkpoints() -> Any:
     """Import the module when it is used, because it imports pyspark, which the other tools do not need."""
-    from zkconsumer.spark import checkpoint
+    try:
+        from zkconsumer.spark import checkpoint
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"offsets in checkpoints and JSON require pyspark: {error}") from error
 
     return checkpoint
 
