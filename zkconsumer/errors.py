@@ -20,6 +20,8 @@
       UnsupportedBrokerError        no request version in common with the broker
       ConsumerTimeoutError          no record arrived in time; the stream stays usable
       ClosedError                   the object was closed, or is used after a fork
+      TopologyError                 nodes, stores or topics of a topology contradict each other
+      StreamsError                  a task failed; names task, node, topic, partition and offset where they are known
 
 Errors of kazoo, kafka-python and the operating system are mapped to these classes in ``zookeeper/connection.py``,
 ``broker/channel.py`` and ``fetcher/decode.py``.
@@ -120,3 +122,17 @@ class ConsumerTimeoutError(ZkConsumerError):
 
 class ClosedError(ZkConsumerError):
     """The object was closed, or is used in another process after a fork."""
+
+
+class TopologyError(ZkConsumerError, ValueError):
+    """Nodes, stores or topics of a topology contradict each other.
+
+    Source: Kafka 3.9 org.apache.kafka.streams.errors.TopologyException.
+    """
+
+
+class StreamsError(ZkConsumerError):
+    """A task of a topology failed. The cause is the error of the application's code, if there is one.
+
+    Source: Kafka 3.9 org.apache.kafka.streams.errors.StreamsException.
+    """

@@ -1,0 +1,60 @@
+"""Kafka Streams' topologies: processors, state stores and the test driver, without Spark.
+
+::
+
+    class Count(Processor):
+        def init(self, context):
+            self.context, self.counts = context, context.get_state_store("counts")
+
+        def process(self, record):
+            count = (self.counts.get(record.key) or 0) + 1
+            self.counts.put(record.key, count)
+            self.context.forward(record.with_value(count))
+
+    topology = (
+        Topology()
+        .add_source("clicks", "clicks-in")
+        .add_processor("count", Count, "clicks", stores=[stores.key_value("counts", serdes.STRING, serdes.LONG)])
+        .add_sink("out", "counts-out", "count")
+    )
+"""
+
+from __future__ import annotations
+
+from zkconsumer.topology import serdes, stores
+from zkconsumer.topology.builder import TopicGroup, Topology
+from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.driver import TestInputTopic, TestOutputTopic, TestRecord, TopologyTestDriver
+from zkconsumer.topology.handlers import ErrorContext, ErrorResponse
+from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle
+from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType
+from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
+from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.task import StreamTask, TaskIO
+
+__all__ = [
+    "ApplicationConfig",
+    "ApplicationState",
+    "Cancellable",
+    "ErrorContext",
+    "ErrorResponse",
+    "Lifecycle",
+    "Processor",
+    "ProcessorContext",
+    "PunctuationType",
+    "Record",
+    "RecordMetadata",
+    "Serde",
+    "SinkRecord",
+    "SourceRecord",
+    "StreamTask",
+    "TaskIO",
+    "TestInputTopic",
+    "TestOutputTopic",
+    "TestRecord",
+    "TopicGroup",
+    "Topology",
+    "TopologyTestDriver",
+    "serdes",
+    "stores",
+]

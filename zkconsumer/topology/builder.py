@@ -1,0 +1,422 @@
+"""``Topology``: sources, processors, sinks and stores, and how they are connected.
+
+Source: Kafka 3.9 org.apache.kafka.streams.Topology and InternalTopologyBuilder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from zkconsumer.errors import ConfigurationError, TopologyError
+from zkconsumer.rebalance.topic_filter import Whitelist
+from zkconsumer.topology import description
+from zkconsumer.topology.nodes import (
+    Deserializer,
+    Node,
+    Partitioner,
+    ProcessorNode,
+    Serializer,
+    SinkNode,
+    SourceNode,
+    TimestampExtractor,
+    TopicExtractor,
+    UnionFind,
+    node_groups,
+)
+from zkconsumer.topology.processor import ProcessorSupplier
+from zkconsumer.topology.stores.builder import StoreBuilder
+
+_OFFSET_RESETS = (None, "earliest", "latest")
+
+
+class TopicGroup(NamedTuple):
+    """The topics of a sub-topology, whose tasks read one partition number of all of them.
+
+    Attributes:
+        sources: topics that it reads. Topics of patterns are missing until ``Topology.set_topics``.
+        sinks: topics that it writes, without those that an extractor selects.
+    """
+
+    sources: frozenset[str]
+    sinks: frozenset[str]
+
+
+class GlobalStore(NamedTuple):
+    """A store that each task has as a whole: the builder, and the nodes that fill it from a topic."""
+
+    builder: StoreBuilder
+    source: SourceNode
+    processor: ProcessorNode
+
+
+class Topology:
+    """Nodes that process records, and their stores. All methods that add something return the topology."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._connected = UnionFind()
+        self._stores: dict[str, StoreBuilder] = {}
+        self._store_users: dict[str, str] = {}
+        self._global_stores: dict[str, GlobalStore] = {}
+        self._matched_topics: dict[str, tuple[str, ...]] = {}
+
+    # ---- nodes ---------------------------------------------------------------------------------------------
+
+    def add_source(
+        self,
+        name: str,
+        topics: str | Sequence[str] = (),
+        *,
+        pattern: str | None = None,
+        offset_reset: str | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+    ) -> Topology:
+        """Add a node that reads topics.
+
+        Args:
+            name: name of the node.
+            topics: a topic or several.
+            pattern: Java regular expression of topics, in place of ``topics``. It must not contain commas and blanks.
+            offset_reset: ``earliest`` or ``latest``: where a partition without a committed offset starts; None for the
+                setting of the application.
+            timestamp_extractor: returns the timestamp of a record; None for that of the application.
+            key_deserializer: for keys; None for that of the application.
+            value_deserializer: for values; None for that of the application.
+
+        Raises:
+            TopologyError: the name or a topic is in use, or there is no topic.
+        """
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        self._check_new(name)
+        if offset_reset not in _OFFSET_RESETS:
+            raise TopologyError(f"source {name!r}: offset_reset must be 'earliest' or 'latest', got {offset_reset!r}")
+        if pattern is None:
+            self._check_topics(name, names)
+        elif names:
+            raise TopologyError(f"source {name!r}: set either topics or pattern")
+        else:
+            self._check_pattern(name, pattern)
+        self._nodes[name] = SourceNode(
+            name, names, pattern, offset_reset, timestamp_extractor, key_deserializer, value_deserializer
+        )
+        self._connected.add(name)
+        return self
+
+    def add_processor(
+        self, name: str, supplier: ProcessorSupplier, *parents: str, stores: Iterable[StoreBuilder] = ()
+    ) -> Topology:
+        """Add a node that processes records.
+
+        Args:
+            name: name of the node.
+            supplier: a class or function that returns a new processor at each call.
+            parents: names of the nodes whose records it receives.
+            stores: stores to add and to connect to this node.
+
+        Raises:
+            TopologyError: the name is in use, a parent is missing or cannot have children, or the supplier is not
+                callable or returns the same object twice.
+        """
+        self._check_new(name)
+        self._check_parents("processor", name, parents)
+        _check_supplier(name, supplier)
+        builders = list(stores)
+        for builder in builders:
+            self._check_store(builder)
+        self._add_child(ProcessorNode(name, parents, supplier))
+        for builder in builders:
+            self.add_state_store(builder, name)
+        return self
+
+    def add_sink(
+        self,
+        name: str,
+        topic: str | TopicExtractor,
+        *parents: str,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> Topology:
+        """Add a node that writes records to a topic.
+
+        Args:
+            name: name of the node.
+            topic: a topic, or a function that returns the topic of a record.
+            parents: names of the nodes whose records it receives.
+            key_serializer: for keys; None for that of the application.
+            value_serializer: for values; None for that of the application.
+            partitioner: selects the partition; None for the producer's choice.
+
+        Raises:
+            TopologyError: the name is in use, or a parent is missing or is a sink.
+        """
+        self._check_new(name)
+        if not callable(topic):
+            _check_name("topic", topic)
+        self._check_parents("sink", name, parents)
+        fixed, extractor = (None, topic) if callable(topic) else (topic, None)
+        self._add_child(SinkNode(name, parents, fixed, extractor, key_serializer, value_serializer, partitioner))
+        return self
+
+    # ---- stores --------------------------------------------------------------------------------------------
+
+    def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
+        """Add a store, and connect it to processors. The same builder can be added again.
+
+        Raises:
+            TopologyError: another store has the name, or a processor cannot be connected.
+        """
+        self._check_store(builder)
+        for processor in processors:
+            self._check_connection(processor, builder.name)
+        if builder.name in self._stores:
+            # As in the JVM: processors that are connected later do not join the sub-topology of the earlier ones.
+            self._store_users.pop(builder.name, None)
+        self._stores[builder.name] = builder
+        for processor in processors:
+            self._connect(processor, builder.name)
+        return self
+
+    def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
+        """Give a processor access to stores. All processors of a store are in one sub-topology.
+
+        Raises:
+            TopologyError: there is no such processor or store, the store is global, or no store is given.
+        """
+        _check_name("processor", processor)
+        if not stores:
+            raise TopologyError(f"processor {processor!r}: name at least one store to connect")
+        for store in stores:
+            _check_name("store", store)
+            if store in self._global_stores:
+                raise TopologyError(f"store {store!r} is global: every processor has access to it; do not connect it")
+            if store not in self._stores:
+                raise TopologyError(f"store {store!r} is not added yet, so it cannot be connected to {processor!r}")
+            self._check_connection(processor, store)
+        for store in stores:
+            self._connect(processor, store)
+        return self
+
+    def add_global_store(
+        self,
+        builder: StoreBuilder,
+        source: str,
+        topic: str,
+        processor: str,
+        supplier: ProcessorSupplier,
+        *,
+        timestamp_extractor: TimestampExtractor | None = None,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+    ) -> Topology:
+        """Add a store that every task has as a whole, with the contents of all partitions of a topic.
+
+        Args:
+            builder: the store, with ``logging=False``.
+            source: name of the node that reads the topic.
+            topic: the topic.
+            processor: name of the node that updates the store.
+            supplier: a class or function that returns a new processor, which writes to the store.
+            timestamp_extractor: see ``add_source``.
+            key_deserializer: see ``add_source``.
+            value_deserializer: see ``add_source``.
+
+        Raises:
+            TopologyError: a name or the topic is in use, or the store has a changelog.
+        """
+        _check_supplier(processor, supplier)
+        self._check_new(source)
+        self._check_new(processor)
+        self._check_store(builder)
+        if builder.name in self._stores:
+            raise TopologyError(f"a store with the name {builder.name!r} is already added")
+        if builder.logging:
+            raise TopologyError(f"global store {builder.name!r} must not have a changelog: create it with logging=False")
+        if source == processor:
+            raise TopologyError(f"source and processor of a global store must have different names, both are {source!r}")
+        self._check_topics(source, (topic,))
+        reader = SourceNode(source, (topic,), None, None, timestamp_extractor, key_deserializer, value_deserializer)
+        writer = ProcessorNode(processor, (source,), supplier, {builder.name: None})
+        self._nodes[source] = reader
+        self._connected.add(source)
+        self._add_child(writer)
+        self._global_stores[builder.name] = GlobalStore(builder, reader, writer)
+        return self
+
+    # ---- what the topology consists of ---------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """All nodes by name, in the order in which they were added."""
+        return self._nodes
+
+    @property
+    def stores(self) -> Mapping[str, StoreBuilder]:
+        """The stores of tasks by name."""
+        return self._stores
+
+    @property
+    def global_stores(self) -> Mapping[str, GlobalStore]:
+        """The global stores by name."""
+        return self._global_stores
+
+    def groups(self) -> dict[int, list[str]]:
+        """Return the names of the nodes of each sub-topology by its number, without those of global stores."""
+        sources = {store.source.name for store in self._global_stores.values()}
+        groups = enumerate(node_groups(self._nodes, self._connected))
+        return {number: names for number, names in groups if not sources.intersection(names)}
+
+    def topic_groups(self) -> dict[int, TopicGroup]:
+        """Return the topics of each sub-topology by its number; those without a source topic are missing."""
+        result = {}
+        for number, names in self.groups().items():
+            nodes = [self._nodes[name] for name in names]
+            sources = {topic for node in nodes if isinstance(node, SourceNode) for topic in self.topics_of(node)}
+            sinks = {node.topic for node in nodes if isinstance(node, SinkNode) and node.topic is not None}
+            if sources:
+                result[number] = TopicGroup(frozenset(sources), frozenset(sinks))
+        return result
+
+    def topics_of(self, source: SourceNode) -> tuple[str, ...]:
+        """Return the topics of a source; those of a pattern after ``set_topics``."""
+        return source.topics or self._matched_topics.get(source.name, ())
+
+    def set_topics(self, topics: Iterable[str]) -> None:
+        """Assign existing topics to the sources with a pattern.
+
+        Raises:
+            TopologyError: two patterns match a topic.
+        """
+        existing = sorted(set(topics) - {store.source.topics[0] for store in self._global_stores.values()})
+        matched: dict[str, tuple[str, ...]] = {}
+        owner: dict[str, SourceNode] = {}
+        for node in self._nodes.values():
+            if not isinstance(node, SourceNode) or node.pattern is None:
+                continue
+            matched[node.name] = tuple(Whitelist(node.pattern).select(existing))
+            for topic in matched[node.name]:
+                other = owner.setdefault(topic, node)
+                if other is not node:
+                    raise TopologyError(
+                        f"topic {topic!r} matches the patterns {other.pattern!r} of source {other.name!r} and "
+                        f"{node.pattern!r} of source {node.name!r}"
+                    )
+        self._matched_topics = matched
+
+    def check_partition_counts(self, counts: Mapping[str, int]) -> None:
+        """Check that all topics of each sub-topology have the same number of partitions.
+
+        Args:
+            counts: number of partitions by topic.
+
+        Raises:
+            TopologyError: the numbers differ, or a topic is missing.
+        """
+        for number, group in self.topic_groups().items():
+            missing = sorted(group.sources - counts.keys())
+            if missing:
+                raise TopologyError(f"source topics do not exist: {', '.join(missing)}")
+            found = {topic: counts[topic] for topic in sorted(group.sources)}
+            if len(set(found.values())) > 1:
+                raise TopologyError(
+                    f"the topics of sub-topology {number} must have the same number of partitions, because records with "
+                    f"equal keys are processed together; found {', '.join(f'{t}: {n}' for t, n in found.items())}"
+                )
+
+    def describe(self) -> str:
+        """Return the text of the topology, byte for byte that of Kafka Streams."""
+        sources = frozenset(store.source.name for store in self._global_stores.values())
+        return description.describe(self._nodes, node_groups(self._nodes, self._connected), sources)
+
+    # ---- checks --------------------------------------------------------------------------------------------
+
+    def _add_child(self, node: ProcessorNode | SinkNode) -> None:
+        self._nodes[node.name] = node
+        self._connected.add(node.name)
+        self._connected.unite(node.name, node.parents)
+
+    def _connect(self, processor: str, store: str) -> None:
+        node = self._nodes[processor]
+        assert isinstance(node, ProcessorNode)
+        self._connected.unite(self._store_users.setdefault(store, processor), [processor])
+        node.stores[store] = None
+
+    def _check_new(self, name: str) -> None:
+        _check_name("node", name)
+        if name in self._nodes:
+            raise TopologyError(f"a node with the name {name!r} is already added")
+
+    def _check_topics(self, source: str, topics: tuple[str, ...]) -> None:
+        if not topics:
+            raise TopologyError(f"source {source!r} needs at least one topic, or a pattern")
+        for index, topic in enumerate(topics):
+            _check_name("topic", topic)
+            for other in self._sources():
+                if topic in other.topics or topic in topics[:index]:
+                    raise TopologyError(f"topic {topic!r} is already read by source {other.name!r}")
+                if other.pattern is not None and Whitelist(other.pattern).is_topic_allowed(topic, False):
+                    raise TopologyError(f"topic {topic!r} matches the pattern {other.pattern!r} of source {other.name!r}")
+            if topic in topics[:index]:
+                raise TopologyError(f"source {source!r} names topic {topic!r} twice")
+
+    def _check_pattern(self, source: str, pattern: str) -> None:
+        _check_name("pattern", pattern)
+        if set(pattern) & set(", \"'"):
+            raise TopologyError(f"source {source!r}: pattern must not contain commas, blanks and quotes, got {pattern!r}")
+        try:
+            topic_filter = Whitelist(pattern)
+        except ConfigurationError as error:
+            raise TopologyError(f"source {source!r}: {error}") from error
+        global_topics = {store.source.topics[0] for store in self._global_stores.values()}
+        for other in self._sources():
+            for topic in topic_filter.select([topic for topic in other.topics if topic not in global_topics], False):
+                raise TopologyError(
+                    f"source {source!r}: pattern {pattern!r} matches topic {topic!r}, which source {other.name!r} reads"
+                )
+
+    def _sources(self) -> list[SourceNode]:
+        return [node for node in self._nodes.values() if isinstance(node, SourceNode)]
+
+    def _check_parents(self, kind: str, name: str, parents: tuple[str, ...]) -> None:
+        if not parents:
+            raise TopologyError(f"{kind} {name!r} needs at least one parent")
+        globals_ = {store.processor.name for store in self._global_stores.values()}
+        for parent in parents:
+            _check_name("parent", parent)
+            if parent == name:
+                raise TopologyError(f"{kind} {name!r} cannot be its own parent")
+            if parent not in self._nodes:
+                raise TopologyError(f"{kind} {name!r}: parent {parent!r} is not added yet")
+            if isinstance(self._nodes[parent], SinkNode):
+                raise TopologyError(f"{kind} {name!r}: parent {parent!r} is a sink, which has no children")
+            if parent in globals_:
+                raise TopologyError(f"{kind} {name!r}: parent {parent!r} updates a global store and has no children")
+
+    def _check_store(self, builder: StoreBuilder) -> None:
+        if not isinstance(builder, StoreBuilder):
+            raise TopologyError(f"a store must be a StoreBuilder, got {builder!r}")
+        if builder.name in self._global_stores or self._stores.get(builder.name, builder) is not builder:
+            raise TopologyError(f"another store with the name {builder.name!r} is already added")
+
+    def _check_connection(self, processor: str, store: str) -> None:
+        _check_name("processor", processor)
+        node = self._nodes.get(processor)
+        if node is None:
+            raise TopologyError(f"processor {processor!r} is not added yet, so store {store!r} cannot be connected to it")
+        if not isinstance(node, ProcessorNode):
+            raise TopologyError(f"store {store!r} cannot be connected to {processor!r}, which is a source or a sink")
+
+
+def _check_name(what: str, name: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise TopologyError(f"the name of a {what} must be a str that is not empty, got {name!r}")
+
+
+def _check_supplier(name: str, supplier: ProcessorSupplier) -> None:
+    if not callable(supplier):
+        raise TopologyError(f"processor {name!r}: supplier must be a class or function, got {supplier!r}")
+    if supplier() is supplier():
+        raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a new object at each call")

@@ -1,0 +1,67 @@
+"""Settings of an application that runs a topology."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.topology import handlers, serdes
+from zkconsumer.topology.handlers import ErrorHandler
+from zkconsumer.topology.nodes import TimestampExtractor
+from zkconsumer.topology.queues import IDLE_DISABLED
+from zkconsumer.topology.records import SourceRecord
+from zkconsumer.topology.serdes import Serde
+
+
+def record_timestamp(record: SourceRecord, _key: Any, _value: Any, _partition_time_ms: int) -> int:
+    """Return the timestamp of a record. Source: Kafka 3.9 FailOnInvalidTimestamp.
+
+    Raises:
+        ValueError: the record has none.
+    """
+    if record.timestamp < 0:
+        raise ValueError("the record has no timestamp; set a timestamp_extractor")
+    return record.timestamp
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationConfig:
+    """Settings. Where a source or sink has no (de)serializer of its own, it uses that of the serdes here.
+
+    Attributes:
+        application_id: name of the application.
+        key_serde: for keys.
+        value_serde: for values.
+        timestamp_extractor: returns the timestamps of records.
+        max_task_idle_ms: milliseconds for which a task waits for records of partitions that are empty, so that it
+            processes records in the order of their timestamps; -1 never waits, not even for partitions with a lag.
+        deserialization_handler: for records that cannot be deserialized.
+        processing_handler: for errors of processors and punctuations.
+        production_handler: for records that cannot be serialized.
+        quarantine_topic: topic of ``ErrorResponse.QUARANTINE``.
+
+    Raises:
+        ConfigurationError: a value is invalid.
+    """
+
+    application_id: str = "application"
+    key_serde: Serde = serdes.BYTES
+    value_serde: Serde = serdes.BYTES
+    timestamp_extractor: TimestampExtractor = record_timestamp
+    max_task_idle_ms: int = 0
+    deserialization_handler: ErrorHandler = handlers.fail
+    processing_handler: ErrorHandler = handlers.fail
+    production_handler: ErrorHandler = handlers.fail
+    quarantine_topic: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_task_idle_ms < IDLE_DISABLED:
+            raise ConfigurationError(f"max_task_idle_ms must be at least -1, got {self.max_task_idle_ms}")
+        uses_quarantine = handlers.quarantine in (
+            self.deserialization_handler,
+            self.processing_handler,
+            self.production_handler,
+        )
+        if uses_quarantine and self.quarantine_topic is None:
+            raise ConfigurationError("a handler is quarantine: set quarantine_topic")

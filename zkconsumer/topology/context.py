@@ -1,0 +1,113 @@
+"""What a processor sees of its task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zkconsumer.errors import StreamsError
+from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
+from zkconsumer.topology.records import Record, RecordMetadata
+from zkconsumer.topology.running import Host, RunningProcessor
+
+#: Attributes of stores that other processors must not use in a global store.
+_CHANGES = frozenset({"put", "put_if_absent", "put_all", "delete", "remove", "init", "flush", "rollback"})
+
+
+class NodeContext:
+    """Implements ``ProcessorContext`` for one node."""
+
+    def __init__(self, node: RunningProcessor, task: Host) -> None:
+        self._node, self._task = node, task
+        self._children = node.children
+
+    @property
+    def application_id(self) -> str:
+        """The name of the application."""
+        return self._task.config.application_id
+
+    @property
+    def task_id(self) -> str:
+        """Number of the sub-topology and of the partition."""
+        return self._task.task_id
+
+    @property
+    def node_name(self) -> str:
+        """The name of the processor."""
+        return self._node.name
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Where the current record was read."""
+        return self._task.record_metadata
+
+    @property
+    def current_stream_time_ms(self) -> int:
+        """The highest timestamp of the records that the task has taken."""
+        return self._task.stream_time_ms
+
+    @property
+    def current_system_time_ms(self) -> int:
+        """The wall-clock time at which the current record or punctuation started."""
+        return self._task.system_time_ms
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        """Hand a record to children; see ``ProcessorContext``."""
+        if not self._task.is_processing:
+            raise StreamsError(
+                f"task {self._task.task_id}: processor {self._node.name!r} can forward only inside process and "
+                "punctuations; a processor that tasks share has this error, too: its supplier must return new objects"
+            )
+        if child is None:
+            for process in self._children:
+                process(record)
+        else:
+            self._child(child)(record)
+
+    def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
+        """Call a function periodically; see ``ProcessorContext``."""
+        if interval_ms < 1:
+            raise ValueError(f"the interval of a schedule must be at least 1 ms, got {interval_ms}")
+        return self._task.schedule(self._node.name, interval_ms, kind, punctuator)
+
+    def commit(self) -> None:
+        """Request a commit."""
+        self._task.commit_requested = True
+
+    def get_state_store(self, name: str) -> Any:
+        """Return a store; see ``ProcessorContext``."""
+        store = self._task.global_stores.get(name)
+        if store is not None and name not in self._node.stores:
+            return ReadOnlyStore(store)
+        if name not in self._node.stores:
+            raise StreamsError(
+                f"processor {self._node.name!r} is not connected to a store {name!r}: name the processor in "
+                "add_state_store, or call connect_processor_and_state_stores"
+            )
+        return self._task.stores[name]
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter of this node."""
+        metrics, key = self._task.metrics, f"{self._node.name}/{name}"
+        metrics[key] = metrics.get(key, 0) + amount
+
+    def _child(self, name: str) -> Callable[[Record], None]:
+        try:
+            return self._node.child_by_name[name]
+        except KeyError:
+            children = ", ".join(self._node.child_by_name) or "none"
+            raise StreamsError(
+                f"processor {self._node.name!r} has no child {name!r}; its children are: {children}"
+            ) from None
+
+
+class ReadOnlyStore:
+    """A global store, as processors see it that do not update it."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _CHANGES:
+            raise StreamsError(f"global store {self._store.name!r} is read-only: {name} is not available")
+        return getattr(self._store, name)

@@ -1,0 +1,377 @@
+"""``TopologyTestDriver``: runs a topology in a test, without Kafka and without Spark.
+
+Source: Kafka 3.9 org.apache.kafka.streams.TopologyTestDriver, TestInputTopic, TestOutputTopic.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from zkconsumer.errors import StreamsError, TopologyError
+from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.topic_filter import Whitelist
+from zkconsumer.topology.builder import GlobalStore, Topology
+from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.nodes import Deserializer, Serializer, SourceNode
+from zkconsumer.topology.records import Header, Record, SinkRecord, SourceRecord
+from zkconsumer.topology.stores.base import StateStore
+from zkconsumer.topology.stores.pages import MemoryPages
+from zkconsumer.topology.task import StreamTask, TaskIO
+
+
+class TestRecord(NamedTuple):
+    """A record of an output topic."""
+
+    key: Any
+    value: Any
+    timestamp: int
+    headers: tuple[Header, ...] = ()
+
+
+class TopologyTestDriver:
+    """Runs all sub-topologies of a topology as one task ``0_0``, with one partition for each topic.
+
+    Each record is processed completely when it is written, with the stream-time schedules that are due and a commit after it.
+    Records that a sink writes to a source topic are processed after it. The wall clock stands still between calls of
+    ``advance_wall_clock_time``.
+
+    Args:
+        topology: the topology.
+        config: settings of the application.
+        now_ms: initial wall-clock time in milliseconds.
+
+    Raises:
+        TopologyError: a store has a name that is not possible.
+        StreamsError: a processor has failed in ``init``.
+    """
+
+    __test__ = False  # not a test class of pytest
+
+    def __init__(self, topology: Topology, config: ApplicationConfig | None = None, now_ms: int = 0) -> None:
+        self._topology = topology
+        self._config = config or ApplicationConfig()
+        self._now_ms = now_ms
+        self._offsets: dict[TopicPartition, int] = {}
+        self._sent: deque[SinkRecord] = deque()
+        self._outputs: dict[str, deque[SinkRecord]] = {}
+        self._patterns: dict[TopicPartition, Whitelist] = {}
+        self._pages: dict[str, MemoryPages] = {}
+        io = TaskIO(self._clock, self._pages_of, self._sent.append)
+        self._global_tasks = {store.source.topics[0]: self._global_task(store, io) for store in topology.global_stores.values()}
+        global_stores = {name: store for task in self._global_tasks.values() for name, store in task.stores.items()}
+        self._task = self._stream_task(io, global_stores)
+        self._is_open = True
+
+    def __enter__(self) -> TopologyTestDriver:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all processors. A second call has no effect.
+
+        Raises:
+            StreamsError: a processor has failed in ``close``.
+        """
+        if self._is_open:
+            self._is_open = False
+            for task in (self._task, *self._global_tasks.values()):
+                task.close()
+
+    def create_input_topic(
+        self,
+        topic: str,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        start_ms: int = 0,
+        auto_advance_ms: int = 0,
+    ) -> TestInputTopic:
+        """Return an object that writes to a topic.
+
+        Args:
+            topic: the topic.
+            key_serializer: for keys; None for that of the application.
+            value_serializer: for values; None for that of the application.
+            start_ms: timestamp of the first record without one, in milliseconds.
+            auto_advance_ms: milliseconds from one such record to the next one.
+        """
+        key = key_serializer or self._config.key_serde.serialize
+        value = value_serializer or self._config.value_serde.serialize
+        return TestInputTopic(self, topic, (key, value), start_ms, auto_advance_ms)
+
+    def create_output_topic(
+        self, topic: str, key_deserializer: Deserializer | None = None, value_deserializer: Deserializer | None = None
+    ) -> TestOutputTopic:
+        """Return an object that reads what sinks have written to a topic.
+
+        Args:
+            topic: the topic.
+            key_deserializer: for keys; None for that of the application.
+            value_deserializer: for values; None for that of the application.
+        """
+        key = key_deserializer or self._config.key_serde.deserialize
+        value = value_deserializer or self._config.value_serde.deserialize
+        return TestOutputTopic(self._outputs.setdefault(topic, deque()), topic, (key, value))
+
+    def pipe_raw(self, topic: str, record: SinkRecord) -> None:
+        """Write serialized bytes to a topic, and process them.
+
+        Raises:
+            ValueError: no source reads the topic.
+            StreamsError: a node has failed, and the handler has answered FAIL.
+        """
+        self._check_open()
+        partition = self._queue_of(topic)
+        if partition is None and topic not in self._global_tasks:
+            raise ValueError(f"no source reads topic {topic!r}")
+        if partition is not None:
+            self._enqueue(partition, record)
+            self._run()
+        if topic in self._global_tasks:
+            self._update_global(record)
+
+    def advance_wall_clock_time(self, advance_ms: int) -> None:
+        """Advance the wall clock, and call the schedules that are due.
+
+        Raises:
+            StreamsError: a punctuator has failed, and the handler has answered FAIL.
+        """
+        self._check_open()
+        self._now_ms += advance_ms
+        self._task.punctuate_wall_clock()
+        self._task.commit()
+        self._run()
+
+    def get_state_store(self, name: str) -> Any:
+        """Return a store of the task, or a global store; None if there is none."""
+        store = self._task.stores.get(name)
+        return store if store is not None else self._task.global_stores.get(name)
+
+    def get_all_state_stores(self) -> dict[str, StateStore]:
+        """Return all stores by name."""
+        return {**self._task.global_stores, **self._task.stores}
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        """Numbers by name; see ``StreamTask``. Those of global stores are added."""
+        total: dict[str, int] = {}
+        for task in (self._task, *self._global_tasks.values()):
+            for name, number in task.metrics.items():
+                total[name] = total.get(name, 0) + number
+        return total
+
+    def produced_topics(self) -> set[str]:
+        """Return the topics to which sinks have written."""
+        return {topic for topic, records in self._outputs.items() if records}
+
+    # ---- tasks ---------------------------------------------------------------------------------------------
+
+    def _clock(self) -> int:
+        return self._now_ms
+
+    def _pages_of(self, store: StateStore) -> MemoryPages:
+        return self._pages.setdefault(store.name, MemoryPages())
+
+    def _global_task(self, store: GlobalStore, io: TaskIO) -> StreamTask:
+        # As in the JVM, the timestamp extractor of a global store has no effect.
+        source = replace(store.source, timestamp_extractor=None)
+        partition = TopicPartition(source.topics[0], 0)
+        config = replace(self._config, timestamp_extractor=ApplicationConfig.timestamp_extractor)
+        task = StreamTask(
+            "global", [source, store.processor], {store.builder.name: store.builder}, {partition: source.name}, config, io
+        )
+        task.initialize()
+        return task
+
+    def _stream_task(self, io: TaskIO, global_stores: dict[str, StateStore]) -> StreamTask:
+        names = {name for group in self._topology.groups().values() for name in group}
+        nodes = [node for name, node in self._topology.nodes.items() if name in names]
+        partitions: dict[TopicPartition, str] = {}
+        for node in nodes:
+            if isinstance(node, SourceNode):
+                # All topics of a pattern share one queue, as in the JVM's driver.
+                partitions |= {TopicPartition(topic, 0): node.name for topic in node.topics or (str(node.pattern),)}
+                if node.pattern is not None:
+                    self._patterns[TopicPartition(node.pattern, 0)] = Whitelist(node.pattern)
+        task = StreamTask("0_0", nodes, self._topology.stores, partitions, self._config, io, global_stores)
+        self._partitions = partitions
+        task.initialize()
+        task.commit()
+        return task
+
+    def _queue_of(self, topic: str) -> TopicPartition | None:
+        partition = TopicPartition(topic, 0)
+        if partition in self._partitions and partition not in self._patterns:
+            return partition
+        matching = (queue for queue, pattern in self._patterns.items() if pattern.is_topic_allowed(topic, False))
+        return next(matching, None)
+
+    def _next_offset(self, partition: TopicPartition) -> int:
+        self._offsets[partition] = self._offsets.get(partition, -1) + 1
+        return self._offsets[partition]
+
+    def _enqueue(self, partition: TopicPartition, record: SinkRecord) -> None:
+        source = SourceRecord(
+            record.topic, 0, self._next_offset(partition), record.timestamp, record.key, record.value, record.headers
+        )
+        self._task.add_records(partition, [source])
+
+    def _update_global(self, record: SinkRecord) -> None:
+        task, partition = self._global_tasks[record.topic], TopicPartition(record.topic, 0)
+        offset = self._next_offset(partition)
+        source = SourceRecord(record.topic, 0, offset, record.timestamp, record.key, record.value, record.headers)
+        task.add_records(partition, [source])
+        task.process()
+        task.commit()
+
+    def _run(self) -> None:
+        self._deliver()
+        self._task.update_lags()
+        while self._task.queued and self._task.is_processable():
+            self._task.process()
+            self._task.punctuate_stream_time()
+            self._task.commit()
+            self._deliver()
+
+    def _deliver(self) -> None:
+        """Move what sinks have sent to the output topics, and to the sources that read them."""
+        sent = list(self._sent)
+        self._sent.clear()
+        for record in sent:
+            self._outputs.setdefault(record.topic, deque()).append(record)
+            partition = self._queue_of(record.topic)
+            if partition is not None:
+                self._enqueue(partition, record)
+            if record.topic in self._global_tasks:
+                self._update_global(record)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StreamsError("the driver is closed")
+
+
+class TestInputTopic:
+    """Writes records to a topic of a ``TopologyTestDriver``."""
+
+    __test__ = False
+
+    def __init__(
+        self,
+        driver: TopologyTestDriver,
+        topic: str,
+        serializers: tuple[Serializer, Serializer],
+        start_ms: int,
+        auto_advance_ms: int,
+    ) -> None:
+        if auto_advance_ms < 0:
+            raise ValueError(f"auto_advance_ms must not be negative, got {auto_advance_ms}")
+        self._driver, self._topic = driver, topic
+        self._serialize_key, self._serialize_value = serializers
+        self._time_ms, self._auto_advance_ms = start_ms, auto_advance_ms
+
+    def advance_time(self, advance_ms: int) -> None:
+        """Advance the timestamp of the next record without one."""
+        if advance_ms < 0:
+            raise ValueError(f"advance_ms must not be negative, got {advance_ms}")
+        self._time_ms += advance_ms
+
+    def pipe_input(
+        self, key: Any, value: Any, timestamp: int | None = None, headers: Iterable[Header] = ()
+    ) -> None:
+        """Write a record, and process it.
+
+        Args:
+            key: the key.
+            value: the value.
+            timestamp: milliseconds since the epoch; None for the time of this object, which then advances.
+            headers: names and values.
+
+        Raises:
+            ValueError: no source reads the topic.
+            StreamsError: a node has failed, and the handler has answered FAIL.
+        """
+        if timestamp is None:
+            timestamp = self._time_ms
+            self._time_ms += self._auto_advance_ms
+        raw_key, raw_value = self._serialize_key(self._topic, key), self._serialize_value(self._topic, value)
+        self._driver.pipe_raw(self._topic, SinkRecord(self._topic, None, timestamp, raw_key, raw_value, tuple(headers)))
+
+    def pipe_records(self, records: Iterable[Record | TestRecord]) -> None:
+        """Write several records."""
+        for record in records:
+            self.pipe_input(record.key, record.value, record.timestamp, record.headers)
+
+    def pipe_key_values(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        """Write several keys and values."""
+        for key, value in entries:
+            self.pipe_input(key, value)
+
+
+class TestOutputTopic:
+    """Reads records of a topic of a ``TopologyTestDriver``, each once."""
+
+    __test__ = False
+
+    def __init__(
+        self, records: deque[SinkRecord], topic: str, deserializers: tuple[Deserializer, Deserializer]
+    ) -> None:
+        self._records, self._topic = records, topic
+        self._deserialize_key, self._deserialize_value = deserializers
+
+    def __len__(self) -> int:
+        """Return the number of records that were not read yet."""
+        return len(self._records)
+
+    def read_record(self) -> TestRecord:
+        """Return the next record.
+
+        Raises:
+            LookupError: there is none.
+        """
+        if not self._records:
+            raise LookupError(f"topic {self._topic!r} has no further record")
+        record = self._records.popleft()
+        key, value = (
+            self._deserialize_key(self._topic, record.key),
+            self._deserialize_value(self._topic, record.value),
+        )
+        return TestRecord(key, value, record.timestamp, record.headers)
+
+    def read_value(self) -> Any:
+        """Return the value of the next record; see ``read_record``."""
+        return self.read_record().value
+
+    def read_key_value(self) -> tuple[Any, Any]:
+        """Return key and value of the next record; see ``read_record``."""
+        record = self.read_record()
+        return record.key, record.value
+
+    def read_records(self) -> list[TestRecord]:
+        """Return all records that were not read yet."""
+        return [self.read_record() for _ in range(len(self._records))]
+
+    def read_values(self) -> list[Any]:
+        """Return the values of all records that were not read yet."""
+        return [record.value for record in self.read_records()]
+
+    def read_key_values(self) -> list[tuple[Any, Any]]:
+        """Return keys and values of all records that were not read yet."""
+        return [(record.key, record.value) for record in self.read_records()]
+
+    def read_map(self) -> dict[Any, Any]:
+        """Return the last value of each key of the records that were not read yet.
+
+        Raises:
+            ValueError: a key is None.
+        """
+        result = dict(self.read_key_values())
+        if None in result:
+            raise ValueError(f"topic {self._topic!r} contains a record whose key is None")
+        return result

@@ -1,0 +1,84 @@
+"""What happens to records that cannot be deserialized, processed or serialized.
+
+Source: Kafka 3.9 DeserializationExceptionHandler, ProcessingExceptionHandler and ProductionExceptionHandler; quarantine as the
+dead letter queue of KIP-1034.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zkconsumer.topology.records import Header, SinkRecord, SourceRecord
+
+
+class ErrorResponse(enum.Enum):
+    """What to do about an error."""
+
+    #: End the task.
+    FAIL = "fail"
+    #: Drop the record, count it, and continue.
+    CONTINUE = "continue"
+    #: Write the record as it was read to the quarantine topic, and continue.
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True)
+class ErrorContext:
+    """Where an error occurred.
+
+    Attributes:
+        phase: ``deserialization``, ``processing``, ``punctuation`` or ``production``.
+        task_id: the task, such as ``0_3``.
+        node: the node that failed.
+        record: the record that the task has read last; None in a punctuation.
+        timestamp: timestamp of the record or of the punctuation in milliseconds.
+    """
+
+    phase: str
+    task_id: str
+    node: str
+    record: SourceRecord | None
+    timestamp: int
+
+    def __str__(self) -> str:
+        read = "" if self.record is None else f", topic {self.record.topic}, partition {self.record.partition}"
+        at = "" if self.record is None else f", offset {self.record.offset}"
+        return f"task {self.task_id}, node {self.node!r}{read}{at}"
+
+
+#: Decides what to do about an error. An error that it raises ends the task.
+ErrorHandler = Callable[[ErrorContext, Exception], ErrorResponse]
+
+
+def fail(_context: ErrorContext, _error: Exception) -> ErrorResponse:
+    """End the task; the default."""
+    return ErrorResponse.FAIL
+
+
+def proceed(_context: ErrorContext, _error: Exception) -> ErrorResponse:
+    """Drop the record and continue."""
+    return ErrorResponse.CONTINUE
+
+
+def quarantine(_context: ErrorContext, _error: Exception) -> ErrorResponse:
+    """Write the record to the quarantine topic and continue."""
+    return ErrorResponse.QUARANTINE
+
+
+def quarantined(topic: str, context: ErrorContext, error: Exception) -> SinkRecord:
+    """Return a record for the quarantine topic: the bytes that were read, and headers that describe the error."""
+    record = context.record
+    headers: list[Header] = list(record.headers) if record is not None else []
+    described = {
+        "phase": context.phase,
+        "task": context.task_id,
+        "node": context.node,
+        "error": f"{type(error).__name__}: {error}",
+    }
+    if record is not None:
+        described |= {"topic": record.topic, "partition": str(record.partition), "offset": str(record.offset)}
+    headers += [(f"zkconsumer.{name}", text.encode()) for name, text in described.items()]
+    key, value = (record.key, record.value) if record is not None else (None, None)
+    return SinkRecord(topic, None, max(context.timestamp, 0), key, value, tuple(headers))

@@ -1,0 +1,115 @@
+"""The orders of Java's collections, on which descriptions and the order of equal records depend.
+
+Source: java.util.HashMap and java.util.PriorityQueue of OpenJDK 17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from zkconsumer.javahash import java_hash, signed32
+
+T = TypeVar("T")
+
+_LOAD_FACTOR = 0.75
+
+
+def topic_partition_hash(topic: str, partition: int) -> int:
+    """Return the hash of a TopicPartition of Kafka's Java client."""
+    return signed32(31 * (31 + partition) + java_hash(topic))
+
+
+def hash_order(
+    items: Iterable[T], hash_of: Callable[[T], int], *, copied: bool = False
+) -> list[T]:
+    """Return distinct items in the order in which a ``HashMap`` iterates over them.
+
+    Args:
+        items: in the order of insertion.
+        hash_of: returns the Java hash of an item.
+        copied: whether the map was created from a collection, which may have reserved more space.
+    """
+    distinct = list(dict.fromkeys(items))
+    size = 16
+    if copied:
+        while size < max(int(len(distinct) / _LOAD_FACTOR) + 1, 16):
+            size *= 2
+    while len(distinct) > size * _LOAD_FACTOR:
+        size *= 2
+
+    def bucket(item: T) -> int:
+        value = hash_of(item) & 0xFFFFFFFF
+        return (value ^ (value >> 16)) & (size - 1)
+
+    return sorted(distinct, key=bucket)
+
+
+def string_order(texts: Iterable[str], *, copied: bool = False) -> list[str]:
+    """Return strings in the order of a ``HashSet``; see ``hash_order``."""
+    return hash_order(texts, java_hash, copied=copied)
+
+
+class PriorityQueue(Generic[T]):
+    """A binary heap that orders equal elements as ``java.util.PriorityQueue`` does.
+
+    Args:
+        key: returns the priority of an element; the smallest comes first. It must not change while the element is queued.
+    """
+
+    def __init__(self, key: Callable[[T], int]) -> None:
+        self._key = key
+        self._heap: list[T] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def peek(self) -> T | None:
+        """Return the first element, or None."""
+        return self._heap[0] if self._heap else None
+
+    def elements(self) -> Sequence[T]:
+        """Return all elements, in the order of the heap."""
+        return tuple(self._heap)
+
+    def add(self, element: T) -> None:
+        """Insert an element."""
+        self._heap.append(element)
+        self._sift_up(len(self._heap) - 1, element)
+
+    def poll(self) -> T | None:
+        """Remove and return the first element, or return None."""
+        if not self._heap:
+            return None
+        first, last = self._heap[0], self._heap.pop()
+        if self._heap:
+            self._sift_down(0, last)
+        return first
+
+    def clear(self) -> None:
+        """Remove all elements."""
+        self._heap.clear()
+
+    def _sift_up(self, index: int, element: T) -> None:
+        heap, key = self._heap, self._key
+        own = key(element)
+        while index > 0:
+            parent = (index - 1) >> 1
+            if own >= key(heap[parent]):
+                break
+            heap[index] = heap[parent]
+            index = parent
+        heap[index] = element
+
+    def _sift_down(self, index: int, element: T) -> None:
+        heap, key = self._heap, self._key
+        own, half = key(element), len(heap) >> 1
+        while index < half:
+            child = 2 * index + 1
+            if child + 1 < len(heap) and key(heap[child]) > key(heap[child + 1]):
+                child += 1
+            if own <= key(heap[child]):
+                break
+            heap[index] = heap[child]
+            index = child
+        heap[index] = element

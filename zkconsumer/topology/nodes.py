@@ -1,0 +1,98 @@
+"""The nodes of a topology as they were declared, and their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from zkconsumer.topology.processor import ProcessorSupplier
+from zkconsumer.topology.records import Record, RecordMetadata, SourceRecord
+
+#: Returns an object for the topic and the serialized bytes, which may be None.
+Deserializer = Callable[[str, bytes | None], Any]
+
+#: Returns the serialized bytes for the topic and an object, which may be None.
+Serializer = Callable[[str, Any], bytes | None]
+
+#: Returns the timestamp of a record in milliseconds, from the record, its key and value, and the highest timestamp of its
+#: partition so far, which is -1 before the first. A record with a negative timestamp is dropped.
+TimestampExtractor = Callable[[SourceRecord, Any, Any, int], int]
+
+#: Returns the topic of a record, from the record and where the current record was read.
+TopicExtractor = Callable[[Record, RecordMetadata], str]
+
+#: Returns the partition number of a record, from topic, key, value and number of partitions; None for the default.
+Partitioner = Callable[[str, Any, Any, int], int | None]
+
+
+@dataclass(frozen=True)
+class SourceNode:
+    """A node that reads topics: ``topics`` is empty if ``pattern``, a Java regular expression, selects them."""
+
+    name: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    offset_reset: str | None
+    timestamp_extractor: TimestampExtractor | None
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+    parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProcessorNode:
+    """A node with a processor, and the names of the stores that are connected to it, in that order."""
+
+    name: str
+    parents: tuple[str, ...]
+    supplier: ProcessorSupplier
+    stores: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SinkNode:
+    """A node that writes to ``topic``, or to the topic that ``extractor`` returns."""
+
+    name: str
+    parents: tuple[str, ...]
+    topic: str | None
+    extractor: TopicExtractor | None
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+    partitioner: Partitioner | None
+
+
+Node = SourceNode | ProcessorNode | SinkNode
+
+
+class UnionFind:
+    """Sets of connected names. Source: Kafka 3.9 QuickUnion."""
+
+    def __init__(self) -> None:
+        self._parents: dict[str, str] = {}
+
+    def add(self, name: str) -> None:
+        """Add a name as a set of its own."""
+        self._parents[name] = name
+
+    def root(self, name: str) -> str:
+        """Return the name that represents the set of ``name``, and shorten the path to it."""
+        parents = self._parents
+        while parents[name] != name:
+            parents[name] = parents[parents[name]]
+            name = parents[name]
+        return name
+
+    def unite(self, name: str, others: Iterable[str]) -> None:
+        """Join the set of a name with those of others."""
+        for other in others:
+            self._parents[self.root(name)] = self.root(other)
+
+
+def node_groups(nodes: Mapping[str, Node], connected: UnionFind) -> list[list[str]]:
+    """Return the names of each connected part; parts and names are in the order in which the nodes were added."""
+    groups: dict[str, list[str]] = {}
+    for name in nodes:
+        groups.setdefault(connected.root(name), []).append(name)
+    return list(groups.values())

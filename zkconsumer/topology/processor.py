@@ -1,0 +1,118 @@
+"""What applications implement and use: processors and their context.
+
+Source: Kafka 3.9 org.apache.kafka.streams.processor.api.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from zkconsumer.topology.records import Record, RecordMetadata
+
+#: Called with the current stream time or wall-clock time in milliseconds.
+Punctuator = Callable[[int], object]
+
+
+class PunctuationType(enum.Enum):
+    """The clock of a schedule."""
+
+    #: The highest timestamp of the records that the task has taken. It does not advance without records.
+    STREAM_TIME = "stream time"
+    #: The clock of the machine.
+    WALL_CLOCK_TIME = "wall-clock time"
+
+
+class Cancellable(Protocol):
+    """A schedule that can be ended."""
+
+    def cancel(self) -> None:
+        """End the schedule. It has no effect if it has ended."""
+
+
+class ProcessorContext(Protocol):
+    """What a processor can do. It is valid inside ``init``, ``process``, punctuations and ``close`` of that processor."""
+
+    @property
+    def application_id(self) -> str:
+        """The name of the application."""
+
+    @property
+    def task_id(self) -> str:
+        """Number of the sub-topology and of the partition, such as ``0_3``."""
+
+    @property
+    def node_name(self) -> str:
+        """The name of the processor."""
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Where the current record was read; None in ``init`` and ``close``."""
+
+    @property
+    def current_stream_time_ms(self) -> int:
+        """The highest timestamp of the records that the task has taken, in milliseconds; -1 before the first."""
+
+    @property
+    def current_system_time_ms(self) -> int:
+        """The wall-clock time at which the current record or punctuation started, in milliseconds."""
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        """Hand a record to the children of this node, in the order in which they were added.
+
+        Each child processes it completely, with all nodes below, before the next one receives it.
+
+        Args:
+            record: the record.
+            child: name of the only child that receives it; None for all.
+
+        Raises:
+            StreamsError: there is no such child, or the call does not come from a node.
+        """
+
+    def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
+        """Call a function periodically. A call that is late is made once, however many intervals have passed.
+
+        Args:
+            interval_ms: at least 1. A stream-time schedule is aligned to multiples of it, and first due with the next
+                record; a wall-clock schedule is first due after the interval.
+            kind: the clock.
+            punctuator: called with the current time of that clock.
+
+        Raises:
+            ValueError: the interval is less than 1.
+            StreamsError: the call does not come from a node.
+        """
+
+    def commit(self) -> None:
+        """Request a commit of the task soon."""
+
+    def get_state_store(self, name: str) -> Any:
+        """Return a store that is connected to this processor, or a read-only view of a global store.
+
+        Raises:
+            StreamsError: there is no such store, or it is not connected.
+        """
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter of this node; ``StreamTask.metrics`` has it as ``node/name``."""
+
+
+class Processor(ABC):
+    """A node that receives records one by one. A supplier creates one object for each task."""
+
+    def init(self, context: ProcessorContext) -> None:  # noqa: B027
+        """Prepare for the first record: keep the context, get stores, create schedules."""
+
+    @abstractmethod
+    def process(self, record: Record) -> None:
+        """Process one record."""
+
+    def close(self) -> None:  # noqa: B027
+        """Release what ``init`` has acquired."""
+
+
+#: Returns a new processor at each call: a class, or a function.
+ProcessorSupplier = Callable[[], Processor]

@@ -1,0 +1,108 @@
+"""Records that processors receive and forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from zkconsumer.errors import StreamsError
+
+#: Name and value; a name can occur several times.
+Header = tuple[str, bytes | None]
+
+
+@dataclass(slots=True, init=False)
+class Record:
+    """A record inside a topology. Do not change its attributes: all children of a node receive the same object.
+
+    Source: Kafka 3.9 org.apache.kafka.streams.processor.api.Record. As in the JVM, a child that changes the list of headers
+    in place changes it for its later siblings.
+
+    Args:
+        key: any object, or None.
+        value: any object, or None.
+        timestamp: milliseconds since the epoch, not negative.
+        headers: names and values.
+
+    Raises:
+        StreamsError: the timestamp is negative.
+    """
+
+    key: Any
+    value: Any
+    timestamp: int
+    headers: list[Header]
+
+    def __init__(self, key: Any, value: Any, timestamp: int, headers: list[Header] | None = None) -> None:
+        if timestamp < 0:
+            raise StreamsError(f"the timestamp of a record must not be negative, got {timestamp}")
+        self.key = key
+        self.value = value
+        self.timestamp = timestamp
+        self.headers = [] if headers is None else headers
+
+    def with_key(self, key: Any) -> Record:
+        """Return a copy with another key."""
+        return Record(key, self.value, self.timestamp, self.headers)
+
+    def with_value(self, value: Any) -> Record:
+        """Return a copy with another value."""
+        return Record(self.key, value, self.timestamp, self.headers)
+
+    def with_timestamp(self, timestamp: int) -> Record:
+        """Return a copy with another timestamp in milliseconds."""
+        return Record(self.key, self.value, timestamp, self.headers)
+
+    def with_headers(self, headers: list[Header]) -> Record:
+        """Return a copy with other headers; the list is copied."""
+        return Record(self.key, self.value, self.timestamp, list(headers))
+
+
+class RecordMetadata(NamedTuple):
+    """Where the current record was read. In a punctuation the topic is None, and partition and offset are -1."""
+
+    topic: str | None
+    partition: int
+    offset: int
+
+
+class SourceRecord(NamedTuple):
+    """A record of a topic, before it is deserialized.
+
+    Attributes:
+        topic: topic name.
+        partition: partition number.
+        offset: offset in the partition.
+        timestamp: milliseconds since the epoch; -1 if the record has none.
+        key: serialized key, or None.
+        value: serialized value, or None.
+        headers: names and values.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+class SinkRecord(NamedTuple):
+    """A serialized record that a sink sends.
+
+    Attributes:
+        topic: topic name.
+        partition: partition number that the sink's partitioner has selected; None for the producer's choice.
+        timestamp: milliseconds since the epoch.
+        key: serialized key, or None.
+        value: serialized value, or None.
+        headers: names and values.
+    """
+
+    topic: str
+    partition: int | None
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]

@@ -1,0 +1,45 @@
+"""State stores of tasks, and the builders that declare them."""
+
+from __future__ import annotations
+
+from zkconsumer.topology.stores.base import StateStore, StoreContext
+from zkconsumer.topology.stores.builder import (
+    StoreBuilder,
+    key_value,
+    session,
+    timestamped_key_value,
+    timestamped_window,
+    versioned_key_value,
+    window,
+)
+from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from zkconsumer.topology.stores.pages import MemoryPages, PagedMap, PageStore
+from zkconsumer.topology.stores.session import SessionStore
+from zkconsumer.topology.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedKeyValueStore, VersionedRecord
+from zkconsumer.topology.stores.window import TimestampedWindowStore, Windowed, WindowStore
+
+__all__ = [
+    "NOT_PUT",
+    "VALID_TO_UNDEFINED",
+    "KeyValueStore",
+    "MemoryPages",
+    "PageStore",
+    "PagedMap",
+    "SessionStore",
+    "StateStore",
+    "StoreBuilder",
+    "StoreContext",
+    "TimestampedKeyValueStore",
+    "TimestampedWindowStore",
+    "ValueAndTimestamp",
+    "VersionedKeyValueStore",
+    "VersionedRecord",
+    "WindowStore",
+    "Windowed",
+    "key_value",
+    "session",
+    "timestamped_key_value",
+    "timestamped_window",
+    "versioned_key_value",
+    "window",
+]

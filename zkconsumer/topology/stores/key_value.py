@@ -1,0 +1,129 @@
+"""Key-value stores, plain and with timestamps.
+
+Source: Kafka 3.9 org.apache.kafka.streams.state.KeyValueStore and TimestampedKeyValueStore, with RocksDB.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.stores.base import StateStore, StoreContext
+from zkconsumer.topology.stores.pages import PagedMap
+
+V = TypeVar("V")
+
+_TIMESTAMP = struct.Struct(">q")
+
+
+class ValueAndTimestamp(NamedTuple):
+    """A value and the timestamp in milliseconds of the record from which it comes."""
+
+    value: Any
+    timestamp: int
+
+
+class KeyValueStore(StateStore, Generic[V]):
+    """A map whose keys are ordered by their serialized bytes. A value of None means that there is none.
+
+    ``get``, ``put``, ``put_if_absent`` and ``delete`` use one page of 4 to 16 KB. ``range`` and ``prefix_scan`` read the
+    pages of the range, and ``all`` reads the whole store. They return the entries as they are at the time of the call.
+    """
+
+    def __init__(self, name: str, key_serde: Serde, value_serde: Serde, is_persistent: bool) -> None:
+        super().__init__(name, is_persistent)
+        self._key_serde, self._value_serde = key_serde, value_serde
+        self._map: PagedMap
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store."""
+        self._map = context.byte_map(self.name)
+
+    def get(self, key: Any) -> V | None:
+        """Return the value of a key, or None."""
+        data = self._map.get(self._key(key))
+        return None if data is None else self._value(data)
+
+    def put(self, key: Any, value: V | None) -> None:
+        """Set the value of a key; None deletes it."""
+        raw_key = self._key(key)
+        if value is None:
+            self._map.delete(raw_key)
+        else:
+            self._map.put(raw_key, self._data(value))
+
+    def put_if_absent(self, key: Any, value: V | None) -> V | None:
+        """Set the value of a key that has none, and return the previous value."""
+        old = self.get(key)
+        if old is None:
+            self.put(key, value)
+        return old
+
+    def put_all(self, entries: Iterable[tuple[Any, V | None]]) -> None:
+        """Set several values, in order."""
+        for key, value in entries:
+            self.put(key, value)
+
+    def delete(self, key: Any) -> V | None:
+        """Delete a key, and return its value."""
+        data = self._map.delete(self._key(key))
+        return None if data is None else self._value(data)
+
+    def range(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, V]]:
+        """Return keys and values from ``first`` to ``last``, both included; None means no limit."""
+        start = b"" if first is None else self._key(first)
+        stop = None if last is None else self._key(last) + b"\0"
+        return self._entries(self._map.scan(start, stop, reverse))
+
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Any, V]]:
+        """Return all keys and values."""
+        return self._entries(self._map.scan(reverse=reverse))
+
+    def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, V]]:
+        """Return the keys and values whose serialized key starts with ``prefix``."""
+        return self._entries(self._map.scan(prefix, next_prefix(prefix)))
+
+    def approximate_num_entries(self) -> int:
+        """Return the number of keys."""
+        return len(self._map)
+
+    def _entries(self, found: list[tuple[bytes, bytes]]) -> Iterator[tuple[Any, V]]:
+        deserialize = self._key_serde.deserialize
+        return ((deserialize(self.name, key), self._value(data)) for key, data in found)
+
+    def _key(self, key: Any) -> bytes:
+        return self.serialized_key(self._key_serde, key)
+
+    def _value(self, data: bytes) -> V:
+        return self._value_serde.deserialize(self.name, data)  # type: ignore[no-any-return]
+
+    def _data(self, value: V) -> bytes:
+        return self.serialized(self._value_serde, value)
+
+
+class TimestampedKeyValueStore(KeyValueStore[ValueAndTimestamp]):
+    """A key-value store whose values are ``ValueAndTimestamp``."""
+
+    def _value(self, data: bytes) -> ValueAndTimestamp:
+        return with_timestamp(self.name, self._value_serde, data)
+
+    def _data(self, value: ValueAndTimestamp) -> bytes:
+        return without_timestamp(self, self._value_serde, value)
+
+
+def with_timestamp(store: str, serde: Serde, data: bytes) -> ValueAndTimestamp:
+    """Return the value and timestamp in the bytes that ``without_timestamp`` has returned."""
+    return ValueAndTimestamp(serde.deserialize(store, data[8:]), _TIMESTAMP.unpack_from(data)[0])
+
+
+def without_timestamp(store: StateStore, serde: Serde, value: ValueAndTimestamp) -> bytes:
+    """Return value and timestamp as bytes."""
+    return _TIMESTAMP.pack(value.timestamp) + store.serialized(serde, value.value)
+
+
+def next_prefix(prefix: bytes) -> bytes | None:
+    """Return the first key that is greater than all keys with a prefix; None if there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

@@ -1,0 +1,318 @@
+"""Ordered maps of bytes, as pages of 4 to 16 KB.
+
+A store is one ``PagedMap``. It reads a page when a key of it is used, and writes the changed pages when it is flushed, so
+that each page is read and written at most once between two commits.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from itertools import accumulate, chain
+from typing import Protocol
+
+from zkconsumer.errors import StreamsError
+
+#: Version of the format, the first byte of each page.
+FORMAT = 1
+
+#: Bytes of keys and values at which a page is split, and below which a changed page joins a neighbor.
+SPLIT_BYTES, JOIN_BYTES = 16_384, 4_096
+
+#: Bytes of one page of the directory.
+_DIRECTORY_BYTES = 16_384
+
+#: Id of the page with the format's version, the next id and the number of directory pages, whose ids are -1, -2, …
+_HEADER_ID = 0
+_HEADER = struct.Struct("<BqqI")
+
+#: Number of pages that stay in memory after a flush.
+_CACHED_PAGES = 4_096
+
+
+class PageStore(Protocol):
+    """Where pages are kept: a dictionary, a file, or the state of a Spark task."""
+
+    def get(self, page_id: int) -> bytes | None:
+        """Return a page, or None."""
+
+    def put(self, page_id: int, data: bytes) -> None:
+        """Store a page."""
+
+    def delete(self, page_id: int) -> None:
+        """Remove a page; it has no effect if there is none."""
+
+    def page_ids(self) -> Iterator[int]:
+        """Return the ids of all pages, in any order."""
+
+
+class MemoryPages(dict[int, bytes]):
+    """Pages in a dictionary, for stores that are not persistent and for tests."""
+
+    put = dict.__setitem__
+
+    def delete(self, page_id: int) -> None:
+        """Remove a page."""
+        self.pop(page_id, None)
+
+    def page_ids(self) -> Iterator[int]:
+        """Return the ids of all pages."""
+        return iter(self)
+
+
+class _Page:
+    """Entries of a range of keys. ``order`` has the sorted keys."""
+
+    __slots__ = ("entries", "is_changed", "order", "size")
+
+    def __init__(self, entries: dict[bytes, bytes], order: list[bytes], size: int) -> None:
+        self.entries, self.order, self.size = entries, order, size
+        self.is_changed = False
+
+    @classmethod
+    def decode(cls, data: bytes) -> _Page:
+        """Read a page. The format: version, number of entries, lengths of keys and values, keys, values."""
+        version, count = struct.unpack_from("<BI", data)
+        check_format(version)
+        lengths = struct.unpack_from(f"<{2 * count}I", data, 5)
+        start = 5 + 8 * count
+        ends = list(accumulate(chain((start,), lengths)))
+        parts = [data[ends[i] : ends[i + 1]] for i in range(2 * count)]
+        order = parts[:count]
+        return cls(dict(zip(order, parts[count:], strict=True)), order, len(data) - start)
+
+    def encode(self) -> bytes:
+        """Return the page in the format that ``decode`` reads."""
+        order, entries = self.order, self.entries
+        values = [entries[key] for key in order]
+        head = struct.pack(f"<BI{2 * len(order)}I", FORMAT, len(order), *map(len, order), *map(len, values))
+        return b"".join((head, *order, *values))
+
+
+def check_format(version: int) -> None:
+    """Raise an error for a format of a later release.
+
+    Raises:
+        StreamsError: the format is unknown.
+    """
+    if version != FORMAT:
+        raise StreamsError(f"a state page has format {version}; this release reads format {FORMAT}: upgrade zkconsumer")
+
+
+class PagedMap:
+    """A map from bytes to bytes that is ordered by key.
+
+    Args:
+        pages: where the pages are kept.
+    """
+
+    def __init__(self, pages: PageStore) -> None:
+        self._pages = pages
+        self._load()
+
+    def _load(self) -> None:
+        self._loaded: dict[int, _Page] = {}
+        self._deleted: list[int] = []
+        self._first_keys, self._ids = [b""], [1]
+        self._next_id = 2
+        self._count = 0
+        self._directory: list[bytes] = []
+        self._is_split = False
+        self._is_changed = False
+        header = self._pages.get(_HEADER_ID)
+        if header is None:
+            self._loaded[1] = _Page({}, [], 0)
+            return
+        check_format(header[0])
+        _, self._next_id, self._count, chunks = _HEADER.unpack(header)
+        self._directory = [self._required(-1 - number) for number in range(chunks)]
+        self._decode_directory(b"".join(self._directory))
+
+    def __len__(self) -> int:
+        """Return the number of entries; it is estimated after ``discard``."""
+        return max(self._count, 0)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, or None."""
+        return self._page(bisect_right(self._first_keys, key) - 1).entries.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value of a key."""
+        index = bisect_right(self._first_keys, key) - 1
+        page = self._page(index)
+        old = page.entries.get(key)
+        if old is None:
+            insort(page.order, key)
+            page.size += len(key) + len(value)
+            self._count += 1
+        else:
+            page.size += len(value) - len(old)
+        page.entries[key] = value
+        page.is_changed = self._is_changed = True
+        if page.size > SPLIT_BYTES and len(page.order) > 1:
+            self._split(index, page)
+
+    def delete(self, key: bytes) -> bytes | None:
+        """Remove a key, and return its value, or None if there was none."""
+        index = bisect_right(self._first_keys, key) - 1
+        page = self._page(index)
+        old = page.entries.pop(key, None)
+        if old is not None:
+            del page.order[bisect_left(page.order, key)]
+            page.size -= len(key) + len(old)
+            page.is_changed = self._is_changed = True
+            self._count -= 1
+            if not page.order and len(self._ids) > 1:
+                self._remove(index, index + 1)
+        return old
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None, reverse: bool = False) -> list[tuple[bytes, bytes]]:
+        """Return the entries with keys from ``start`` up to ``stop``, exclusive, as they are now.
+
+        Args:
+            start: first key.
+            stop: key after the last one; None for no limit.
+            reverse: whether the last entry comes first.
+        """
+        found: list[tuple[bytes, bytes]] = []
+        if stop is not None and stop <= start:
+            return found
+        index = bisect_right(self._first_keys, start) - 1
+        while index < len(self._ids) and (stop is None or self._first_keys[index] < stop):
+            page = self._page(index)
+            order, entries = page.order, page.entries
+            low = bisect_left(order, start)
+            high = len(order) if stop is None else bisect_left(order, stop)
+            found += [(key, entries[key]) for key in order[low:high]]
+            index += 1
+        if reverse:
+            found.reverse()
+        return found
+
+    def discard(self, start: bytes, stop: bytes) -> None:
+        """Remove all keys from ``start`` up to ``stop``, exclusive. Pages in between are removed without reading them."""
+        first = bisect_right(self._first_keys, start) - 1
+        last = bisect_left(self._first_keys, stop) - 1
+        for index in {first, last} if last >= first else ():
+            for key, _ in self._within(index, start, stop):
+                page = self._page(index)
+                page.size -= len(key) + len(page.entries.pop(key))
+                del page.order[bisect_left(page.order, key)]
+                page.is_changed = self._is_changed = True
+                self._count -= 1
+        if last - first > 1:
+            average = self._count // len(self._ids)
+            pages = [self._loaded.get(page_id) for page_id in self._ids[first + 1 : last]]
+            self._count -= sum(average if page is None else len(page.order) for page in pages)
+            self._remove(first + 1, last)
+            last = first + 1
+        for index in sorted({first, last}, reverse=True) if last >= first else ():
+            if len(self._ids) > 1 and not self._page(index).order:
+                self._remove(index, index + 1)
+
+    def flush(self) -> None:
+        """Write all changes to the pages."""
+        if not self._is_changed:
+            return
+        self._join_small_pages()
+        for page_id, page in self._loaded.items():
+            if page.is_changed:
+                self._pages.put(page_id, page.encode())
+                page.is_changed = False
+        for page_id in self._deleted:
+            self._pages.delete(page_id)
+        self._deleted.clear()
+        self._write_directory()
+        self._pages.put(_HEADER_ID, _HEADER.pack(FORMAT, self._next_id, self._count, len(self._directory)))
+        self._is_changed = False
+        for page_id in list(self._loaded)[: max(len(self._loaded) - _CACHED_PAGES, 0)]:
+            del self._loaded[page_id]
+
+    def rollback(self) -> None:
+        """Discard all changes since the last flush."""
+        if self._is_changed:
+            self._load()
+
+    # ---- pages ---------------------------------------------------------------------------------------------
+
+    def _page(self, index: int) -> _Page:
+        page_id = self._ids[index]
+        page = self._loaded.get(page_id)
+        if page is None:
+            page = self._loaded[page_id] = _Page.decode(self._required(page_id))
+        return page
+
+    def _required(self, page_id: int) -> bytes:
+        data = self._pages.get(page_id)
+        if data is None:
+            raise StreamsError(f"state page {page_id} is missing")
+        return data
+
+    def _within(self, index: int, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        page = self._page(index)
+        keys = page.order[bisect_left(page.order, start) : bisect_left(page.order, stop)]
+        return [(key, page.entries[key]) for key in keys]
+
+    def _split(self, index: int, page: _Page) -> None:
+        """Move the second half of a page's bytes to a new page after it."""
+        sizes = list(accumulate(len(key) + len(page.entries[key]) for key in page.order))
+        middle = min(max(bisect_left(sizes, page.size // 2), 1), len(page.order) - 1)
+        moved = page.order[middle:]
+        del page.order[middle:]
+        new = _Page({key: page.entries.pop(key) for key in moved}, moved, page.size - sizes[middle - 1])
+        page.size = sizes[middle - 1]
+        new.is_changed = True
+        self._loaded[self._next_id] = new
+        self._first_keys.insert(index + 1, moved[0])
+        self._ids.insert(index + 1, self._next_id)
+        self._next_id += 1
+        self._is_split = True
+
+    def _remove(self, first: int, stop: int) -> None:
+        """Remove the pages with these indexes, but not the only one."""
+        for page_id in self._ids[first:stop]:
+            self._loaded.pop(page_id, None)
+            self._deleted.append(page_id)
+        del self._ids[first:stop], self._first_keys[first:stop]
+        self._first_keys[0] = b""
+        self._is_split = self._is_changed = True
+
+    def _join_small_pages(self) -> None:
+        index = 1
+        while index < len(self._ids):
+            left, right = (self._loaded.get(self._ids[i]) for i in (index - 1, index))
+            if (
+                left is not None
+                and right is not None
+                and (left.is_changed or right.is_changed)
+                and min(left.size, right.size) < JOIN_BYTES
+                and left.size + right.size <= SPLIT_BYTES - JOIN_BYTES
+            ):
+                left.entries.update(right.entries)
+                left.order += right.order
+                left.size += right.size
+                left.is_changed = True
+                self._remove(index, index + 1)
+            else:
+                index += 1
+
+    def _write_directory(self) -> None:
+        if not self._is_split and self._directory:
+            return
+        lengths = struct.pack(f"<I{len(self._ids)}I", len(self._ids), *map(len, self._first_keys))
+        data = b"".join((lengths, struct.pack(f"<{len(self._ids)}q", *self._ids), *self._first_keys))
+        chunks = [data[i : i + _DIRECTORY_BYTES] for i in range(0, len(data), _DIRECTORY_BYTES)]
+        for number, chunk in enumerate(chunks):
+            if number >= len(self._directory) or chunk != self._directory[number]:
+                self._pages.put(-1 - number, chunk)
+        for number in range(len(chunks), len(self._directory)):
+            self._pages.delete(-1 - number)
+        self._directory, self._is_split = chunks, False
+
+    def _decode_directory(self, data: bytes) -> None:
+        (count,) = struct.unpack_from("<I", data)
+        lengths = struct.unpack_from(f"<{count}I", data, 4)
+        self._ids = list(struct.unpack_from(f"<{count}q", data, 4 + 4 * count))
+        ends = list(accumulate(chain((4 + 12 * count,), lengths)))
+        self._first_keys = [data[ends[i] : ends[i + 1]] for i in range(count)]

@@ -1,0 +1,132 @@
+"""Entries with a time, which expire by segments.
+
+The key of an entry starts with the number of its segment, a range of time, so an expired segment is a range of keys that is
+removed at once, also if its keys were not used since.
+
+Source: Kafka 3.9 AbstractRocksDBSegmentedBytesStore and AbstractSegments.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from zkconsumer.topology.stores.pages import PagedMap
+
+_SEGMENT = struct.Struct(">Q")
+_STATE = struct.Struct("<qI")
+
+#: Key of the latest time and of the sequence number; it is greater than the keys of all segments.
+_STATE_KEY = b"\xff" * 9
+
+MAX_TIME = (1 << 63) - 1
+
+
+class SegmentedMap:
+    """A map of bytes whose entries expire.
+
+    Args:
+        entries: the map of the store.
+        retention_ms: milliseconds after which an entry is not returned any more.
+        interval_ms: milliseconds of a segment.
+    """
+
+    def __init__(self, entries: PagedMap, retention_ms: int, interval_ms: int) -> None:
+        self._map = entries
+        self._retention_ms, self._interval_ms = retention_ms, interval_ms
+        self.load()
+
+    def load(self) -> None:
+        """Read the latest time and the sequence number from the map."""
+        state = self._map.get(_STATE_KEY)
+        self.observed_time, self._sequence = _STATE.unpack(state) if state is not None else (-1, 0)
+        self._first_live = self._segment(self.observed_time - self._retention_ms)
+        self._is_changed = False
+
+    def save(self) -> None:
+        """Write the latest time and the sequence number to the map, if they have changed."""
+        if self._is_changed:
+            self._map.put(_STATE_KEY, _STATE.pack(self.observed_time, self._sequence))
+            self._is_changed = False
+
+    @property
+    def live_from(self) -> int:
+        """The first time, in milliseconds, of entries that are returned."""
+        return self.observed_time - self._retention_ms + 1
+
+    def next_sequence(self) -> int:
+        """Return the next number of an entry, which distinguishes entries with equal keys and times."""
+        self._sequence = (self._sequence + 1) & 0x7FFFFFFF
+        self._is_changed = True
+        return self._sequence
+
+    @property
+    def sequence(self) -> int:
+        """The last number that ``next_sequence`` has returned."""
+        return self._sequence
+
+    def put(self, time_ms: int, key: bytes, value: bytes | None) -> bool:
+        """Set or delete an entry, and return whether its segment still exists."""
+        self.observe(time_ms)
+        if self._segment(time_ms) < self._first_live:
+            return False
+        if value is None:
+            self._map.delete(self._key(time_ms, key))
+        else:
+            self._map.put(self._key(time_ms, key), value)
+        return True
+
+    def remove(self, time_ms: int, key: bytes) -> None:
+        """Delete an entry."""
+        self.observe(time_ms)
+        self._map.delete(self._key(time_ms, key))
+
+    def get(self, time_ms: int, key: bytes) -> bytes | None:
+        """Return an entry that has not expired, or None."""
+        return self._map.get(self._key(time_ms, key)) if time_ms >= self.live_from else None
+
+    def scan(
+        self, first_ms: int, last_ms: int, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """Return the entries of the segments from one time to another, by segment and key.
+
+        Args:
+            first_ms: time in the first segment.
+            last_ms: time in the last segment.
+            start: first key in each segment.
+            stop: key after the last one in each segment; None for no limit.
+            reverse: whether the last entry comes first.
+        """
+        if start == b"" and stop is None:
+            low, high = self._prefix(first_ms), _SEGMENT.pack(self._segment(last_ms) + 1)
+            return [(key[8:], value) for key, value in self._map.scan(low, high, reverse)]
+        numbers = self._segments(first_ms, last_ms)
+        found: list[tuple[bytes, bytes]] = []
+        for number in reversed(numbers) if reverse else numbers:
+            prefix = _SEGMENT.pack(number)
+            high = _SEGMENT.pack(number + 1) if stop is None else prefix + stop
+            found += [(key[8:], value) for key, value in self._map.scan(prefix + start, high, reverse)]
+        return found
+
+    def observe(self, time_ms: int) -> None:
+        """Advance the latest time, and remove the segments that have expired."""
+        if time_ms <= self.observed_time:
+            return
+        self.observed_time = time_ms
+        self._is_changed = True
+        first_live = self._segment(time_ms - self._retention_ms)
+        if first_live > self._first_live:
+            self._map.discard(b"", _SEGMENT.pack(first_live))
+            self._first_live = first_live
+
+    def _segments(self, first_ms: int, last_ms: int) -> range:
+        last = min(self._segment(last_ms), self._segment(max(self.observed_time, 0)))
+        return range(max(self._segment(first_ms), self._first_live), last + 1)
+
+    def _segment(self, time_ms: int) -> int:
+        return max(time_ms, 0) // self._interval_ms
+
+    def _prefix(self, time_ms: int) -> bytes:
+        return _SEGMENT.pack(self._segment(time_ms))
+
+    def _key(self, time_ms: int, key: bytes) -> bytes:
+        return self._prefix(time_ms) + key

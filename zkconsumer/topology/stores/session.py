@@ -1,0 +1,128 @@
+"""Session stores.
+
+Source: Kafka 3.9 org.apache.kafka.streams.state.SessionStore, with RocksDB: RocksDBSessionStore and SessionKeySchema.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.stores.base import StateStore, StoreContext
+from zkconsumer.topology.stores.key_value import next_prefix
+from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap
+from zkconsumer.topology.stores.window import Windowed, segment_interval_ms
+
+_SUFFIX = struct.Struct(">QQ")
+
+
+class SessionStore(StateStore):
+    """Aggregates by key and session, which expire by their end.
+
+    An aggregate is returned until the latest end that was put is ``retention_ms`` after its own, and can be put until its
+    segment has expired; see ``WindowStore``. ``find_sessions`` reads the pages of a key in each segment; calls with a range of
+    keys read the segments of the time range completely.
+
+    Args:
+        name: name of the store.
+        retention_ms: milliseconds after which a session is not returned.
+        serdes: serdes of keys and aggregates.
+        is_persistent: see ``StateStore``.
+    """
+
+    def __init__(self, name: str, retention_ms: int, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
+        super().__init__(name, is_persistent)
+        self._retention_ms = retention_ms
+        self._key_serde, self._value_serde = serdes
+        self._segments: SegmentedMap
+        self._context: StoreContext
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store."""
+        self._context = context
+        interval_ms = segment_interval_ms(self._retention_ms)
+        self._segments = SegmentedMap(context.byte_map(self.name), self._retention_ms, interval_ms)
+
+    def flush(self) -> None:
+        """Save the latest time."""
+        self._segments.save()
+
+    def rollback(self) -> None:
+        """Read the latest time again."""
+        self._segments.load()
+
+    def put(self, session: Windowed, aggregate: Any) -> None:
+        """Set the aggregate of a session; None deletes it."""
+        raw_key = self._raw(session)
+        data = None if aggregate is None else self.serialized(self._value_serde, aggregate)
+        if not self._segments.put(session.end, raw_key, data):
+            self._context.count_expired(self.name)
+
+    def remove(self, session: Windowed) -> None:
+        """Delete a session."""
+        self._segments.remove(session.end, self._raw(session))
+
+    def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> Any:
+        """Return the aggregate of a session, or None."""
+        data = self._segments.get(end_ms, self._raw(Windowed(key, start_ms, end_ms)))
+        return None if data is None else self._value_serde.deserialize(self.name, data)
+
+    def find_sessions(
+        self, key: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, Any]]:
+        """Return the sessions of a key that end at ``earliest_end_ms`` or later, and start at ``latest_start_ms`` or before.
+
+        They are in the order of their ends.
+        """
+        raw_key = self._key(key)
+        return self._find(raw_key, raw_key, earliest_end_ms, latest_start_ms, reverse)
+
+    def find_sessions_of_keys(
+        self, first: Any, last: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, Any]]:
+        """Return the sessions of the keys from ``first`` to ``last``; None means no limit. See ``find_sessions``.
+
+        They are in the order of time segment, key, end and start.
+        """
+        low = b"" if first is None else self._key(first)
+        high = None if last is None else self._key(last)
+        return self._find(low, high, earliest_end_ms, latest_start_ms, reverse)
+
+    def fetch(self, key: Any, *, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+        """Return all sessions of a key."""
+        return self.find_sessions(key, 0, MAX_TIME, reverse=reverse)
+
+    def fetch_keys(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+        """Return all sessions of the keys from ``first`` to ``last``; None means no limit."""
+        return self.find_sessions_of_keys(first, last, 0, MAX_TIME, reverse=reverse)
+
+    def _find(
+        self, low: bytes, high: bytes | None, earliest_end_ms: int, latest_start_ms: int, reverse: bool
+    ) -> Iterator[tuple[Windowed, Any]]:
+        earliest_end_ms = max(earliest_end_ms, self._segments.live_from, 0)
+        stop = None if high is None else next_prefix(high + b"\xff" * _SUFFIX.size)
+        found = self._segments.scan(earliest_end_ms, MAX_TIME, low, stop, reverse=reverse)
+        entries = ((raw[: -_SUFFIX.size], *_times(raw), data) for raw, data in found)
+        deserialize_key, deserialize = self._key_serde.deserialize, self._value_serde.deserialize
+        return (
+            (Windowed(deserialize_key(self.name, raw_key), start, end), deserialize(self.name, data))
+            for raw_key, end, start, data in entries
+            if low <= raw_key
+            and (high is None or raw_key <= high)
+            and end >= earliest_end_ms
+            and start <= latest_start_ms
+        )
+
+    def _raw(self, session: Windowed) -> bytes:
+        return self._key(session.key) + _SUFFIX.pack(session.end, session.start)
+
+    def _key(self, key: Any) -> bytes:
+        return self.serialized_key(self._key_serde, key)
+
+
+def _times(raw: bytes) -> tuple[int, int]:
+    """Return end and start."""
+    end, start = _SUFFIX.unpack_from(raw, len(raw) - _SUFFIX.size)
+    return int(end), int(start)

@@ -1,0 +1,161 @@
+"""Window stores, plain and with timestamps.
+
+Source: Kafka 3.9 org.apache.kafka.streams.state.WindowStore, with RocksDB: RocksDBWindowStore and WindowKeySchema.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.stores.base import StateStore, StoreContext
+from zkconsumer.topology.stores.key_value import ValueAndTimestamp, next_prefix, with_timestamp, without_timestamp
+from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap
+
+V = TypeVar("V")
+
+_SUFFIX = struct.Struct(">QI")
+_LAST_SEQUENCE = 0x7FFFFFFF
+
+
+class Windowed(NamedTuple):
+    """A key and a window: start and end in milliseconds. The end of a time window is exclusive, of a session inclusive."""
+
+    key: Any
+    start: int
+    end: int
+
+
+class WindowStore(StateStore, Generic[V]):
+    """Values by key and start of a window, which expire.
+
+    A value is returned until the latest start that was put is ``retention_ms`` after its own. It can be put as long as its
+    segment, of half the retention time and at least a minute, has not expired completely; later ones are dropped and
+    counted. ``fetch`` reads the page of a key in each segment. Calls without a key, or with a range of keys, read the segments
+    of the time range completely.
+
+    Args:
+        name: name of the store.
+        retention_ms: milliseconds after which a window is not returned.
+        window_size_ms: milliseconds of a window, for the end in ``Windowed``.
+        retain_duplicates: whether each put adds a value instead of replacing that of its key and window.
+        serdes: serdes of keys and values.
+        is_persistent: see ``StateStore``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        retention_ms: int,
+        window_size_ms: int,
+        retain_duplicates: bool,
+        serdes: tuple[Serde, Serde],
+        is_persistent: bool,
+    ) -> None:
+        super().__init__(name, is_persistent)
+        self._retention_ms, self._window_size_ms = retention_ms, window_size_ms
+        self._retains_duplicates = retain_duplicates
+        self._key_serde, self._value_serde = serdes
+        self._segments: SegmentedMap
+        self._context: StoreContext
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store."""
+        self._context = context
+        interval_ms = segment_interval_ms(self._retention_ms)
+        self._segments = SegmentedMap(context.byte_map(self.name), self._retention_ms, interval_ms)
+
+    def flush(self) -> None:
+        """Save the latest time."""
+        self._segments.save()
+
+    def rollback(self) -> None:
+        """Read the latest time again."""
+        self._segments.load()
+
+    def put(self, key: Any, value: V | None, start_ms: int) -> None:
+        """Set the value of a key and a window; None deletes it, and has no effect in a store that retains duplicates."""
+        raw_key = self._key(key)
+        if value is None and self._retains_duplicates:
+            return
+        data = None if value is None else self._data(value)
+        sequence = self._segments.next_sequence() if self._retains_duplicates else 0
+        if not self._segments.put(start_ms, raw_key + _SUFFIX.pack(start_ms, sequence), data):
+            self._context.count_expired(self.name)
+
+    def fetch(self, key: Any, start_ms: int) -> V | None:
+        """Return the value of a key and a window, or None. If duplicates are retained, only the last put can be found."""
+        data = self._segments.get(start_ms, self._key(key) + _SUFFIX.pack(start_ms, self._segments.sequence))
+        return None if data is None else self._value(data)
+
+    def fetch_times(self, key: Any, first_ms: int, last_ms: int, *, reverse: bool = False) -> Iterator[tuple[int, V]]:
+        """Return starts and values of the windows of a key that start from ``first_ms`` to ``last_ms``, both included."""
+        raw_key = self._key(key)
+        first_ms = max(first_ms, self._segments.live_from, 0)
+        if last_ms < first_ms:
+            return iter(())
+        start = raw_key + _SUFFIX.pack(first_ms, 0)
+        stop = raw_key + _SUFFIX.pack(min(last_ms, MAX_TIME), _LAST_SEQUENCE) + b"\0"
+        found = self._segments.scan(first_ms, last_ms, start, stop, reverse=reverse)
+        entries = ((_start_of(raw), data) for raw, data in found if raw[: -_SUFFIX.size] == raw_key)
+        return ((time, self._value(data)) for time, data in entries if first_ms <= time <= last_ms)
+
+    def fetch_keys(
+        self, first: Any, last: Any, first_ms: int, last_ms: int, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, V]]:
+        """Return the windows of the keys from ``first`` to ``last`` by time segment, key and start; None means no limit."""
+        low = b"" if first is None else self._key(first)
+        high = None if last is None else self._key(last)
+        first_ms = max(first_ms, self._segments.live_from, 0)
+        if last_ms < first_ms:
+            return iter(())
+        stop = None if high is None else next_prefix(high + b"\xff" * _SUFFIX.size)
+        found = self._segments.scan(first_ms, last_ms, low, stop, reverse=reverse)
+        entries = ((raw[: -_SUFFIX.size], _start_of(raw), data) for raw, data in found)
+        return (
+            (self._windowed(raw_key, time), self._value(data))
+            for raw_key, time, data in entries
+            if low <= raw_key and (high is None or raw_key <= high) and first_ms <= time <= last_ms
+        )
+
+    def fetch_all(self, first_ms: int, last_ms: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, V]]:
+        """Return all windows that start from ``first_ms`` to ``last_ms``, by time segment, key and start."""
+        return self.fetch_keys(None, None, first_ms, last_ms, reverse=reverse)
+
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, V]]:
+        """Return all windows, by time segment, key and start."""
+        return self.fetch_keys(None, None, 0, MAX_TIME, reverse=reverse)
+
+    def _windowed(self, raw_key: bytes, start_ms: int) -> Windowed:
+        end_ms = min(start_ms + self._window_size_ms, MAX_TIME)
+        return Windowed(self._key_serde.deserialize(self.name, raw_key), start_ms, end_ms)
+
+    def _key(self, key: Any) -> bytes:
+        return self.serialized_key(self._key_serde, key)
+
+    def _value(self, data: bytes) -> V:
+        return self._value_serde.deserialize(self.name, data)  # type: ignore[no-any-return]
+
+    def _data(self, value: V) -> bytes:
+        return self.serialized(self._value_serde, value)
+
+
+class TimestampedWindowStore(WindowStore[ValueAndTimestamp]):
+    """A window store whose values are ``ValueAndTimestamp``."""
+
+    def _value(self, data: bytes) -> ValueAndTimestamp:
+        return with_timestamp(self.name, self._value_serde, data)
+
+    def _data(self, value: ValueAndTimestamp) -> bytes:
+        return without_timestamp(self, self._value_serde, value)
+
+
+def segment_interval_ms(retention_ms: int) -> int:
+    """Return the length of a segment of window and session stores."""
+    return max(retention_ms // 2, 60_000)
+
+
+def _start_of(raw: bytes) -> int:
+    return int(_SUFFIX.unpack_from(raw, len(raw) - _SUFFIX.size)[0])
