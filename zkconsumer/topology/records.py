@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ class Record:
         key: any object, or None.
         value: any object, or None.
         timestamp: milliseconds since the epoch, not negative.
-        headers: names and values.
+        headers: names and values; they are copied.
 
     Raises:
         StreamsError: the timestamp is negative.
@@ -33,13 +34,13 @@ class Record:
     timestamp: int
     headers: list[Header]
 
-    def __init__(self, key: Any, value: Any, timestamp: int, headers: list[Header] | None = None) -> None:
+    def __init__(self, key: Any, value: Any, timestamp: int, headers: Iterable[Header] | None = None) -> None:
         if timestamp < 0:
             raise StreamsError(f"the timestamp of a record must not be negative, got {timestamp}")
         self.key = key
         self.value = value
         self.timestamp = timestamp
-        self.headers = [] if headers is None else headers
+        self.headers = [*headers] if headers else []
 
     def with_key(self, key: Any) -> Record:
         """Return a copy with another key."""
@@ -53,9 +54,9 @@ class Record:
         """Return a copy with another timestamp in milliseconds."""
         return Record(self.key, self.value, timestamp, self.headers)
 
-    def with_headers(self, headers: list[Header]) -> Record:
-        """Return a copy with other headers; the list is copied."""
-        return Record(self.key, self.value, self.timestamp, list(headers))
+    def with_headers(self, headers: Iterable[Header]) -> Record:
+        """Return a copy with other headers."""
+        return Record(self.key, self.value, self.timestamp, headers)
 
 
 class RecordMetadata(NamedTuple):

@@ -112,7 +112,7 @@ class RunningSource(RunningNode):
         if timestamp < 0:
             self._task.drop("negative_timestamp", topic=source.topic, partition=source.partition, offset=source.offset)
             return None
-        return Record(key, value, timestamp, list(source.headers))
+        return Record(key, value, timestamp, source.headers)
 
 
 class RunningSink(RunningNode):

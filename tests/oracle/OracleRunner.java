@@ -1,0 +1,687 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.TreeMap;
+import java.util.regex.Pattern;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.serialization.Deserializer;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.serialization.Serializer;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.TestOutputTopic;
+import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.errors.LogAndContinueExceptionHandler;
+import org.apache.kafka.streams.errors.LogAndContinueProcessingExceptionHandler;
+import org.apache.kafka.streams.errors.ProductionExceptionHandler;
+import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.kstream.internals.SessionWindow;
+import org.apache.kafka.streams.processor.Cancellable;
+import org.apache.kafka.streams.processor.PunctuationType;
+import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.TimestampExtractor;
+import org.apache.kafka.streams.processor.TopicNameExtractor;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.processor.api.RecordMetadata;
+import org.apache.kafka.streams.processor.internals.InternalTopologyBuilder;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.StoreBuilder;
+import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.ValueAndTimestamp;
+import org.apache.kafka.streams.state.VersionedKeyValueStore;
+import org.apache.kafka.streams.state.VersionedRecord;
+import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.state.WindowStoreIterator;
+
+/** Runs topologies and scenarios, one JSON object per line, with Kafka Streams; tests/oracle/README.rst has the format. */
+public final class OracleRunner {
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    public static void main(final String[] arguments) throws Exception {
+        final PrintStream out = System.out;
+        System.setOut(System.err);
+        final BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        int number = 0;
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            final JsonNode request = JSON.readTree(line);
+            ObjectNode answer;
+            try {
+                answer = request.has("events")
+                    ? new Scenario(request, arguments[0] + "/" + number++).run()
+                    : describe(request);
+            } catch (final Exception | AssertionError error) {
+                answer = JSON.createObjectNode().put("error", error.getClass().getSimpleName()).put("text", String.valueOf(error));
+            }
+            out.write((JSON.writeValueAsString(answer) + "\n").getBytes(StandardCharsets.UTF_8));
+            out.flush();
+        }
+    }
+
+    private static ObjectNode describe(final JsonNode request) throws Exception {
+        final Topology topology = new Declarations(request.get("steps")).topology;
+        final ObjectNode answer = JSON.createObjectNode().put("describe", topology.describe().toString());
+        final java.lang.reflect.Field field = Topology.class.getDeclaredField("internalTopologyBuilder");
+        field.setAccessible(true);
+        final InternalTopologyBuilder builder = (InternalTopologyBuilder) field.get(topology);
+        final ObjectNode groups = answer.putObject("groups");
+        builder.setApplicationId("app");
+        builder.subtopologyToTopicsInfo().forEach((group, topics) -> {
+            final ObjectNode entry = groups.putObject(number(group));
+            final ArrayNode sources = entry.putArray("sources");
+            topics.sourceTopics.stream().sorted().forEach(sources::add);
+            final ArrayNode sinks = entry.putArray("sinks");
+            topics.sinkTopics.stream().sorted().forEach(sinks::add);
+        });
+        return answer;
+    }
+
+    private static String number(final Object group) {
+        try {
+            final java.lang.reflect.Field field = group.getClass().getDeclaredField("nodeGroupId");
+            field.setAccessible(true);
+            return String.valueOf(field.get(group));
+        } catch (final ReflectiveOperationException error) {
+            throw new AssertionError(error);
+        }
+    }
+
+    /** The calls that build a topology. */
+    private static final class Declarations {
+        final Topology topology = new Topology();
+        final Map<String, StoreBuilder<?>> builders = new HashMap<>();
+        final Map<String, String> kinds = new HashMap<>();
+
+        Declarations(final JsonNode steps) {
+            steps.forEach(this::apply);
+        }
+
+        private void apply(final JsonNode step) {
+            final String name = text(step, "name");
+            switch (step.get("call").asText()) {
+                case "source":
+                    final Topology.AutoOffsetReset reset = step.hasNonNull("reset")
+                        ? Topology.AutoOffsetReset.valueOf(text(step, "reset").toUpperCase()) : null;
+                    if (step.hasNonNull("pattern")) {
+                        topology.addSource(reset, name, new Extractor(), new Reader(), new Reader(),
+                            Pattern.compile(text(step, "pattern")));
+                    } else {
+                        topology.addSource(reset, name, new Extractor(), new Reader(), new Reader(), texts(step, "topics"));
+                    }
+                    break;
+                case "processor":
+                    final JsonNode program = step.path("program");
+                    topology.addProcessor(name, () -> new Program(program, kinds), texts(step, "parents"));
+                    break;
+                case "shared":
+                    final Program same = new Program(JSON.createObjectNode(), kinds);
+                    topology.addProcessor(name, () -> same, texts(step, "parents"));
+                    break;
+                case "sink":
+                    if (step.hasNonNull("topic")) {
+                        topology.addSink(name, text(step, "topic"), new Writer(), new Writer(), texts(step, "parents"));
+                    } else {
+                        topology.addSink(name, new ByKey(), new Writer(), new Writer(), texts(step, "parents"));
+                    }
+                    break;
+                case "store":
+                    topology.addStateStore(builder(step.get("store")), texts(step, "processors"));
+                    break;
+                case "connect":
+                    topology.connectProcessorAndStateStores(text(step, "processor"), texts(step, "stores"));
+                    break;
+                case "global":
+                    final JsonNode update = step.path("program");
+                    topology.addGlobalStore((StoreBuilder) builder(step.get("store")), text(step, "source"), new Reader(), new Reader(),
+                        text(step, "topic"), text(step, "processor"), () -> (Processor) new Program(update, kinds));
+                    break;
+                default:
+                    throw new AssertionError(step);
+            }
+        }
+
+        private StoreBuilder<?> builder(final JsonNode store) {
+            final String id = text(store, "id");
+            if (!builders.containsKey(id)) {
+                builders.put(id, newBuilder(store));
+            }
+            kinds.put(text(store, "name"), text(store, "kind"));
+            return builders.get(id);
+        }
+
+        private StoreBuilder<?> newBuilder(final JsonNode store) {
+            final String name = text(store, "name");
+            final Serde<String> serde = Serdes.String();
+            final Duration retention = Duration.ofMillis(store.path("retention").asLong());
+            final Duration size = Duration.ofMillis(store.path("size").asLong());
+            final boolean duplicates = store.path("duplicates").asBoolean();
+            final StoreBuilder<?> builder;
+            switch (text(store, "kind")) {
+                case "key_value":
+                    builder = Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore(name), serde, serde);
+                    break;
+                case "timestamped":
+                    builder = Stores.timestampedKeyValueStoreBuilder(Stores.persistentTimestampedKeyValueStore(name), serde, serde);
+                    break;
+                case "versioned":
+                    builder = Stores.versionedKeyValueStoreBuilder(Stores.persistentVersionedKeyValueStore(name, retention), serde, serde);
+                    break;
+                case "window":
+                    builder = Stores.windowStoreBuilder(
+                        Stores.persistentWindowStore(name, retention, size, duplicates), serde, serde);
+                    break;
+                case "timestamped_window":
+                    builder = Stores.timestampedWindowStoreBuilder(
+                        Stores.persistentTimestampedWindowStore(name, retention, size, duplicates), serde, serde);
+                    break;
+                case "session":
+                    builder = Stores.sessionStoreBuilder(Stores.persistentSessionStore(name, retention), serde, serde);
+                    break;
+                default:
+                    throw new AssertionError(store);
+            }
+            if (!store.path("logging").asBoolean(true)) {
+                builder.withLoggingDisabled();
+            }
+            if (store.path("caching").asBoolean(false)) {
+                builder.withCachingEnabled();
+            }
+            return builder;
+        }
+    }
+
+    /** A topology, inputs, and what comes out. */
+    private static final class Scenario {
+        private final JsonNode request;
+        private final Declarations declarations;
+        private final Properties config = new Properties();
+        private final Map<String, TestOutputTopic<String, String>> topics = new TreeMap<>();
+
+        Scenario(final JsonNode request, final String folder) {
+            this.request = request;
+            declarations = new Declarations(request.get("steps"));
+            final JsonNode settings = request.path("config");
+            config.put(StreamsConfig.APPLICATION_ID_CONFIG, "app");
+            config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "none:1");
+            config.put(StreamsConfig.STATE_DIR_CONFIG, folder);
+            config.put(StreamsConfig.MAX_TASK_IDLE_MS_CONFIG, settings.path("idle").asLong(0));
+            if (settings.path("deserialization").asText().equals("continue")) {
+                config.put(StreamsConfig.DEFAULT_DESERIALIZATION_EXCEPTION_HANDLER_CLASS_CONFIG, LogAndContinueExceptionHandler.class);
+            }
+            if (settings.path("processing").asText().equals("continue")) {
+                config.put(StreamsConfig.PROCESSING_EXCEPTION_HANDLER_CLASS_CONFIG, LogAndContinueProcessingExceptionHandler.class);
+            }
+            if (settings.path("production").asText().equals("continue")) {
+                config.put(StreamsConfig.DEFAULT_PRODUCTION_EXCEPTION_HANDLER_CLASS_CONFIG, ContinueProduction.class);
+            }
+        }
+
+        ObjectNode run() {
+            final ObjectNode answer = JSON.createObjectNode();
+            final ArrayNode outputs = answer.putArray("outputs");
+            final TopologyTestDriver driver = new TopologyTestDriver(declarations.topology, config, Instant.ofEpochMilli(0));
+            try {
+                for (final JsonNode event : request.get("events")) {
+                    try {
+                        apply(driver, event);
+                    } catch (final RuntimeException error) {
+                        answer.put("error", error.getClass().getSimpleName()).put("text", String.valueOf(error));
+                        return answer;
+                    }
+                    outputs.add(read(driver));
+                }
+                answer.put("dropped", dropped(driver));
+                final ObjectNode stores = answer.putObject("stores");
+                new TreeMap<>(driver.getAllStateStores()).forEach(
+                    (name, store) -> contents(declarations.kinds.get(name), store, stores.putArray(name)));
+                return answer;
+            } finally {
+                try {
+                    driver.close();
+                } catch (final RuntimeException error) {
+                    answer.put("close", String.valueOf(error));
+                }
+            }
+        }
+
+        private void apply(final TopologyTestDriver driver, final JsonNode event) {
+            if (event.has("advance")) {
+                driver.advanceWallClockTime(Duration.ofMillis(event.get("advance").asLong()));
+                return;
+            }
+            final RecordHeaders headers = new RecordHeaders();
+            event.path("headers").forEach(h -> headers.add(h.get(0).asText(), h.get(1).asText().getBytes(StandardCharsets.UTF_8)));
+            driver.createInputTopic(text(event, "topic"), new StringSerializer(), new StringSerializer()).pipeInput(
+                new org.apache.kafka.streams.test.TestRecord<>(
+                    text(event, "key"), text(event, "value"), headers, event.get("ts").asLong()));
+        }
+
+        private ArrayNode read(final TopologyTestDriver driver) {
+            final ArrayNode all = JSON.createArrayNode();
+            for (final JsonNode topic : request.get("outputs")) {
+                final TestOutputTopic<String, String> output = topics.computeIfAbsent(topic.asText(),
+                    name -> driver.createOutputTopic(name, new StringDeserializer(), new StringDeserializer()));
+                while (!output.isEmpty()) {
+                    final org.apache.kafka.streams.test.TestRecord<String, String> record = output.readRecord();
+                    final ArrayNode one = all.addArray();
+                    one.add(topic.asText()).add(record.key()).add(record.value()).add(record.timestamp());
+                    final ArrayNode headers = one.addArray();
+                    for (final Header header : record.headers()) {
+                        headers.addArray().add(header.key()).add(new String(header.value(), StandardCharsets.UTF_8));
+                    }
+                }
+            }
+            return all;
+        }
+
+        private static long dropped(final TopologyTestDriver driver) {
+            return driver.metrics().entrySet().stream()
+                .filter(e -> e.getKey().name().equals("dropped-records-total"))
+                .mapToLong(e -> ((Double) e.getValue().metricValue()).longValue()).sum();
+        }
+
+        @SuppressWarnings("unchecked")
+        private static void contents(final String kind, final StateStore store, final ArrayNode result) {
+            final KeyValueIterator<?, ?> entries;
+            switch (kind) {
+                case "key_value":
+                case "timestamped":
+                    entries = ((ReadOnlyKeyValueStore<String, Object>) store).all();
+                    break;
+                case "window":
+                case "timestamped_window":
+                    entries = ((WindowStore<String, Object>) store).all();
+                    break;
+                case "session":
+                    entries = ((SessionStore<String, String>) store).findSessions(null, null, 0, Long.MAX_VALUE);
+                    break;
+                default:
+                    return;
+            }
+            for (final String entry : drain(entries)) {
+                result.add(entry);
+            }
+        }
+    }
+
+    /** A processor whose operations are data. */
+    private static final class Program implements Processor<String, String, String, String> {
+        private final JsonNode program;
+        private final Map<String, String> kinds;
+        private final Map<String, Cancellable> schedules = new HashMap<>();
+        private ProcessorContext<String, String> context;
+
+        Program(final JsonNode program, final Map<String, String> kinds) {
+            this.program = program;
+            this.kinds = kinds;
+        }
+
+        @Override
+        public void init(final ProcessorContext<String, String> context) {
+            this.context = context;
+            run(program.path("init"), null, new ArrayList<>());
+        }
+
+        @Override
+        public void process(final Record<String, String> record) {
+            run(program.path("process"), record, new ArrayList<>());
+        }
+
+        private void run(final JsonNode operations, final Record<String, String> record, final List<String> trace) {
+            for (final JsonNode operation : operations) {
+                switch (operation.get(0).asText()) {
+                    case "forward":
+                        forward(record.withValue(record.value() + operation.get(2).asText()), operation.get(1));
+                        break;
+                    case "same":
+                        forward(record, operation.get(1));
+                        break;
+                    case "emit":
+                        forward(record.withValue(String.join(";", trace)), operation.get(1));
+                        break;
+                    case "shift":
+                        forward(record.withTimestamp(record.timestamp() + operation.get(2).asLong()), operation.get(1));
+                        break;
+                    case "header":
+                        record.headers().add(operation.get(1).asText(), operation.get(2).asText().getBytes(StandardCharsets.UTF_8));
+                        break;
+                    case "when":
+                        if (String.valueOf(record.value()).contains(operation.get(1).asText())) {
+                            run(operation.get(2), record, trace);
+                        }
+                        break;
+                    case "catch":
+                        try {
+                            run(operation.get(1), record, trace);
+                        } catch (final RuntimeException error) {
+                            trace.add("caught");
+                        }
+                        break;
+                    case "fail":
+                        throw new IllegalStateException("fail");
+                    case "schedule":
+                        schedule(operation);
+                        break;
+                    case "cancel":
+                        if (schedules.containsKey(operation.get(1).asText())) {
+                            schedules.get(operation.get(1).asText()).cancel();
+                        }
+                        break;
+                    case "commit":
+                        context.commit();
+                        break;
+                    case "meta":
+                        final Optional<RecordMetadata> metadata = context.recordMetadata();
+                        trace.add(metadata.map(m -> m.topic() + "-" + m.partition() + "-" + m.offset()).orElse("none"));
+                        break;
+                    case "times":
+                        trace.add(context.currentStreamTimeMs() + "/" + context.currentSystemTimeMs());
+                        break;
+                    case "store":
+                        trace.add(call(operation, record));
+                        break;
+                    default:
+                        throw new AssertionError(operation);
+                }
+            }
+        }
+
+        private void forward(final Record<String, String> record, final JsonNode child) {
+            if (child.isNull()) {
+                context.forward(record);
+            } else {
+                context.forward(record, child.asText());
+            }
+        }
+
+        private void schedule(final JsonNode operation) {
+            if (schedules.containsKey(operation.get(3).asText())) {
+                return;
+            }
+            final PunctuationType type = PunctuationType.valueOf(operation.get(1).asText());
+            final JsonNode body = operation.get(4);
+            final Cancellable schedule = context.schedule(Duration.ofMillis(operation.get(2).asLong()), type,
+                now -> run(body, new Record<>("tick", operation.get(3).asText() + "@" + now, now), new ArrayList<>()));
+            schedules.put(operation.get(3).asText(), schedule);
+        }
+
+        @SuppressWarnings("unchecked")
+        private String call(final JsonNode operation, final Record<String, String> record) {
+            final String name = operation.get(1).asText();
+            final StateStore store = context.getStateStore(name);
+            final String method = operation.get(2).asText();
+            final List<Object> a = new ArrayList<>();
+            for (int i = 3; i < operation.size(); i++) {
+                a.add(argument(operation.get(i), record));
+            }
+            switch (kinds.get(name)) {
+                case "key_value":
+                    return keyValue((KeyValueStore<String, Object>) store, method, a, v -> v);
+                case "timestamped":
+                    return keyValue((KeyValueStore<String, Object>) store, method, a,
+                        v -> v == null ? null : ValueAndTimestamp.make(v, record.timestamp()));
+                case "versioned":
+                    return versioned((VersionedKeyValueStore<String, String>) store, method, a);
+                case "window":
+                    return window((WindowStore<String, Object>) store, method, a, v -> v);
+                case "timestamped_window":
+                    return window((WindowStore<String, Object>) store, method, a,
+                        v -> v == null ? null : ValueAndTimestamp.make(v, record.timestamp()));
+                default:
+                    return session((SessionStore<String, String>) store, method, a);
+            }
+        }
+
+        private static Object argument(final JsonNode argument, final Record<String, String> record) {
+            if (argument.isArray()) {
+                return Math.max(0, record.timestamp() + argument.get(0).asLong());
+            }
+            if (argument.isNumber()) {
+                return argument.asLong();
+            }
+            if (argument.isNull()) {
+                return null;
+            }
+            switch (argument.asText()) {
+                case "$k":
+                    return record.key();
+                case "$v":
+                    final String value = record.value();
+                    return value == null ? null : value.substring(0, Math.min(8, value.length()));
+                default:
+                    return argument.asText();
+            }
+        }
+
+        private static String keyValue(final KeyValueStore<String, Object> store, final String method, final List<Object> a,
+                                       final java.util.function.UnaryOperator<Object> wrap) {
+            switch (method) {
+                case "get":
+                    return show(store.get((String) a.get(0)));
+                case "put":
+                    store.put((String) a.get(0), wrap.apply(a.get(1)));
+                    return "put";
+                case "put_if_absent":
+                    return show(store.putIfAbsent((String) a.get(0), wrap.apply(a.get(1))));
+                case "delete":
+                    return show(store.delete((String) a.get(0)));
+                case "range":
+                    return list(store.range((String) a.get(0), (String) a.get(1)));
+                case "reverse_range":
+                    return list(store.reverseRange((String) a.get(0), (String) a.get(1)));
+                case "all":
+                    return list(store.all());
+                case "reverse_all":
+                    return list(store.reverseAll());
+                case "prefix":
+                    return list(store.prefixScan((String) a.get(0), new StringSerializer()));
+                case "delete_all":
+                    final List<String> found = new ArrayList<>();
+                    try (KeyValueIterator<String, Object> entries = store.all()) {
+                        while (entries.hasNext()) {
+                            final String key = entries.next().key;
+                            found.add(key);
+                            store.delete(key);
+                        }
+                    }
+                    return found.toString();
+                default:
+                    throw new AssertionError(method);
+            }
+        }
+
+        private static String versioned(final VersionedKeyValueStore<String, String> store, final String method, final List<Object> a) {
+            switch (method) {
+                case "put":
+                    return String.valueOf(store.put((String) a.get(0), (String) a.get(1), (Long) a.get(2)));
+                case "get":
+                    return show(store.get((String) a.get(0)));
+                case "as_of":
+                    return show(store.get((String) a.get(0), (Long) a.get(1)));
+                case "delete":
+                    return show(store.delete((String) a.get(0), (Long) a.get(1)));
+                default:
+                    throw new AssertionError(method);
+            }
+        }
+
+        private static String window(final WindowStore<String, Object> store, final String method, final List<Object> a,
+                                     final java.util.function.UnaryOperator<Object> wrap) {
+            switch (method) {
+                case "put":
+                    store.put((String) a.get(0), wrap.apply(a.get(1)), (Long) a.get(2));
+                    return "put";
+                case "fetch":
+                    return show(store.fetch((String) a.get(0), (Long) a.get(1)));
+                case "times":
+                    return list(store.fetch((String) a.get(0), (Long) a.get(1), (Long) a.get(2)));
+                case "reverse_times":
+                    return list(store.backwardFetch((String) a.get(0), (Long) a.get(1), (Long) a.get(2)));
+                case "keys":
+                    return list(store.fetch((String) a.get(0), (String) a.get(1), (Long) a.get(2), (Long) a.get(3)));
+                case "reverse_keys":
+                    return list(store.backwardFetch((String) a.get(0), (String) a.get(1), (Long) a.get(2), (Long) a.get(3)));
+                case "fetch_all":
+                    return list(store.fetchAll((Long) a.get(0), (Long) a.get(1)));
+                case "all":
+                    return list(store.all());
+                case "reverse_all":
+                    return list(store.backwardAll());
+                default:
+                    throw new AssertionError(method);
+            }
+        }
+
+        private static String session(final SessionStore<String, String> store, final String method, final List<Object> a) {
+            switch (method) {
+                case "put":
+                    store.put(windowed(a, 0), (String) a.get(3));
+                    return "put";
+                case "remove":
+                    store.remove(windowed(a, 0));
+                    return "removed";
+                case "fetch_session":
+                    return show(store.fetchSession((String) a.get(0), (Long) a.get(1), (Long) a.get(2)));
+                case "find":
+                    return list(store.findSessions((String) a.get(0), (Long) a.get(1), (Long) a.get(2)));
+                case "find_keys":
+                    return list(store.findSessions((String) a.get(0), (String) a.get(1), (Long) a.get(2), (Long) a.get(3)));
+                case "fetch":
+                    return list(store.fetch((String) a.get(0)));
+                default:
+                    throw new AssertionError(method);
+            }
+        }
+
+        private static Windowed<String> windowed(final List<Object> a, final int from) {
+            return new Windowed<>((String) a.get(from), new SessionWindow((Long) a.get(from + 1), (Long) a.get(from + 2)));
+        }
+    }
+
+    private static String list(final KeyValueIterator<?, ?> entries) {
+        return drain(entries).toString();
+    }
+
+    private static List<String> drain(final KeyValueIterator<?, ?> entries) {
+        final List<String> result = new ArrayList<>();
+        try (entries) {
+            while (entries.hasNext()) {
+                final KeyValue<?, ?> entry = entries.next();
+                result.add(show(entry.key) + "=" + show(entry.value));
+            }
+        }
+        return result;
+    }
+
+    private static String show(final Object value) {
+        if (value instanceof ValueAndTimestamp) {
+            final ValueAndTimestamp<?> pair = (ValueAndTimestamp<?>) value;
+            return pair.value() + "#" + pair.timestamp();
+        }
+        if (value instanceof VersionedRecord) {
+            final VersionedRecord<?> version = (VersionedRecord<?>) value;
+            return version.value() + "#" + version.timestamp();
+        }
+        if (value instanceof Windowed) {
+            final Windowed<?> windowed = (Windowed<?>) value;
+            return windowed.key() + "@" + windowed.window().start() + "/" + windowed.window().end();
+        }
+        return String.valueOf(value);
+    }
+
+    /** Deserializes text; fails for text with "!bad". */
+    private static final class Reader implements Deserializer<String> {
+        @Override
+        public String deserialize(final String topic, final byte[] data) {
+            final String text = data == null ? null : new String(data, StandardCharsets.UTF_8);
+            if (text != null && text.contains("!bad")) {
+                throw new IllegalArgumentException("bad");
+            }
+            return text;
+        }
+    }
+
+    /** Serializes text; fails for text with "!out". */
+    private static final class Writer implements Serializer<String> {
+        @Override
+        public byte[] serialize(final String topic, final String text) {
+            if (text != null && text.contains("!out")) {
+                throw new IllegalArgumentException("out");
+            }
+            return text == null ? null : text.getBytes(StandardCharsets.UTF_8);
+        }
+    }
+
+    /** Returns the timestamp of the record, a negative one for "!neg", the time of the partition for "!prev". */
+    private static final class Extractor implements TimestampExtractor {
+        @Override
+        public long extract(final ConsumerRecord<Object, Object> record, final long partitionTime) {
+            final String value = String.valueOf(record.value());
+            if (value.contains("!neg")) {
+                return -1;
+            }
+            return value.contains("!prev") ? Math.max(partitionTime, 0) : record.timestamp();
+        }
+    }
+
+    /** Selects the topic "out-" and the key. */
+    private static final class ByKey implements TopicNameExtractor<String, String> {
+        @Override
+        public String extract(final String key, final String value, final org.apache.kafka.streams.processor.RecordContext context) {
+            return "out-" + key;
+        }
+
+        @Override
+        public String toString() {
+            return "by_key";
+        }
+    }
+
+    /** Continues after records that cannot be serialized. */
+    public static final class ContinueProduction implements ProductionExceptionHandler {
+        @Override
+        public void configure(final Map<String, ?> configs) { }
+
+        @Override
+        @SuppressWarnings("rawtypes")
+        public ProductionExceptionHandlerResponse handleSerializationException(
+            final org.apache.kafka.streams.errors.ErrorHandlerContext context,
+            final org.apache.kafka.clients.producer.ProducerRecord record, final Exception exception,
+            final SerializationExceptionOrigin origin) {
+            return ProductionExceptionHandlerResponse.CONTINUE;
+        }
+    }
+
+    private static String text(final JsonNode node, final String field) {
+        return node.hasNonNull(field) ? node.get(field).asText() : null;
+    }
+
+    private static String[] texts(final JsonNode node, final String field) {
+        final List<String> result = new ArrayList<>();
+        node.path(field).forEach(item -> result.add(item.isNull() ? null : item.asText()));
+        return result.toArray(new String[0]);
+    }
+}
