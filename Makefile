@@ -1,4 +1,4 @@
-# make demo | test | lint | unit | fuzz | interop | spark-test | faults | bench | docs | wheel | coverage | docker-test | clean
+# make demo | test | lint | unit | fuzz | interop | spark-test | faults | oracle | bench | docs | wheel | coverage | docker-test | clean
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -6,7 +6,7 @@ JARS := .venv/.jars
 # Number of test processes: more than cores, because tests mostly wait for servers.
 WORKERS ?= 3
 
-.PHONY: demo test lint unit fuzz interop spark-test faults bench docs wheel coverage docker-test clean
+.PHONY: demo test lint unit fuzz interop spark-test faults oracle oracle-jar bench docs wheel coverage docker-test clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
@@ -37,6 +37,12 @@ spark-test: $(READY)
 faults: $(READY)
 	$(BIN)/python -m pytest tests/faults -m "slow or not slow"
 	$(BIN)/python -m pytest tests/unit tests/integration -m slow
+
+oracle: $(READY)
+	$(BIN)/python -m pytest tests/oracle -m "slow or not slow" -rP
+
+oracle-jar: $(READY)
+	$(BIN)/python -m tests.oracle.oracle
 
 bench: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'

@@ -47,6 +47,7 @@ KEYS = {
     "membership": "option membership: group or none",
     "method": "method of the rebalance listener",
     "next_offset": "offset at which reading resumes",
+    "node": "node of a topology",
     "offset": "offset of a record",
     "offsets": "offsets by partition",
     "owned": "number of owned partitions",
@@ -59,6 +60,8 @@ KEYS = {
     "records": "number of records",
     "remedy": "what to do",
     "session_id": "ZooKeeper session id, hexadecimal",
+    "store": "state store",
+    "task": "task of a topology, as sub-topology_partition",
     "timeout_s": "timeout in seconds",
     "timestamp": "timestamp of a message",
     "topic": "topic name",
@@ -445,6 +448,13 @@ EVENTS = (
         "zkconsumer.fetcher",
         "A record does not fit into the fetch size; the next fetch requests the size of its batch. Only "
         "brokers before 0.10.1 require it.",
+    ),
+    LogEvent(
+        "record_dropped",
+        ("warning",),
+        "zkconsumer.topology",
+        "A task of a topology dropped a record: its handler answered CONTINUE or QUARANTINE, the timestamp is "
+        "negative, or a window or version has expired.",
     ),
     LogEvent(
         "records_lost",

@@ -57,7 +57,7 @@ import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.state.WindowStoreIterator;
 
-/** Runs topologies and scenarios, one JSON object per line, with Kafka Streams; tests/oracle/README.rst has the format. */
+/** Runs topologies and scenarios, one JSON object per line, with Kafka Streams; generator.py makes them. */
 public final class OracleRunner {
     private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -70,9 +70,13 @@ public final class OracleRunner {
             final JsonNode request = JSON.readTree(line);
             ObjectNode answer;
             try {
-                answer = request.has("events")
-                    ? new Scenario(request, arguments[0] + "/" + number++).run()
-                    : describe(request);
+                if (request.has("bench")) {
+                    answer = bench(request, arguments[0] + "/" + number++);
+                } else {
+                    answer = request.has("events")
+                        ? new Scenario(request, arguments[0] + "/" + number++).run()
+                        : describe(request);
+                }
             } catch (final Exception | AssertionError error) {
                 answer = JSON.createObjectNode().put("error", error.getClass().getSimpleName()).put("text", String.valueOf(error));
             }
@@ -106,6 +110,88 @@ public final class OracleRunner {
             return String.valueOf(field.get(group));
         } catch (final ReflectiveOperationException error) {
             throw new AssertionError(error);
+        }
+    }
+
+    /** Returns records per second of a driver that counts per key, window or session in memory. */
+    private static ObjectNode bench(final JsonNode request, final String folder) {
+        final String kind = request.get("bench").asText();
+        final Duration retention = Duration.ofMinutes(10);
+        final StoreBuilder<?> store;
+        if (kind.equals("count")) {
+            store = Stores.keyValueStoreBuilder(Stores.inMemoryKeyValueStore("s"), Serdes.Long(), Serdes.Long());
+        } else if (kind.equals("tumbling")) {
+            store = Stores.windowStoreBuilder(
+                Stores.inMemoryWindowStore("s", retention, Duration.ofMinutes(1), false), Serdes.Long(), Serdes.Long());
+        } else {
+            store = Stores.sessionStoreBuilder(Stores.inMemorySessionStore("s", retention), Serdes.Long(), Serdes.Long());
+        }
+        final Topology topology = new Topology();
+        topology.addSource("src", Serdes.Long().deserializer(), Serdes.ByteArray().deserializer(), "in");
+        topology.addProcessor("p", () -> new Counter(kind), "src");
+        topology.addStateStore(store.withLoggingDisabled(), "p");
+        final Properties config = new Properties();
+        config.put(StreamsConfig.APPLICATION_ID_CONFIG, "app");
+        config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "none:1");
+        config.put(StreamsConfig.STATE_DIR_CONFIG, folder);
+        final java.util.Random random = new java.util.Random(1);
+        final int records = request.get("records").asInt();
+        try (TopologyTestDriver driver = new TopologyTestDriver(topology, config, Instant.ofEpochMilli(0))) {
+            final org.apache.kafka.streams.TestInputTopic<Long, byte[]> input =
+                driver.createInputTopic("in", Serdes.Long().serializer(), Serdes.ByteArray().serializer());
+            final long started = System.nanoTime();
+            for (int i = 0; i < records; i++) {
+                input.pipeInput((long) random.nextInt(request.get("keys").asInt()), new byte[0], i * 10L);
+            }
+            return JSON.createObjectNode().put("rate", records * 1e9 / (System.nanoTime() - started));
+        }
+    }
+
+    /** Counts per key, minute or session. */
+    private static final class Counter implements Processor<Long, byte[], Void, Void> {
+        private final String kind;
+        private StateStore store;
+
+        Counter(final String kind) {
+            this.kind = kind;
+        }
+
+        @Override
+        public void init(final ProcessorContext<Void, Void> context) {
+            store = context.getStateStore("s");
+        }
+
+        @Override
+        @SuppressWarnings("unchecked")
+        public void process(final Record<Long, byte[]> record) {
+            final Long key = record.key();
+            if (kind.equals("count")) {
+                final KeyValueStore<Long, Long> counts = (KeyValueStore<Long, Long>) store;
+                final Long count = counts.get(key);
+                counts.put(key, count == null ? 1L : count + 1);
+            } else if (kind.equals("tumbling")) {
+                final WindowStore<Long, Long> counts = (WindowStore<Long, Long>) store;
+                final long start = record.timestamp() - record.timestamp() % 60_000;
+                final Long count = counts.fetch(key, start);
+                counts.put(key, count == null ? 1L : count + 1, start);
+            } else {
+                final SessionStore<Long, Long> counts = (SessionStore<Long, Long>) store;
+                long start = record.timestamp();
+                long end = start;
+                long count = 1;
+                final List<Windowed<Long>> joined = new ArrayList<>();
+                try (KeyValueIterator<Windowed<Long>, Long> found = counts.findSessions(key, start - 30_000, end + 30_000)) {
+                    while (found.hasNext()) {
+                        final KeyValue<Windowed<Long>, Long> session = found.next();
+                        start = Math.min(start, session.key.window().start());
+                        end = Math.max(end, session.key.window().end());
+                        count += session.value;
+                        joined.add(session.key);
+                    }
+                }
+                joined.forEach(counts::remove);
+                counts.put(new Windowed<>(key, new SessionWindow(start, end)), count);
+            }
         }
     }
 

@@ -140,7 +140,9 @@ class _Steps:
             step["pattern"] = f"pattern-{self._patterns}-.*"
             self._patterns += 1
         else:
-            step["topics"] = [f"{self._rng.choice('tuvw')}-{len(self.steps)}-{i}" for i in range(self._rng.randint(1, 3))]
+            step["topics"] = [
+                f"{self._rng.choice('tuvw')}-{len(self.steps)}-{i}" for i in range(self._rng.randint(1, 3))
+            ]
             self.topics += step["topics"]
         self.steps.append(step)
         self._nodes.append(name)
@@ -191,14 +193,17 @@ class _Scenario:
         self.request: Json = {"steps": self._steps(), "events": [], "outputs": ["out", "out2", "mid"]}
         self.request["config"] = {
             "idle": rng.choice([0, 0, 0, 50, -1]),
-            **{phase: rng.choice(["fail", "continue", "continue"]) for phase in ("deserialization", "processing", "production")},
+            **{
+                phase: rng.choice(["fail", "continue", "continue"])
+                for phase in ("deserialization", "processing", "production")
+            },
         }
         self._add_events()
 
     def _new_store(self, number: int) -> Json:
         rng = self._rng
         retention = rng.choice([self._scale * 5, 60_000, 150_000])
-        store = {"id": f"s{number}", "name": f"s{number}", "kind": rng.choice(KINDS), "retention": retention}
+        store: Json = {"id": f"s{number}", "name": f"s{number}", "kind": rng.choice(KINDS), "retention": retention}
         if "window" in store["kind"]:
             store |= {"size": min(self._scale, retention), "duplicates": rng.random() < 0.25}
         return store
@@ -211,8 +216,8 @@ class _Scenario:
         if self._has_global:
             store = {"id": "g", "name": "g", "kind": "key_value", "logging": False}
             update = {"process": [["store", "g", "put", "$k", "$v"]]}
-            names = {"source": "g-src", "topic": "g-topic", "processor": "g-proc"}
-            steps.append({"call": "global", "store": store, "program": update, **names})
+            nodes = {"source": "g-src", "topic": "g-topic", "processor": "g-proc"}
+            steps.append({"call": "global", "store": store, "program": update, **nodes})
             self._topics.append("g-topic")
         levels = rng.randint(1, 3)
         for level in range(levels):
@@ -220,16 +225,27 @@ class _Scenario:
             children = [f"p{level + 1}-0"] if level + 1 < levels else ["sink", "sink2"]
             for name in names:
                 program = self._program(children, rng.random() < 0.35)
-                chosen = parents if level == 0 and rng.random() < 0.6 else rng.sample(parents, rng.randint(1, len(parents)))
+                chosen = (
+                    parents if level == 0 and rng.random() < 0.6 else rng.sample(parents, rng.randint(1, len(parents)))
+                )
                 steps.append({"call": "processor", "name": name, "parents": chosen, "program": program})
             parents = names
         processors = [step["name"] for step in steps if step["call"] == "processor"]
         steps += [{"call": "store", "store": store, "processors": processors} for store in self._stores]
         steps.append({"call": "sink", "name": "sink", "topic": "out", "parents": parents})
-        steps.append({"call": "sink", "name": "sink2", "topic": "mid" if self._has_chain else "out2", "parents": parents})
+        steps.append(
+            {"call": "sink", "name": "sink2", "topic": "mid" if self._has_chain else "out2", "parents": parents}
+        )
         if self._has_chain:
             steps.append({"call": "source", "name": "src-mid", "topics": ["mid"]})
-            steps.append({"call": "processor", "name": "last", "parents": ["src-mid"], "program": {"process": [["forward", None, "~"]]}})
+            steps.append(
+                {
+                    "call": "processor",
+                    "name": "last",
+                    "parents": ["src-mid"],
+                    "program": {"process": [["forward", None, "~"]]},
+                }
+            )
             steps.append({"call": "sink", "name": "sink3", "topic": "out", "parents": ["last"]})
         return steps
 
@@ -333,7 +349,7 @@ class _Scenario:
                 continue
             now = max(0, now + rng.choice([0, 0, 1, self._scale // 2, self._scale, self._scale * 6, -self._scale * 3]))
             value = rng.choice(["a", "b", "s", "c"]) + (rng.choice(faults) if rng.random() < 0.08 else "")
-            event = {
+            event: Json = {
                 "topic": rng.choice(self._topics),
                 "key": None if rng.random() < 0.04 else rng.choice(["a", "ab", "b", "aa"]),
                 "value": None if rng.random() < 0.04 else value,

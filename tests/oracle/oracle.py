@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -21,15 +22,15 @@ COORDINATE = "org.apache.kafka:kafka-streams-test-utils:3.9.2"
 _FOLDER = Path(__file__).parent
 _SOURCE, _PINNED = _FOLDER / "OracleRunner.java", _FOLDER / "oracle-runner.jar"
 
-#: The runner writes this comment of its jar: the checksum of the source from which the jar was built.
-_CHECKSUM = _FOLDER / "oracle-runner.sha256"
+#: Entry of the jar with the checksum of the source from which its classes were compiled.
+_CHECKSUM = "OracleRunner.java.sha256"
 
 
 class Oracle:
     """A JVM that answers requests one after another."""
 
     def __init__(self) -> None:
-        memory = Path("/dev/shm")  # noqa: S108  (RocksDB flushes after each record, which is slow on a disk)
+        memory = Path("/dev/shm")  # RocksDB flushes after each record, which is slow on a disk
         self._folder = Path(tempfile.mkdtemp(prefix="zkconsumer-oracle-", dir=memory if memory.is_dir() else None))
         libraries = [str(path) for path in jars.resolve(COORDINATE)]
         classes = self._classes(libraries)
@@ -72,13 +73,14 @@ class Oracle:
 
     def _classes(self, libraries: list[str]) -> Path:
         """Compile the runner where there is a compiler; return the pinned classes otherwise."""
-        compiler = java_home() / "bin" / "javac"
-        if not compiler.exists():
-            return _PINNED
-        folder = self._folder / "classes"
-        command = [compiler, "-nowarn", "-Xlint:-options", "--release", "11", "-cp", os.pathsep.join(libraries)]
-        subprocess.run([*map(str, command), "-d", folder, _SOURCE], check=True, capture_output=True, text=True)
-        return folder
+        return compiled(libraries, self._folder / "classes") if _compiler().exists() else _PINNED
+
+
+def compiled(libraries: list[str], folder: Path) -> Path:
+    """Compile the runner into a folder, and return it."""
+    command = [_compiler(), "-nowarn", "-Xlint:-options", "--release", "11", "-cp", os.pathsep.join(libraries)]
+    subprocess.run([*map(str, command), "-d", str(folder), str(_SOURCE)], check=True, capture_output=True, text=True)
+    return folder
 
 
 def source_checksum() -> str:
@@ -88,4 +90,21 @@ def source_checksum() -> str:
 
 def pinned_checksum() -> str:
     """Return the SHA-256 of the source from which the pinned classes were compiled."""
-    return _CHECKSUM.read_text().split()[0]
+    with zipfile.ZipFile(_PINNED) as archive:
+        return archive.read(_CHECKSUM).decode()
+
+
+def pin_classes() -> None:
+    """Write the compiled runner and the checksum of its source to the jar that machines without a JDK use."""
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(_PINNED, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(compiled([str(path) for path in jars.resolve(COORDINATE)], Path(folder)).glob("*.class")):
+            archive.writestr(zipfile.ZipInfo(path.name), path.read_bytes())
+        archive.writestr(zipfile.ZipInfo(_CHECKSUM), source_checksum())
+
+
+def _compiler() -> Path:
+    return java_home() / "bin" / "javac"
+
+
+if __name__ == "__main__":
+    pin_classes()

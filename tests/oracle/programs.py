@@ -1,4 +1,4 @@
-"""Topologies and scenarios that are data, run by this project; ``OracleRunner.java`` runs the same with Kafka Streams."""
+"""Topologies and scenarios that are data; ``OracleRunner.java`` runs the same with Kafka Streams."""
 
 from __future__ import annotations
 
@@ -86,9 +86,7 @@ class Declarations:
 
     def _sink(self, step: Json) -> None:
         topic = step["topic"] if step.get("topic") is not None else by_key
-        self.topology.add_sink(
-            step.get("name"), topic, *step["parents"], key_serializer=write, value_serializer=write
-        )
+        self.topology.add_sink(step.get("name"), topic, *step["parents"], key_serializer=write, value_serializer=write)
 
     def _store(self, step: Json) -> None:
         self.topology.add_state_store(self._builder(step["store"]), *step["processors"])
@@ -216,7 +214,7 @@ class Program(Processor):
 
 
 def argument(spec: Json, record: Record) -> Any:
-    """Return the value of an argument: a list is relative to the timestamp of the record. Values are cut to 8 characters."""
+    """Return the value of an argument: a list is relative to the record's timestamp; values are cut to 8 characters."""
     if isinstance(spec, list):
         return max(0, record.timestamp + spec[0])
     match spec:
@@ -349,7 +347,13 @@ def run(request: Json) -> Json:
                 return {"outputs": outputs, "error": "StreamsException", "text": str(error)}
             outputs.append(
                 [
-                    [topic, *record[:3], [[name, (value or b"").decode()] for name, value in record.headers]]
+                    [
+                        topic,
+                        record.key,
+                        record.value,
+                        record.timestamp,
+                        [[name, (value or b"").decode()] for name, value in record.headers],
+                    ]
                     for topic in request["outputs"]
                     for record in driver.create_output_topic(topic).read_records()
                 ]
@@ -376,4 +380,3 @@ def contents(kind: str, store: Any) -> list[str]:
             return lines(store.fetch_keys())
         case _:
             return lines(store.all())
-

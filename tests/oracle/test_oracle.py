@@ -19,7 +19,10 @@ from .oracle import Oracle, pinned_checksum, source_checksum
 #: Numbers of topologies, invalid topologies and scenarios: a sample, and all.
 SAMPLE, ALL = (60, 40, 60), (300, 100, 300)
 
-COUNTS = [pytest.param(SAMPLE, id="sample"), pytest.param(ALL, id="all", marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+COUNTS = [
+    pytest.param(SAMPLE, id="sample"),
+    pytest.param(ALL, id="all", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+]
 
 
 @pytest.fixture(scope="module")

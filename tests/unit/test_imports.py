@@ -45,6 +45,7 @@ ORDER = [
     ["broker"],
     ["offsets"],
     ["rebalance"],
+    ["topology"],
     ["fetcher"],
     ["decoded_items"],
     ["stream"],

@@ -82,7 +82,7 @@ def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
 def resolve_pinned() -> None:
     """Download all pinned jars that are not in the cache folder yet."""
     for coordinate in pins():
-        resolve(coordinate, transitive=coordinate.startswith("org.apache.kafka:kafka_"))
+        resolve(coordinate, transitive=coordinate not in SPARKS_OWN)
 
 
 def classpath(jars: Sequence[Path]) -> str:

@@ -124,8 +124,10 @@ class Topology:
         self._check_parents("processor", name, parents)
         _check_supplier(name, supplier)
         builders = list(stores)
-        for builder in builders:
+        for index, builder in enumerate(builders):
             self._check_store(builder)
+            if any(builder.name == other.name and builder is not other for other in builders[:index]):
+                raise TopologyError(f"processor {name!r} has two stores with the name {builder.name!r}")
         self._add_child(ProcessorNode(name, parents, supplier))
         for builder in builders:
             self.add_state_store(builder, name)
@@ -234,9 +236,13 @@ class Topology:
         if builder.name in self._stores:
             raise TopologyError(f"a store with the name {builder.name!r} is already added")
         if builder.logging:
-            raise TopologyError(f"global store {builder.name!r} must not have a changelog: create it with logging=False")
+            raise TopologyError(
+                f"global store {builder.name!r} must not have a changelog: create it with logging=False"
+            )
         if source == processor:
-            raise TopologyError(f"source and processor of a global store must have different names, both are {source!r}")
+            raise TopologyError(
+                f"source and processor of a global store must have different names, both are {source!r}"
+            )
         self._check_topics(source, (topic,))
         reader = SourceNode(source, (topic,), None, None, timestamp_extractor, key_deserializer, value_deserializer)
         writer = ProcessorNode(processor, (source,), supplier, {builder.name: None})
@@ -322,8 +328,8 @@ class Topology:
             found = {topic: counts[topic] for topic in sorted(group.sources)}
             if len(set(found.values())) > 1:
                 raise TopologyError(
-                    f"the topics of sub-topology {number} must have the same number of partitions, because records with "
-                    f"equal keys are processed together; found {', '.join(f'{t}: {n}' for t, n in found.items())}"
+                    f"the topics of sub-topology {number} must have the same number of partitions, because records "
+                    f"with equal keys are processed together; found {', '.join(f'{t}: {n}' for t, n in found.items())}"
                 )
 
     def describe(self) -> str:
@@ -358,14 +364,18 @@ class Topology:
                 if topic in other.topics or topic in topics[:index]:
                     raise TopologyError(f"topic {topic!r} is already read by source {other.name!r}")
                 if other.pattern is not None and Whitelist(other.pattern).is_topic_allowed(topic, False):
-                    raise TopologyError(f"topic {topic!r} matches the pattern {other.pattern!r} of source {other.name!r}")
+                    raise TopologyError(
+                        f"topic {topic!r} matches the pattern {other.pattern!r} of source {other.name!r}"
+                    )
             if topic in topics[:index]:
                 raise TopologyError(f"source {source!r} names topic {topic!r} twice")
 
     def _check_pattern(self, source: str, pattern: str) -> None:
         _check_name("pattern", pattern)
         if set(pattern) & set(", \"'"):
-            raise TopologyError(f"source {source!r}: pattern must not contain commas, blanks and quotes, got {pattern!r}")
+            raise TopologyError(
+                f"source {source!r}: pattern must not contain commas, blanks and quotes, got {pattern!r}"
+            )
         try:
             topic_filter = Whitelist(pattern)
         except ConfigurationError as error:
@@ -405,7 +415,9 @@ class Topology:
         _check_name("processor", processor)
         node = self._nodes.get(processor)
         if node is None:
-            raise TopologyError(f"processor {processor!r} is not added yet, so store {store!r} cannot be connected to it")
+            raise TopologyError(
+                f"processor {processor!r} is not added yet, so store {store!r} cannot be connected to it"
+            )
         if not isinstance(node, ProcessorNode):
             raise TopologyError(f"store {store!r} cannot be connected to {processor!r}, which is a source or a sink")
 

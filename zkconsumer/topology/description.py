@@ -1,8 +1,8 @@
 """The text of a topology, byte for byte that of Kafka Streams.
 
-Source: Kafka 3.9 InternalTopologyBuilder.describe. The order of the names after an arrow depends on Java's hash order: edges
-are added in that order to sorted sets whose sort key, the number of nodes below, still changes. Diamonds count a node several
-times.
+Source: Kafka 3.9 InternalTopologyBuilder.describe. The order of the names after an arrow depends on Java's hash order:
+edges are added in that order to sorted sets whose sort key, the number of nodes below, still changes. Diamonds count a
+node several times.
 """
 
 from __future__ import annotations

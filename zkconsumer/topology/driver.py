@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
-from zkconsumer.errors import StreamsError, TopologyError
+from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.topology.builder import GlobalStore, Topology
@@ -23,8 +23,11 @@ from zkconsumer.topology.stores.pages import MemoryPages
 from zkconsumer.topology.task import StreamTask, TaskIO
 
 
-class TestRecord(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TestRecord:
     """A record of an output topic."""
+
+    __test__: ClassVar[bool] = False  # not a test class of pytest
 
     key: Any
     value: Any
@@ -35,9 +38,9 @@ class TestRecord(NamedTuple):
 class TopologyTestDriver:
     """Runs all sub-topologies of a topology as one task ``0_0``, with one partition for each topic.
 
-    Each record is processed completely when it is written, with the stream-time schedules that are due and a commit after it.
-    Records that a sink writes to a source topic are processed after it. The wall clock stands still between calls of
-    ``advance_wall_clock_time``.
+    Each record is processed completely when it is written, with the stream-time schedules that are due and a commit
+    after it. Records that a sink writes to a source topic are processed after it. The wall clock stands still between
+    calls of ``advance_wall_clock_time``.
 
     Args:
         topology: the topology.
@@ -61,7 +64,9 @@ class TopologyTestDriver:
         self._patterns: dict[TopicPartition, Whitelist] = {}
         self._pages: dict[str, MemoryPages] = {}
         io = TaskIO(self._clock, self._pages_of, self._sent.append)
-        self._global_tasks = {store.source.topics[0]: self._global_task(store, io) for store in topology.global_stores.values()}
+        self._global_tasks = {
+            store.source.topics[0]: self._global_task(store, io) for store in topology.global_stores.values()
+        }
         global_stores = {name: store for task in self._global_tasks.values() for name, store in task.stores.items()}
         self._task = self._stream_task(io, global_stores)
         self._is_open = True
@@ -185,7 +190,12 @@ class TopologyTestDriver:
         partition = TopicPartition(source.topics[0], 0)
         config = replace(self._config, timestamp_extractor=ApplicationConfig.timestamp_extractor)
         task = StreamTask(
-            "global", [source, store.processor], {store.builder.name: store.builder}, {partition: source.name}, config, io
+            "global",
+            [source, store.processor],
+            {store.builder.name: store.builder},
+            {partition: source.name},
+            config,
+            io,
         )
         task.initialize()
         return task
@@ -282,9 +292,7 @@ class TestInputTopic:
             raise ValueError(f"advance_ms must not be negative, got {advance_ms}")
         self._time_ms += advance_ms
 
-    def pipe_input(
-        self, key: Any, value: Any, timestamp: int | None = None, headers: Iterable[Header] = ()
-    ) -> None:
+    def pipe_input(self, key: Any, value: Any, timestamp: int | None = None, headers: Iterable[Header] = ()) -> None:
         """Write a record, and process it.
 
         Args:

@@ -1,7 +1,7 @@
 """What happens to records that cannot be deserialized, processed or serialized.
 
-Source: Kafka 3.9 DeserializationExceptionHandler, ProcessingExceptionHandler and ProductionExceptionHandler; quarantine as the
-dead letter queue of KIP-1034.
+Source: Kafka 3.9 DeserializationExceptionHandler, ProcessingExceptionHandler and ProductionExceptionHandler; quarantine
+as the dead letter queue of KIP-1034.
 """
 
 from __future__ import annotations

@@ -20,9 +20,7 @@ def topic_partition_hash(topic: str, partition: int) -> int:
     return signed32(31 * (31 + partition) + java_hash(topic))
 
 
-def hash_order(
-    items: Iterable[T], hash_of: Callable[[T], int], *, copied: bool = False
-) -> list[T]:
+def hash_order(items: Iterable[T], hash_of: Callable[[T], int], *, copied: bool = False) -> list[T]:
     """Return distinct items in the order in which a ``HashMap`` iterates over them.
 
     Args:
@@ -54,7 +52,8 @@ class PriorityQueue(Generic[T]):
     """A binary heap that orders equal elements as ``java.util.PriorityQueue`` does.
 
     Args:
-        key: returns the priority of an element; the smallest comes first. It must not change while the element is queued.
+        key: returns the priority of an element; the smallest comes first. It must not change while the element is
+        queued.
     """
 
     def __init__(self, key: Callable[[T], int]) -> None:

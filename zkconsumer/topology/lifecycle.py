@@ -81,7 +81,9 @@ class Lifecycle:
         """
         with self._changed:
             if self._state is not ApplicationState.CREATED:
-                raise StreamsError(f"a state listener can be set only before the start; the state is {self._state.name}")
+                raise StreamsError(
+                    f"a state listener can be set only before the start; the state is {self._state.name}"
+                )
             self._listener = listener
 
     def set_state(self, new: ApplicationState) -> bool:

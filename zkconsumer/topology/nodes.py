@@ -15,8 +15,8 @@ Deserializer = Callable[[str, bytes | None], Any]
 #: Returns the serialized bytes for the topic and an object, which may be None.
 Serializer = Callable[[str, Any], bytes | None]
 
-#: Returns the timestamp of a record in milliseconds, from the record, its key and value, and the highest timestamp of its
-#: partition so far, which is -1 before the first. A record with a negative timestamp is dropped.
+#: Returns the timestamp of a record in milliseconds, from the record, its key and value, and the highest timestamp of
+#: its partition so far, which is -1 before the first. A record with a negative timestamp is dropped.
 TimestampExtractor = Callable[[SourceRecord, Any, Any, int], int]
 
 #: Returns the topic of a record, from the record and where the current record was read.

@@ -33,7 +33,7 @@ class Cancellable(Protocol):
 
 
 class ProcessorContext(Protocol):
-    """What a processor can do. It is valid inside ``init``, ``process``, punctuations and ``close`` of that processor."""
+    """What a processor can do; valid inside ``init``, ``process``, ``close`` and punctuations of that processor."""
 
     @property
     def application_id(self) -> str:

@@ -48,7 +48,7 @@ class PunctuationQueue:
         self._queue.add(schedule)
 
     def punctuate(self, now_ms: int, call: Callable[[Schedule], object]) -> bool:
-        """Call all schedules that are due, and return whether there was one. Those that they create can be due at once."""
+        """Call all schedules that are due, including new ones, and return whether there was one."""
         has_called = False
         while (schedule := self._queue.peek()) is not None and schedule.due_ms <= now_ms:
             self._queue.poll()

@@ -93,7 +93,8 @@ class PartitionGroup:
 
     Args:
         queues: the queues of the task.
-        max_idle_ms: milliseconds for which the task waits for partitions that are empty and have no lag; ``IDLE_DISABLED``
+        max_idle_ms: milliseconds for which the task waits for partitions that are empty and have no lag;
+        ``IDLE_DISABLED``
             for a task that never waits.
         lag_of: returns the lag of a partition in records, or None if it is unknown.
     """
@@ -144,7 +145,7 @@ class PartitionGroup:
             self._lags = {partition: lag for partition, lag in lags.items() if lag is not None}
 
     def is_ready(self, now_ms: int) -> bool:
-        """Return whether the next record can be taken: no partition whose records may be earlier has to be waited for."""
+        """Return whether the next record can be taken without waiting for partitions with earlier ones."""
         if self._max_idle_ms == IDLE_DISABLED:
             return True
         has_records = has_empty = False

@@ -16,8 +16,8 @@ Header = tuple[str, bytes | None]
 class Record:
     """A record inside a topology. Do not change its attributes: all children of a node receive the same object.
 
-    Source: Kafka 3.9 org.apache.kafka.streams.processor.api.Record. As in the JVM, a child that changes the list of headers
-    in place changes it for its later siblings.
+    Source: Kafka 3.9 org.apache.kafka.streams.processor.api.Record. As in the JVM, a child that changes the list of
+    headers in place changes it for its later siblings.
 
     Args:
         key: any object, or None.

@@ -13,6 +13,7 @@ from zkconsumer.topology.processor import Cancellable, Processor, ProcessorConte
 from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
 
+
 class Host(Protocol):
     """What a task provides to its nodes; ``StreamTask`` describes it."""
 
@@ -182,7 +183,9 @@ class RunningProcessor(RunningNode):
         try:
             self._processor.close()
         except Exception as error:
-            raise StreamsError(f"task {self._task.task_id}: processor {self.name!r} failed in close: {error}") from error
+            raise StreamsError(
+                f"task {self._task.task_id}: processor {self.name!r} failed in close: {error}"
+            ) from error
 
 
 def _bytes(data: Any) -> bytes | None:

@@ -62,8 +62,8 @@ class TaskIO:
 class StreamTask:
     """Processes the records of its partitions one by one, in the order of the timestamps at the heads of their queues.
 
-    A task belongs to one thread. After an error of ``process`` or of a punctuation, its stores contain what was committed
-    last, and the record that failed counts as taken.
+    A task belongs to one thread. After an error of ``process`` or of a punctuation, its stores contain what was
+    committed last, and the record that failed counts as taken.
 
     Args:
         task_id: number of the sub-topology and of the partition, such as ``0_3``.
@@ -299,7 +299,9 @@ class StreamTask:
         """Let the handler decide about a record that cannot be serialized."""
         context = ErrorContext("production", self.task_id, node, self._source_record, record.timestamp)
         if not self._handled(self.config.production_handler, context, error):
-            raise StreamsError(f"{context}: a record for topic {topic!r} cannot be serialized: {_text(error)}") from error
+            raise StreamsError(
+                f"{context}: a record for topic {topic!r} cannot be serialized: {_text(error)}"
+            ) from error
 
     def _handled(self, handler: ErrorHandler, context: ErrorContext, error: Exception) -> bool:
         try:
@@ -311,7 +313,9 @@ class StreamTask:
         if response is ErrorResponse.QUARANTINE:
             topic = self.config.quarantine_topic
             if topic is None:
-                raise FailedProcessingError(context, StreamsError("the handler answered QUARANTINE: set quarantine_topic"))
+                raise FailedProcessingError(
+                    context, StreamsError("the handler answered QUARANTINE: set quarantine_topic")
+                )
             self.send(handlers.quarantined(topic, context, error))
         self.metrics["dropped"] += 1
         _log.warning("record_dropped", task=self.task_id, node=context.node, reason=context.phase, error=_text(error))

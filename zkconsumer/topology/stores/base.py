@@ -61,7 +61,9 @@ class StateStore(ABC):
         try:
             data = serde.serialize(self.name, value)
         except Exception as error:
-            raise TypeError(f"store {self.name!r}: {type(value).__name__} {value!r} cannot be serialized: {error}") from error
+            raise TypeError(
+                f"store {self.name!r}: {type(value).__name__} {value!r} cannot be serialized: {error}"
+            ) from error
         if not isinstance(data, bytes):
             raise TypeError(f"store {self.name!r}: the serializer returned {type(data).__name__} instead of bytes")
         return data

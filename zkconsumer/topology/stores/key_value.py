@@ -28,8 +28,9 @@ class ValueAndTimestamp(NamedTuple):
 class KeyValueStore(StateStore, Generic[V]):
     """A map whose keys are ordered by their serialized bytes. A value of None means that there is none.
 
-    ``get``, ``put``, ``put_if_absent`` and ``delete`` use one page of 4 to 16 KB. ``range`` and ``prefix_scan`` read the
-    pages of the range, and ``all`` reads the whole store. They return the entries as they are at the time of the call.
+    ``get``, ``put``, ``put_if_absent`` and ``delete`` use one page of 4 to 16 KB. ``range`` and ``prefix_scan`` read
+    the pages of the range, and ``all`` reads the whole store. They return the entries as they are at the time of the
+    call.
     """
 
     def __init__(self, name: str, key_serde: Serde, value_serde: Serde, is_persistent: bool) -> None:

@@ -1,7 +1,7 @@
 """Ordered maps of bytes, as pages of 4 to 16 KB.
 
-A store is one ``PagedMap``. It reads a page when a key of it is used, and writes the changed pages when it is flushed, so
-that each page is read and written at most once between two commits.
+A store is one ``PagedMap``. It reads a page when a key of it is used, and writes the changed pages when it is flushed,
+so that each page is read and written at most once between two commits.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class PagedMap:
         return found
 
     def discard(self, start: bytes, stop: bytes) -> None:
-        """Remove all keys from ``start`` up to ``stop``, exclusive. Pages in between are removed without reading them."""
+        """Remove all keys from ``start`` up to ``stop``, exclusive. Pages in between are not read."""
         first = bisect_right(self._first_keys, start) - 1
         last = bisect_left(self._first_keys, stop) - 1
         for index in {first, last} if last >= first else ():

@@ -1,7 +1,7 @@
 """Entries with a time, which expire by segments.
 
-The key of an entry starts with the number of its segment, a range of time, so an expired segment is a range of keys that is
-removed at once, also if its keys were not used since.
+The key of an entry starts with the number of its segment, a range of time, so an expired segment is a range of keys
+that is removed at once, also if its keys were not used since.
 
 Source: Kafka 3.9 AbstractRocksDBSegmentedBytesStore and AbstractSegments.
 """
@@ -38,7 +38,8 @@ class SegmentedMap:
     def load(self) -> None:
         """Read the latest time and the sequence number from the map."""
         state = self._map.get(_STATE_KEY)
-        self.observed_time, self._sequence = _STATE.unpack(state) if state is not None else (-1, 0)
+        time, sequence = _STATE.unpack(state) if state is not None else (-1, 0)
+        self.observed_time, self._sequence = int(time), int(sequence)
         self._first_live = self._segment(self.observed_time - self._retention_ms)
         self._is_changed = False
 

@@ -21,9 +21,9 @@ _SUFFIX = struct.Struct(">QQ")
 class SessionStore(StateStore):
     """Aggregates by key and session, which expire by their end.
 
-    An aggregate is returned until the latest end that was put is ``retention_ms`` after its own, and can be put until its
-    segment has expired; see ``WindowStore``. ``find_sessions`` reads the pages of a key in each segment; calls with a range of
-    keys read the segments of the time range completely.
+    An aggregate is returned until the latest end that was put is ``retention_ms`` after its own, and can be put until
+    its segment has expired; see ``WindowStore``. ``find_sessions`` reads the pages of a key in each segment; calls with
+    a range of keys read the segments of the time range completely.
 
     Args:
         name: name of the store.
@@ -72,7 +72,8 @@ class SessionStore(StateStore):
     def find_sessions(
         self, key: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed, Any]]:
-        """Return the sessions of a key that end at ``earliest_end_ms`` or later, and start at ``latest_start_ms`` or before.
+        """Return the sessions of a key that end at ``earliest_end_ms`` or later, and start at ``latest_start_ms`` or
+        before.
 
         They are in the order of their ends.
         """
@@ -94,7 +95,9 @@ class SessionStore(StateStore):
         """Return all sessions of a key."""
         return self.find_sessions(key, 0, MAX_TIME, reverse=reverse)
 
-    def fetch_keys(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+    def fetch_keys(
+        self, first: Any = None, last: Any = None, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, Any]]:
         """Return all sessions of the keys from ``first`` to ``last``; None means no limit."""
         return self.find_sessions_of_keys(first, last, 0, MAX_TIME, reverse=reverse)
 

@@ -44,8 +44,9 @@ class _Version(NamedTuple):
 class VersionedKeyValueStore(StateStore):
     """Values by key and time. A value is valid until the time of the next one, which may be a deletion.
 
-    Old versions expire by segments of the time at which they ended, the latest one never. ``put`` and ``get`` of the latest
-    version use one or two pages; calls with an older time read the versions of the key in all segments after that time.
+    Old versions expire by segments of the time at which they ended, the latest one never. ``put`` and ``get`` of the
+    latest version use one or two pages; calls with an older time read the versions of the key in all segments after
+    that time.
 
     Args:
         name: name of the store.

@@ -21,7 +21,7 @@ _LAST_SEQUENCE = 0x7FFFFFFF
 
 
 class Windowed(NamedTuple):
-    """A key and a window: start and end in milliseconds. The end of a time window is exclusive, of a session inclusive."""
+    """A key, and start and end of a window in milliseconds. The end of a session is inclusive, others are exclusive."""
 
     key: Any
     start: int
@@ -31,10 +31,10 @@ class Windowed(NamedTuple):
 class WindowStore(StateStore, Generic[V]):
     """Values by key and start of a window, which expire.
 
-    A value is returned until the latest start that was put is ``retention_ms`` after its own. It can be put as long as its
-    segment, of half the retention time and at least a minute, has not expired completely; later ones are dropped and
-    counted. ``fetch`` reads the page of a key in each segment. Calls without a key, or with a range of keys, read the segments
-    of the time range completely.
+    A value is returned until the latest start that was put is ``retention_ms`` after its own. It can be put as long as
+    its segment, of half the retention time and at least a minute, has not expired completely; later ones are dropped
+    and counted. ``fetch`` reads the page of a key in each segment. Calls without a key, or with a range of keys, read
+    the segments of the time range completely.
 
     Args:
         name: name of the store.
@@ -76,7 +76,7 @@ class WindowStore(StateStore, Generic[V]):
         self._segments.load()
 
     def put(self, key: Any, value: V | None, start_ms: int) -> None:
-        """Set the value of a key and a window; None deletes it, and has no effect in a store that retains duplicates."""
+        """Set the value of a key and a window; None deletes it, or has no effect if duplicates are retained."""
         raw_key = self._key(key)
         if value is None and self._retains_duplicates:
             return
@@ -86,12 +86,12 @@ class WindowStore(StateStore, Generic[V]):
             self._context.count_expired(self.name)
 
     def fetch(self, key: Any, start_ms: int) -> V | None:
-        """Return the value of a key and a window, or None. If duplicates are retained, only the last put can be found."""
+        """Return the value of a key and a window, or None. Of duplicates, only the last put can be found."""
         data = self._segments.get(start_ms, self._key(key) + _SUFFIX.pack(start_ms, self._segments.sequence))
         return None if data is None else self._value(data)
 
     def fetch_times(self, key: Any, first_ms: int, last_ms: int, *, reverse: bool = False) -> Iterator[tuple[int, V]]:
-        """Return starts and values of the windows of a key that start from ``first_ms`` to ``last_ms``, both included."""
+        """Return starts and values of a key's windows that start from ``first_ms`` to ``last_ms``, both included."""
         raw_key = self._key(key)
         first_ms = max(first_ms, self._segments.live_from, 0)
         if last_ms < first_ms:
@@ -105,7 +105,7 @@ class WindowStore(StateStore, Generic[V]):
     def fetch_keys(
         self, first: Any, last: Any, first_ms: int, last_ms: int, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed, V]]:
-        """Return the windows of the keys from ``first`` to ``last`` by time segment, key and start; None means no limit."""
+        """Return the windows of some keys by time segment, key and start; None as first or last key means no limit."""
         low = b"" if first is None else self._key(first)
         high = None if last is None else self._key(last)
         first_ms = max(first_ms, self._segments.live_from, 0)

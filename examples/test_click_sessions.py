@@ -1,0 +1,50 @@
+"""Test of ``click_sessions.py`` without Kafka: ``python -m pytest examples/test_click_sessions.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from examples.click_sessions import topology
+from zkconsumer.topology import TestInputTopic, TestOutputTopic, TopologyTestDriver, serdes
+
+MINUTE = 60_000
+
+
+@pytest.fixture
+def driver() -> Iterator[TopologyTestDriver]:
+    with TopologyTestDriver(topology()) as running:
+        yield running
+
+
+@pytest.fixture
+def clicks(driver: TopologyTestDriver) -> TestInputTopic:
+    return driver.create_input_topic("clicks", serdes.STRING.serialize)
+
+
+@pytest.fixture
+def sessions(driver: TopologyTestDriver) -> TestOutputTopic:
+    return driver.create_output_topic("sessions", serdes.STRING.deserialize, serdes.JSON.deserialize)
+
+
+def test_session_is_forwarded_when_it_has_ended(clicks: TestInputTopic, sessions: TestOutputTopic) -> None:
+    clicks.pipe_input("ann", b"", 0)
+    clicks.pipe_input("ann", b"", 10 * MINUTE)
+    clicks.pipe_input("bob", b"", 20 * MINUTE)
+    assert len(sessions) == 0
+
+    clicks.pipe_input("bob", b"", 42 * MINUTE)
+
+    assert sessions.read_key_values() == [("ann", {"clicks": 2, "minutes": 10})]
+
+
+def test_late_click_joins_two_sessions(driver: TopologyTestDriver, clicks: TestInputTopic) -> None:
+    clicks.pipe_input("ann", b"", 40 * MINUTE)
+    clicks.pipe_input("ann", b"", 0)
+    assert len(list(driver.get_state_store("sessions").fetch("ann"))) == 2
+
+    clicks.pipe_input("ann", b"", 20 * MINUTE)
+
+    [(session, count)] = driver.get_state_store("sessions").fetch("ann")
+    assert (session.start, session.end, count) == (0, 40 * MINUTE, 3)

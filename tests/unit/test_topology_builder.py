@@ -1,0 +1,119 @@
+"""Topologies: errors that the comparison with the JVM does not cover, patterns, partition counts, upstream's texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from zkconsumer.errors import TopologyError
+from zkconsumer.topology import Processor, Record, Topology, stores
+
+
+class Nothing(Processor):
+    def process(self, record: Record) -> None:
+        pass
+
+
+def with_global() -> Topology:
+    store = stores.key_value("g", logging=False)
+    return Topology().add_global_store(store, "g-source", "g-topic", "g-processor", Nothing)
+
+
+def test_child_of_global_processor_is_refused() -> None:
+    # The JVM accepts it, and describes only one of the nodes.
+    with pytest.raises(TopologyError, match="'g-processor' updates a global store and has no children"):
+        with_global().add_processor("child", Nothing, "g-processor")
+
+
+def test_refused_call_changes_nothing() -> None:
+    topology = Topology().add_source("a", "t")
+    before = topology.describe()
+
+    with pytest.raises(TopologyError):
+        topology.add_source("b", ["x", "y", "x"])
+    with pytest.raises(TopologyError):
+        topology.add_processor("p", Nothing, "a", stores=[stores.key_value("s"), stores.key_value("s")])
+    topology.add_source("c", "x")
+
+    assert list(topology.nodes) == ["a", "c"]
+    assert not topology.stores
+    assert topology.describe() == before + "  Sub-topology: 1\n    Source: c (topics: [x])\n      --> none\n\n"
+
+
+@pytest.mark.parametrize("pattern", ["a,b", "a b", "'a'", "("])
+def test_pattern_that_cannot_be_registered_is_refused(pattern: str) -> None:
+    with pytest.raises(TopologyError, match="source 'a'"):
+        Topology().add_source("a", pattern=pattern)
+
+
+def test_topics_of_patterns_are_known_after_set_topics() -> None:
+    topology = with_global().add_source("a", pattern="a.*").add_source("b", pattern=".*b").add_source("c", "c")
+    assert {number: group.sources for number, group in topology.topic_groups().items()} == {3: {"c"}}
+
+    topology.set_topics(["a1", "a2", "xb", "c", "g-topic"])
+
+    groups = {number: group.sources for number, group in topology.topic_groups().items()}
+    assert groups == {1: {"a1", "a2"}, 2: {"xb"}, 3: {"c"}}
+    with pytest.raises(
+        TopologyError, match="topic 'ab' matches the patterns 'a.\\*' of source 'a' and '.\\*b' of source 'b'"
+    ):
+        topology.set_topics(["ab"])
+
+
+def test_partition_counts_of_subtopology_must_be_equal() -> None:
+    topology = Topology().add_source("a", "left").add_source("b", "right").add_source("c", "alone")
+    topology.add_processor("join", Nothing, "a", "b")
+
+    topology.check_partition_counts({"left": 4, "right": 4, "alone": 1})
+
+    with pytest.raises(TopologyError, match="sub-topology 0 .* left: 4, right: 8"):
+        topology.check_partition_counts({"left": 4, "right": 8, "alone": 1})
+    with pytest.raises(TopologyError, match="source topics do not exist: right"):
+        topology.check_partition_counts({"left": 4, "alone": 1})
+
+
+def test_offset_reset_is_checked() -> None:
+    with pytest.raises(TopologyError, match="must be 'earliest' or 'latest', got 'none'"):
+        Topology().add_source("a", "t", offset_reset="none")
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda: stores.window("w", retention_ms=9, window_size_ms=10), "retention_ms must be at least window_size_ms"),
+        (lambda: stores.window("w", retention_ms=-1, window_size_ms=0), "retention_ms must not be negative"),
+        (
+            lambda: stores.timestamped_window("w", retention_ms=5, window_size_ms=-1),
+            "window_size_ms must not be negative",
+        ),
+        (lambda: stores.session("s", retention_ms=-1), "retention_ms must not be negative"),
+        (lambda: stores.versioned_key_value("v", history_ms=-1), "history_ms must not be negative"),
+        (
+            lambda: stores.versioned_key_value("v", history_ms=1, segment_interval_ms=0),
+            "segment_interval_ms must be at least 1",
+        ),
+        (lambda: stores.key_value(""), "name of a store"),
+    ],
+)
+def test_store_arguments_are_checked(declare: object, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        declare()  # type: ignore[operator]
+
+
+def test_description_of_empty_topology() -> None:
+    assert Topology().describe() == "Topologies:\n "
+
+
+def test_group_of_global_store_takes_number() -> None:
+    topology = Topology().add_source("a", "t")
+    topology.add_global_store(stores.key_value("g", logging=False), "g-source", "g-topic", "g-processor", Nothing)
+    topology.add_source("b", "u")
+
+    assert topology.describe() == (
+        "Topologies:\n"
+        "   Sub-topology: 0\n    Source: a (topics: [t])\n      --> none\n\n"
+        "  Sub-topology: 1 for global store (will not generate tasks)\n"
+        "    Source: g-source (topics: [g-topic])\n      --> g-processor\n"
+        "    Processor: g-processor (stores: [g])\n      --> none\n      <-- g-source\n"
+        "  Sub-topology: 2\n    Source: b (topics: [u])\n      --> none\n\n"
+    )
+    assert sorted(topology.groups()) == [0, 2]

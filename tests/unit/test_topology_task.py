@@ -1,0 +1,407 @@
+"""Tasks: order, time, punctuation, errors. The numbers are those of upstream's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from zkconsumer.errors import ConfigurationError, StreamsError
+from zkconsumer.message import TopicPartition
+from zkconsumer.topology import (
+    ApplicationConfig,
+    Cancellable,
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    Record,
+    SinkRecord,
+    SourceRecord,
+    StreamTask,
+    TaskIO,
+    Topology,
+    TopologyTestDriver,
+    handlers,
+    serdes,
+    stores,
+)
+from zkconsumer.topology.processor import Punctuator
+from zkconsumer.topology.punctuation import PunctuationQueue, Schedule
+from zkconsumer.topology.stores import MemoryPages, StateStore
+
+TEXT = ApplicationConfig(key_serde=serdes.STRING, value_serde=serdes.STRING)
+
+
+class Calling(Processor):
+    """Calls functions of the test."""
+
+    def __init__(
+        self,
+        process: Callable[[ProcessorContext, Record], object] = lambda _context, _record: None,
+        init: Callable[[ProcessorContext], object] = lambda _context: None,
+        close: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._init, self._process, self._close = init, process, close
+        self._context: ProcessorContext
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+        self._init(context)
+
+    def process(self, record: Record) -> None:
+        self._process(self._context, record)
+
+    def close(self) -> None:
+        self._close()
+
+
+class Setup:
+    """A task with two partitions, ``a`` and ``b``, whose processor calls functions of the test."""
+
+    def __init__(
+        self,
+        process: Callable[[ProcessorContext, Record], object] = lambda _context, _record: None,
+        init: Callable[[ProcessorContext], object] = lambda _context: None,
+        config: ApplicationConfig = TEXT,
+    ) -> None:
+        self.now_ms = 0
+        self.lags: dict[str, int | None] = {"a": 0, "b": 0}
+        self.sent: list[SinkRecord] = []
+        self.pages: dict[str, MemoryPages] = {}
+        topology = Topology().add_source("src-a", "a").add_source("src-b", "b")
+        topology.add_processor(
+            "p",
+            lambda: Calling(process, init),
+            "src-a",
+            "src-b",
+            stores=[stores.key_value("s", serdes.STRING, serdes.STRING)],
+        )
+        topology.add_sink("out", "out", "p")
+        partitions = {TopicPartition("a", 0): "src-a", TopicPartition("b", 0): "src-b"}
+        io = TaskIO(lambda: self.now_ms, self._pages_of, self.sent.append, lambda partition: self.lags[partition.topic])
+        self.task = StreamTask("0_0", topology.nodes.values(), topology.stores, partitions, config, io)
+        self._offsets = dict.fromkeys("ab", 0)
+        self.task.initialize()
+
+    def add(self, topic: str, timestamps: Iterable[int], value: bytes = b"v") -> None:
+        for timestamp in timestamps:
+            record = SourceRecord(topic, 0, self._offsets[topic], timestamp, b"k", value)
+            self._offsets[topic] += 1
+            self.task.add_records(TopicPartition(topic, 0), [record])
+
+    def run(self) -> None:
+        self.task.update_lags()
+        while self.task.is_processable() and self.task.process():
+            self.task.punctuate_stream_time()
+
+    def _pages_of(self, store: StateStore) -> MemoryPages:
+        return self.pages.setdefault(store.name, MemoryPages())
+
+
+def test_records_are_merged_by_timestamp_of_head() -> None:
+    # Source: Kafka 3.9 StreamTaskTest.shouldProcessInOrder,
+    # PartitionGroupTest.shouldChooseNextRecordBasedOnHeadTimestamp
+    seen: list[int] = []
+    setup = Setup(lambda _context, record: seen.append(record.timestamp))
+    setup.add("a", [1, 5, 3])
+    setup.add("b", [2, 4, 6])
+
+    setup.run()
+
+    assert seen == [1, 2, 4, 5, 3, 6]
+    assert setup.task.stream_time_ms == 6
+    assert setup.task.partition_times() == {TopicPartition("a", 0): 5, TopicPartition("b", 0): 6}
+
+
+@pytest.mark.parametrize(
+    ("lag", "idle_ms", "waits"), [(None, 0, True), (3, 0, True), (0, 0, False), (3, -1, False), (None, -1, False)]
+)
+def test_task_waits_for_partition_with_lag(lag: int | None, idle_ms: int, waits: bool) -> None:
+    # Source: Kafka 3.9 PartitionGroupTest.shouldWaitForPollWhenLagIsNonzero, shouldNeverWaitIfIdlingIsDisabled
+    setup = Setup(config=ApplicationConfig(max_task_idle_ms=idle_ms))
+    setup.lags["b"] = lag
+    setup.add("a", [1])
+    setup.task.update_lags()
+
+    assert setup.task.is_processable() is not waits
+
+
+def test_task_idles_for_empty_partition() -> None:
+    # Source: Kafka 3.9 PartitionGroupTest.shouldIdleAsSpecifiedWhenLagIsZero
+    setup = Setup(config=ApplicationConfig(max_task_idle_ms=10))
+    setup.add("a", [1])
+    setup.task.update_lags()
+
+    assert not setup.task.is_processable()
+    setup.now_ms = 9
+    assert not setup.task.is_processable()
+    setup.now_ms = 10
+    assert setup.task.is_processable()
+    setup.add("b", [1])
+    assert setup.task.is_processable()
+
+
+def test_punctuation_after_gap_is_one_and_keeps_alignment() -> None:
+    # Source: Kafka 3.9 PunctuationQueueTest.testPunctuationInterval, testPunctuationIntervalCustomAlignment
+    for start, times, expected in (
+        (0, [999, 1000, 1001, 1002, 1100, 1101, 1199], [999, 1000, 1100]),
+        (50, [999, 1000, 1001, 1002, 1149, 1150, 1151], [999, 1050 + 99, 1150]),
+    ):
+        queue = PunctuationQueue()
+        called: list[int] = []
+        queue.add(Schedule("p", start, 100, called.append))
+        for time in times:
+            queue.punctuate(time, lambda schedule, time=time: schedule.punctuator(time))  # type: ignore[misc]
+        assert called == expected
+
+
+def schedule(interval: int, kind: PunctuationType, call: Punctuator) -> Callable[[ProcessorContext], object]:
+    return lambda context: context.schedule(interval, kind, call)
+
+
+def test_stream_time_punctuation_follows_records() -> None:
+    # Source: Kafka 3.9 StreamTaskTest.shouldPunctuateOnceStreamTimeAfterGap
+    called: list[int] = []
+    setup = Setup(init=schedule(10, PunctuationType.STREAM_TIME, called.append))
+    setup.add("a", [20, 142, 155, 160])
+    setup.add("b", [25, 145, 159, 161])
+
+    setup.run()
+
+    assert called == [20, 142, 155, 160]
+
+
+def test_wall_clock_punctuation_does_not_need_records() -> None:
+    # Source: Kafka 3.9 StreamTaskTest.shouldPunctuateSystemTimeWhenIntervalElapsed,
+    # shouldPunctuateOnceSystemTimeAfterGap
+    called: list[int] = []
+    setup = Setup(init=schedule(10, PunctuationType.WALL_CLOCK_TIME, called.append))
+    for now in (9, 10, 19, 20, 100, 101, 110):
+        setup.now_ms = now
+        setup.task.punctuate_wall_clock()
+
+    assert called == [10, 20, 100, 110]
+
+
+def test_schedule_can_be_cancelled_from_its_punctuator() -> None:
+    # Source: Kafka 3.9 PunctuationQueueTest.testPunctuationIntervalCancelFromPunctuator
+    called: list[int] = []
+    schedules: list[Cancellable] = []
+
+    def init(context: ProcessorContext) -> None:
+        schedules.append(context.schedule(10, PunctuationType.STREAM_TIME, punctuate))
+
+    def punctuate(now: int) -> None:
+        called.append(now)
+        schedules[0].cancel()
+
+    setup = Setup(init=init)
+    setup.add("a", [20, 40, 60])
+    setup.run()
+
+    assert called == [20]
+
+
+def test_failed_record_leaves_state_of_last_commit() -> None:
+    def process(context: ProcessorContext, record: Record) -> None:
+        store = context.get_state_store("s")
+        store.put(record.key, record.value)
+        if record.value == "bad":
+            raise RuntimeError("boom")
+
+    setup = Setup(process)
+    setup.add("a", [1])
+    setup.run()
+    setup.task.commit()
+    setup.add("a", [2], b"bad")
+
+    with pytest.raises(
+        StreamsError, match=r"task 0_0, node 'p', topic a, partition 0, offset 1: RuntimeError: boom"
+    ) as failed:
+        setup.run()
+
+    assert isinstance(failed.value.__cause__, RuntimeError)
+    assert list(setup.task.stores["s"].all()) == [("k", "v")]  # type: ignore[attr-defined]
+    setup.add("a", [3])
+    setup.run()  # a task whose owner decides to continue does so after the record
+    assert setup.task.metrics["processed"] == 2
+
+
+def test_punctuation_error_names_node() -> None:
+    def fail(_now: int) -> None:
+        raise RuntimeError("boom")
+
+    setup = Setup(init=schedule(10, PunctuationType.STREAM_TIME, fail))
+    setup.add("a", [1])
+
+    with pytest.raises(StreamsError, match="task 0_0, node 'p': a punctuation has failed: RuntimeError: boom"):
+        setup.run()
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (
+            lambda context, _record: context.get_state_store("other"),
+            "processor 'p' is not connected to a store 'other'",
+        ),
+        (
+            lambda context, record: context.forward(record, "no"),
+            "processor 'p' has no child 'no'; its children are: out",
+        ),
+        (
+            lambda context, _record: context.schedule(0, PunctuationType.STREAM_TIME, print),
+            "must be at least 1 ms, got 0",
+        ),
+        (lambda context, _record: context.get_state_store("s").put(None, "v"), "store 's': the key must not be None"),
+        (lambda context, _record: context.get_state_store("s").get(None), "store 's': the key must not be None"),
+        (lambda context, _record: context.get_state_store("s").put("k", 5), "store 's': int 5 cannot be serialized"),
+        (
+            lambda context, record: context.forward(record.with_value(5)),
+            "node 'out'.* a record for topic 'out' cannot be",
+        ),
+        (lambda _context, record: record.with_timestamp(-1), "timestamp of a record must not be negative, got -1"),
+    ],
+)
+def test_wrong_use_names_node_and_reason(use: Any, message: str) -> None:
+    setup = Setup(use)
+    setup.add("a", [1])
+
+    with pytest.raises(StreamsError, match=message) as failed:
+        setup.run()
+    assert "node 'p'" in str(failed.value)
+
+
+def test_init_and_close_errors_name_processor() -> None:
+    def fail(*_arguments: object) -> None:
+        raise RuntimeError("boom")
+
+    closed: list[str] = []
+    with pytest.raises(StreamsError, match="task 0_0: processor 'p' failed in init: boom"):
+        Setup(init=fail)
+    topology = Topology().add_source("src", "t")
+    topology.add_processor("first", lambda: Calling(close=fail), "src")
+    topology.add_processor("second", lambda: Calling(close=lambda: closed.append("second")), "src")
+
+    with pytest.raises(StreamsError, match="processor 'first' failed in close: boom"):
+        TopologyTestDriver(topology).close()
+    assert closed == ["second"]
+
+
+def test_processor_cannot_forward_outside_its_task() -> None:
+    contexts: list[ProcessorContext] = []
+    setup = Setup(init=contexts.append)
+
+    with pytest.raises(StreamsError, match="'p' can forward only inside process and punctuations"):
+        contexts[0].forward(Record("k", "v", 1))
+    with pytest.raises(StreamsError, match="'p' can schedule only inside"):
+        contexts[0].schedule(1, PunctuationType.STREAM_TIME, print)
+    assert setup.sent == []
+
+
+def test_quarantine_topic_gets_record_as_it_was_read() -> None:
+    def process(_context: ProcessorContext, record: Record) -> None:
+        raise RuntimeError(f"boom {record.value}")
+
+    def deserialize(_topic: str, data: bytes | None) -> str:
+        if data == b"unreadable":
+            raise ValueError("bad")
+        return (data or b"").decode()
+
+    config = ApplicationConfig(
+        key_serde=serdes.STRING,
+        value_serde=serdes.Serde(serdes.STRING.serialize, deserialize),
+        deserialization_handler=handlers.quarantine,
+        processing_handler=handlers.quarantine,
+        quarantine_topic="bad-records",
+    )
+    setup = Setup(process, config=config)
+    setup.add("a", [5], b"unreadable")
+    setup.add("a", [6], b"v")
+    setup.run()
+
+    assert [(record.topic, record.timestamp, record.key, record.value) for record in setup.sent] == [
+        ("bad-records", 5, b"k", b"unreadable"),
+        ("bad-records", 6, b"k", b"v"),
+    ]
+    assert dict(setup.sent[1].headers) == {
+        "zkconsumer.phase": b"processing",
+        "zkconsumer.task": b"0_0",
+        "zkconsumer.node": b"p",
+        "zkconsumer.error": b"RuntimeError: boom v",
+        "zkconsumer.topic": b"a",
+        "zkconsumer.partition": b"0",
+        "zkconsumer.offset": b"1",
+    }
+    assert setup.task.metrics["dropped"] == 2
+
+
+def test_quarantine_needs_topic() -> None:
+    with pytest.raises(ConfigurationError, match="set quarantine_topic"):
+        ApplicationConfig(production_handler=handlers.quarantine)
+
+
+def test_handler_that_fails_ends_task() -> None:
+    def handler(*_arguments: object) -> handlers.ErrorResponse:
+        raise KeyError("handler")
+
+    def process(*_arguments: object) -> None:
+        raise RuntimeError("boom")
+
+    setup = Setup(process, config=ApplicationConfig(processing_handler=handler))
+    setup.add("a", [1])
+
+    with pytest.raises(StreamsError, match="node 'p'.*KeyError: 'handler'"):
+        setup.run()
+
+
+def test_record_without_timestamp_needs_extractor() -> None:
+    setup = Setup()
+    with pytest.raises(
+        StreamsError, match="node 'src-a', topic a, partition 0, offset 0: .* set a timestamp_extractor"
+    ):
+        setup.add("a", [-1])
+
+
+def test_counters_of_processors_are_metrics() -> None:
+    setup = Setup(lambda context, _record: context.count("seen", 2))
+    setup.add("a", [1, 2])
+    setup.run()
+
+    assert setup.task.metrics == {"processed": 2, "punctuated": 0, "dropped": 0, "p/seen": 4}
+
+
+def test_commit_request_is_kept_until_commit() -> None:
+    setup = Setup(lambda context, _record: context.commit())
+    setup.add("a", [1])
+    setup.run()
+    assert setup.task.commit_requested
+
+    setup.task.commit()
+
+    assert not setup.task.commit_requested
+
+
+def test_global_store_is_read_only_for_other_processors() -> None:
+    def process(context: ProcessorContext, record: Record) -> None:
+        table = context.get_state_store("table")
+        context.forward(record.with_value(table.get(record.key)))
+        table.put("k", "v")
+
+    class Update(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self._table = context.get_state_store("table")
+
+        def process(self, record: Record) -> None:
+            self._table.put(record.key, record.value)
+
+    topology = Topology().add_source("src", "t").add_processor("p", lambda: Calling(process), "src")
+    table = stores.key_value("table", serdes.STRING, serdes.STRING, logging=False)
+    topology.add_global_store(table, "g-src", "table-topic", "g-proc", Update).add_sink("out", "out", "p")
+    with TopologyTestDriver(topology, TEXT) as driver:
+        driver.create_input_topic("table-topic").pipe_input("k", "joined")
+
+        with pytest.raises(StreamsError, match="global store 'table' is read-only: put is not available"):
+            driver.create_input_topic("t").pipe_input("k", "v")
+        assert driver.get_state_store("table").get("k") == "joined"
