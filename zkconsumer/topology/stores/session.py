@@ -85,7 +85,7 @@ class SessionStore(StateStore):
     ) -> Iterator[tuple[Windowed, Any]]:
         """Return the sessions of the keys from ``first`` to ``last``; None means no limit. See ``find_sessions``.
 
-        They are in the order of time segment, key, end and start.
+        They are in the order of time segment, and of the bytes of key, end and start.
         """
         low = b"" if first is None else self._key(first)
         high = None if last is None else self._key(last)
