@@ -443,18 +443,18 @@ EVENTS = (
         "waiting for it.",
     ),
     LogEvent(
-        "record_too_large",
-        ("info",),
-        "zkconsumer.fetcher",
-        "A record does not fit into the fetch size; the next fetch requests the size of its batch. Only "
-        "brokers before 0.10.1 require it.",
-    ),
-    LogEvent(
         "record_dropped",
         ("warning",),
         "zkconsumer.topology",
         "A task of a topology dropped a record: its handler answered CONTINUE or QUARANTINE, the timestamp is "
         "negative, or a window or version has expired.",
+    ),
+    LogEvent(
+        "record_too_large",
+        ("info",),
+        "zkconsumer.fetcher",
+        "A record does not fit into the fetch size; the next fetch requests the size of its batch. Only "
+        "brokers before 0.10.1 require it.",
     ),
     LogEvent(
         "records_lost",
