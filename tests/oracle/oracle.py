@@ -73,12 +73,12 @@ class Oracle:
 
     def _classes(self, libraries: list[str]) -> Path:
         """Compile the runner where there is a compiler; return the pinned classes otherwise."""
-        return compiled(libraries, self._folder / "classes") if _compiler().exists() else _PINNED
+        return compiled(libraries, self._folder / "classes") if compiler().exists() else _PINNED
 
 
 def compiled(libraries: list[str], folder: Path) -> Path:
     """Compile the runner into a folder, and return it."""
-    command = [_compiler(), "-nowarn", "-Xlint:-options", "--release", "11", "-cp", os.pathsep.join(libraries)]
+    command = [compiler(), "-nowarn", "-Xlint:-options", "--release", "11", "-cp", os.pathsep.join(libraries)]
     subprocess.run([*map(str, command), "-d", str(folder), str(_SOURCE)], check=True, capture_output=True, text=True)
     return folder
 
@@ -102,7 +102,8 @@ def pin_classes() -> None:
         archive.writestr(zipfile.ZipInfo(_CHECKSUM), source_checksum())
 
 
-def _compiler() -> Path:
+def compiler() -> Path:
+    """Return the path of Java's compiler, which a runtime environment does not have."""
     return java_home() / "bin" / "javac"
 
 

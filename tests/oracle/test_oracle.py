@@ -7,6 +7,7 @@ import random
 import re
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from zkconsumer.errors import TopologyError
 
 from . import generator, programs
+from . import oracle as runner
 from .oracle import Oracle, pinned_checksum, source_checksum
 
 #: Numbers of topologies, invalid topologies and scenarios: a sample, and all.
@@ -83,3 +85,11 @@ def essence(answer: Any) -> Any:
 
 def test_pinned_classes_belong_to_source() -> None:
     assert pinned_checksum() == source_checksum(), "run make oracle-jar"
+
+
+def test_pinned_classes_answer_without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(runner, "compiler", lambda: tmp_path / "javac")
+    with Oracle() as pinned:
+        [answer] = pinned.ask([{"steps": [{"call": "source", "name": "a", "topics": ["t"]}]}])
+
+    assert answer["groups"] == {"0": {"sources": ["t"], "sinks": []}}

@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
+from zkconsumer.topology import handlers
 from zkconsumer.topology.builder import GlobalStore, Topology
-from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.config import ApplicationConfig, record_timestamp
 from zkconsumer.topology.nodes import Deserializer, Serializer, SourceNode
 from zkconsumer.topology.records import Header, Record, SinkRecord, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
@@ -185,10 +186,10 @@ class TopologyTestDriver:
         return self._pages.setdefault(store.name, MemoryPages())
 
     def _global_task(self, store: GlobalStore, io: TaskIO) -> StreamTask:
-        # As in the JVM, the timestamp extractor of a global store has no effect.
+        # As in the JVM, a global store has no timestamp extractor, and errors of its processor end the task.
         source = replace(store.source, timestamp_extractor=None)
         partition = TopicPartition(source.topics[0], 0)
-        config = replace(self._config, timestamp_extractor=ApplicationConfig.timestamp_extractor)
+        config = replace(self._config, timestamp_extractor=record_timestamp, processing_handler=handlers.fail)
         task = StreamTask(
             "global",
             [source, store.processor],
