@@ -24,7 +24,7 @@ def topology(rng: random.Random) -> list[Json]:
 
 def scenario(rng: random.Random) -> Json:
     """Return a request with events."""
-    return _Scenario(rng).request
+    return _Scenario(rng).request if rng.random() < 0.6 else _StoreScenario(rng).request
 
 
 def invalid(rng: random.Random) -> Invalid:
@@ -344,6 +344,7 @@ class _Scenario:
         return ["store", store["name"], *rng.choice(calls)]
 
     def _add_events(self) -> None:
+        """Add inputs with random times, keys and values."""
         rng = self._rng
         now = rng.choice([0, 5, self._scale * 3])
         faults = ["!bad", "!neg", "!prev", "!x", "!out"]
@@ -365,3 +366,28 @@ class _Scenario:
             if rng.random() < 0.2:
                 event["headers"] = [["h", "1"]]
             self.request["events"].append(event)
+
+
+class _StoreScenario(_Scenario):
+    """One store, and inputs that each select one of many calls."""
+
+    CALLS = 16
+
+    def _steps(self) -> list[Json]:
+        self._stores = [self._new_store(0)]
+        calls = [["when", f"#{i};", [self._store_call(), ["emit", None]]] for i in range(self.CALLS)]
+        return [
+            {"call": "source", "name": "src", "topics": ["in"]},
+            {"call": "processor", "name": "p", "parents": ["src"], "program": {"process": calls}},
+            {"call": "store", "store": self._stores[0], "processors": ["p"]},
+            {"call": "sink", "name": "sink", "topic": "out", "parents": ["p"]},
+        ]
+
+    def _add_events(self) -> None:
+        rng = self._rng
+        now = self._scale * 5
+        for _ in range(rng.randint(20, 60)):
+            now = max(0, now + rng.choice([0, 0, 0, 1, -1, self._scale, -self._scale, self._scale * 3]))
+            value = f"#{rng.randrange(self.CALLS)};{rng.choice('xyz')}"
+            key = rng.choice(["a", "a", "ab", "b"])
+            self.request["events"].append({"topic": "in", "key": key, "value": value, "ts": now})

@@ -74,7 +74,8 @@ class PriorityQueue(Generic[T]):
     def add(self, element: T) -> None:
         """Insert an element."""
         self._heap.append(element)
-        self._sift_up(len(self._heap) - 1, element)
+        if len(self._heap) > 1:
+            self._sift_up(len(self._heap) - 1, element)
 
     def poll(self) -> T | None:
         """Remove and return the first element, or return None."""

@@ -24,10 +24,13 @@ class Host(Protocol):
     global_stores: Mapping[str, StateStore]
     commit_requested: bool
     is_processing: bool
-    record_metadata: RecordMetadata | None
     system_time_ms: int
     send: Callable[[SinkRecord], object]
     partition_count: Callable[[str], int]
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Where the current record was read."""
 
     @property
     def stream_time_ms(self) -> int:

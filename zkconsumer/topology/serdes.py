@@ -32,14 +32,14 @@ def _packed(form: str) -> Serde:
     return _nullable(packer.pack, lambda data: packer.unpack(data)[0])
 
 
-def _checked_bytes(value: Any) -> bytes:
-    if not isinstance(value, bytes):
+def _checked_bytes(_topic: str, value: Any) -> bytes | None:
+    if value is not None and not isinstance(value, bytes):
         raise TypeError(f"bytes expected, got {type(value).__name__}")
     return value
 
 
 #: Bytes as they are.
-BYTES = _nullable(_checked_bytes, lambda data: data)
+BYTES = Serde(_checked_bytes, lambda _topic, data: data)
 #: Text as UTF-8.
 STRING = _nullable(str.encode, bytes.decode)
 #: Integers of 32 bits, big-endian, as Java's ``Integer``. Negative numbers sort after positive ones in stores.

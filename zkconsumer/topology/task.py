@@ -95,7 +95,6 @@ class StreamTask:
         self.metrics = {"processed": 0, "punctuated": 0, "dropped": 0}
         self.commit_requested = False
         self.is_processing = False
-        self.record_metadata: RecordMetadata | None = None
         self.system_time_ms = io.clock()
         self.send, self.partition_count = io.send, io.partition_count
         self._io = io
@@ -167,6 +166,14 @@ class StreamTask:
         return self._group.stream_time_ms
 
     @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Where the current record was read; None outside of ``process`` and punctuations."""
+        source = self._source_record
+        if source is None:
+            return _PUNCTUATION if self.is_processing else None
+        return RecordMetadata(source.topic, source.partition, source.offset)
+
+    @property
     def queued(self) -> int:
         """Number of records that were not taken yet."""
         return len(self._group)
@@ -208,7 +215,6 @@ class StreamTask:
         partition, (source, record, _) = polled
         if record is None:
             return True
-        self.record_metadata = RecordMetadata(source.topic, source.partition, source.offset)
         self._source_record = source
         self.system_time_ms = self._io.clock()
         self.is_processing = True
@@ -259,7 +265,6 @@ class StreamTask:
         return self._schedules[kind].punctuate(now_ms, lambda schedule: self._call(schedule, now_ms))
 
     def _call(self, schedule: Schedule, now_ms: int) -> None:
-        self.record_metadata = _PUNCTUATION
         self.system_time_ms = self._io.clock()
         self.is_processing = True
         try:
@@ -278,7 +283,6 @@ class StreamTask:
 
     def _end(self) -> None:
         self.is_processing = False
-        self.record_metadata = None
         self._source_record = None
 
     # ---- errors --------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from zkconsumer.topology.serdes import Serde
@@ -41,29 +42,37 @@ class StateStore(ABC):
     def rollback(self) -> None:  # noqa: B027
         """Forget what was derived from entries that were written since the last commit, and are discarded."""
 
-    def serialized_key(self, serde: Serde, key: Any) -> bytes:
-        """Return the bytes of a key.
 
-        Raises:
-            ValueError: the key is None.
-            TypeError: the serializer has not returned bytes.
-        """
-        if key is None:
-            raise ValueError(f"store {self.name!r}: the key must not be None")
-        return self.serialized(serde, key)
+def value_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
+    """Return a function that serializes values.
 
-    def serialized(self, serde: Serde, value: Any) -> bytes:
-        """Return the bytes of an object.
+    It raises TypeError if the serializer fails or does not return bytes.
+    """
+    serialize = serde.serialize
 
-        Raises:
-            TypeError: the serializer has failed, or has not returned bytes.
-        """
+    def serialized(value: Any) -> bytes:
         try:
-            data = serde.serialize(self.name, value)
+            data = serialize(store, value)
         except Exception as error:
-            raise TypeError(
-                f"store {self.name!r}: {type(value).__name__} {value!r} cannot be serialized: {error}"
-            ) from error
-        if not isinstance(data, bytes):
-            raise TypeError(f"store {self.name!r}: the serializer returned {type(data).__name__} instead of bytes")
+            kind = type(value).__name__
+            raise TypeError(f"store {store!r}: {kind} {value!r} cannot be serialized: {error}") from error
+        if type(data) is not bytes:
+            raise TypeError(f"store {store!r}: the serializer returned {type(data).__name__} instead of bytes")
         return data
+
+    return serialized
+
+
+def key_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
+    """Return a function that serializes keys.
+
+    It raises ValueError if the key is None, and otherwise what that of ``value_serializer`` raises.
+    """
+    serialized = value_serializer(store, serde)
+
+    def serialized_key(key: Any) -> bytes:
+        if key is None:
+            raise ValueError(f"store {store!r}: the key must not be None")
+        return serialized(key)
+
+    return serialized_key

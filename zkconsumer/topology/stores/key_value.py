@@ -6,11 +6,11 @@ Source: Kafka 3.9 org.apache.kafka.streams.state.KeyValueStore and TimestampedKe
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.base import StateStore, StoreContext
+from zkconsumer.topology.stores.base import StateStore, StoreContext, key_serializer, value_serializer
 from zkconsumer.topology.stores.pages import PagedMap
 
 V = TypeVar("V")
@@ -36,6 +36,8 @@ class KeyValueStore(StateStore, Generic[V]):
     def __init__(self, name: str, key_serde: Serde, value_serde: Serde, is_persistent: bool) -> None:
         super().__init__(name, is_persistent)
         self._key_serde, self._value_serde = key_serde, value_serde
+        self._key = key_serializer(name, key_serde)
+        self._serialized = value_serializer(name, value_serde)
         self._map: PagedMap
 
     def init(self, context: StoreContext) -> None:
@@ -94,14 +96,11 @@ class KeyValueStore(StateStore, Generic[V]):
         deserialize = self._key_serde.deserialize
         return ((deserialize(self.name, key), self._value(data)) for key, data in found)
 
-    def _key(self, key: Any) -> bytes:
-        return self.serialized_key(self._key_serde, key)
-
     def _value(self, data: bytes) -> V:
         return self._value_serde.deserialize(self.name, data)  # type: ignore[no-any-return]
 
     def _data(self, value: V) -> bytes:
-        return self.serialized(self._value_serde, value)
+        return self._serialized(value)
 
 
 class TimestampedKeyValueStore(KeyValueStore[ValueAndTimestamp]):
@@ -111,7 +110,7 @@ class TimestampedKeyValueStore(KeyValueStore[ValueAndTimestamp]):
         return with_timestamp(self.name, self._value_serde, data)
 
     def _data(self, value: ValueAndTimestamp) -> bytes:
-        return without_timestamp(self, self._value_serde, value)
+        return without_timestamp(value, self._serialized)
 
 
 def with_timestamp(store: str, serde: Serde, data: bytes) -> ValueAndTimestamp:
@@ -119,9 +118,9 @@ def with_timestamp(store: str, serde: Serde, data: bytes) -> ValueAndTimestamp:
     return ValueAndTimestamp(serde.deserialize(store, data[8:]), _TIMESTAMP.unpack_from(data)[0])
 
 
-def without_timestamp(store: StateStore, serde: Serde, value: ValueAndTimestamp) -> bytes:
+def without_timestamp(value: ValueAndTimestamp, serialized: Callable[[Any], bytes]) -> bytes:
     """Return value and timestamp as bytes."""
-    return _TIMESTAMP.pack(value.timestamp) + store.serialized(serde, value.value)
+    return _TIMESTAMP.pack(value.timestamp) + serialized(value.value)
 
 
 def next_prefix(prefix: bytes) -> bytes | None:

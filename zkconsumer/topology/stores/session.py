@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.base import StateStore, StoreContext
+from zkconsumer.topology.stores.base import StateStore, StoreContext, key_serializer, value_serializer
 from zkconsumer.topology.stores.key_value import next_prefix
 from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap
 from zkconsumer.topology.stores.window import Windowed, segment_interval_ms
@@ -36,6 +36,8 @@ class SessionStore(StateStore):
         super().__init__(name, is_persistent)
         self._retention_ms = retention_ms
         self._key_serde, self._value_serde = serdes
+        self._key = key_serializer(name, self._key_serde)
+        self._serialized = value_serializer(name, self._value_serde)
         self._segments: SegmentedMap
         self._context: StoreContext
 
@@ -56,7 +58,7 @@ class SessionStore(StateStore):
     def put(self, session: Windowed, aggregate: Any) -> None:
         """Set the aggregate of a session; None deletes it."""
         raw_key = self._raw(session)
-        data = None if aggregate is None else self.serialized(self._value_serde, aggregate)
+        data = None if aggregate is None else self._serialized(aggregate)
         if not self._segments.put(session.end, raw_key, data):
             self._context.count_expired(self.name)
 
@@ -120,9 +122,6 @@ class SessionStore(StateStore):
 
     def _raw(self, session: Windowed) -> bytes:
         return self._key(session.key) + _SUFFIX.pack(session.end, session.start)
-
-    def _key(self, key: Any) -> bytes:
-        return self.serialized_key(self._key_serde, key)
 
 
 def _times(raw: bytes) -> tuple[int, int]:

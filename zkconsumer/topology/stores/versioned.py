@@ -9,7 +9,7 @@ import struct
 from typing import Any, NamedTuple
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.base import StateStore, StoreContext
+from zkconsumer.topology.stores.base import StateStore, StoreContext, key_serializer, value_serializer
 from zkconsumer.topology.stores.key_value import next_prefix
 from zkconsumer.topology.stores.pages import PagedMap
 from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap
@@ -61,7 +61,9 @@ class VersionedKeyValueStore(StateStore):
     ) -> None:
         super().__init__(name, is_persistent)
         self._history_ms, self._interval_ms = history_ms, segment_interval_ms
-        self._key_serde, self._value_serde = serdes
+        self._value_serde = serdes[1]
+        self._key = key_serializer(name, serdes[0])
+        self._serialized = value_serializer(name, serdes[1])
         self._map: PagedMap
         self._old: SegmentedMap
         self._context: StoreContext
@@ -89,7 +91,7 @@ class VersionedKeyValueStore(StateStore):
             timestamp: milliseconds since the epoch.
         """
         raw_key = self._key(key)
-        data = None if value is None else self.serialized(self._value_serde, value)
+        data = None if value is None else self._serialized(value)
         if timestamp < self._old.observed_time - self._history_ms:
             self._context.count_expired(self.name)
             return NOT_PUT
@@ -138,11 +140,11 @@ class VersionedKeyValueStore(StateStore):
         if before is not None:
             self._remove_old(raw_key, before)
             self._put_old(raw_key, before._replace(end=timestamp))
-        if same is not None:
-            self._remove_old(raw_key, same)
         if end is None and data is not None:
-            self._put_latest(raw_key, data, timestamp)
+            self._put_latest(raw_key, data, timestamp)  # like the JVM, an earlier deletion at this time stays known
         else:
+            if same is not None:
+                self._remove_old(raw_key, same)
             self._put_old(raw_key, _Version(timestamp, timestamp if end is None else end, data))
         return VALID_TO_UNDEFINED if end is None else end
 
@@ -183,6 +185,3 @@ class VersionedKeyValueStore(StateStore):
             return None
         value = self._value_serde.deserialize(self.name, version.data)
         return VersionedRecord(value, version.start, None if version.end == MAX_TIME else version.end)
-
-    def _key(self, key: Any) -> bytes:
-        return self.serialized_key(self._key_serde, key)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.base import StateStore, StoreContext
+from zkconsumer.topology.stores.base import StateStore, StoreContext, key_serializer, value_serializer
 from zkconsumer.topology.stores.key_value import ValueAndTimestamp, next_prefix, with_timestamp, without_timestamp
 from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap
 
@@ -58,6 +58,8 @@ class WindowStore(StateStore, Generic[V]):
         self._retention_ms, self._window_size_ms = retention_ms, window_size_ms
         self._retains_duplicates = retain_duplicates
         self._key_serde, self._value_serde = serdes
+        self._key = key_serializer(name, self._key_serde)
+        self._serialized = value_serializer(name, self._value_serde)
         self._segments: SegmentedMap
         self._context: StoreContext
 
@@ -132,14 +134,11 @@ class WindowStore(StateStore, Generic[V]):
         end_ms = min(start_ms + self._window_size_ms, MAX_TIME)
         return Windowed(self._key_serde.deserialize(self.name, raw_key), start_ms, end_ms)
 
-    def _key(self, key: Any) -> bytes:
-        return self.serialized_key(self._key_serde, key)
-
     def _value(self, data: bytes) -> V:
         return self._value_serde.deserialize(self.name, data)  # type: ignore[no-any-return]
 
     def _data(self, value: V) -> bytes:
-        return self.serialized(self._value_serde, value)
+        return self._serialized(value)
 
 
 class TimestampedWindowStore(WindowStore[ValueAndTimestamp]):
@@ -149,7 +148,7 @@ class TimestampedWindowStore(WindowStore[ValueAndTimestamp]):
         return with_timestamp(self.name, self._value_serde, data)
 
     def _data(self, value: ValueAndTimestamp) -> bytes:
-        return without_timestamp(self, self._value_serde, value)
+        return without_timestamp(value, self._serialized)
 
 
 def segment_interval_ms(retention_ms: int) -> int:
