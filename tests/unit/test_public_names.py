@@ -197,6 +197,7 @@ PUBLIC = {
         "PageStore",
         "PagedMap",
         "SessionStore",
+        "StateFile",
         "StateStore",
         "StoreBuilder",
         "StoreContext",

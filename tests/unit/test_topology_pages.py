@@ -10,7 +10,7 @@ import pytest
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.stores import MemoryPages, PagedMap
-from zkconsumer.topology.stores.pages import SPLIT_BYTES
+from zkconsumer.topology.stores.pages import JOIN_BYTES, SPLIT_BYTES
 
 
 class CountingPages(MemoryPages):
@@ -81,8 +81,8 @@ def test_pages_have_4_to_16_kilobytes() -> None:
     entries.flush()
 
     sizes = [len(data) for page_id, data in pages.items() if page_id > 0]
-    assert max(sizes) <= SPLIT_BYTES * 1.6  # the lengths of keys and values come in addition to their bytes
-    assert sorted(sizes)[len(sizes) // 20] >= 4_096
+    assert max(sizes) <= SPLIT_BYTES
+    assert min(sizes) >= JOIN_BYTES
 
 
 def test_each_page_is_read_and_written_once_per_commit() -> None:

@@ -24,7 +24,8 @@ from __future__ import annotations
 from zkconsumer.topology import serdes, stores
 from zkconsumer.topology.builder import TopicGroup, Topology
 from zkconsumer.topology.config import ApplicationConfig
-from zkconsumer.topology.driver import TestInputTopic, TestOutputTopic, TestRecord, TopologyTestDriver
+from zkconsumer.topology.driver import TopologyTestDriver
+from zkconsumer.topology.driver_topics import TestInputTopic, TestOutputTopic, TestRecord
 from zkconsumer.topology.handlers import ErrorContext, ErrorResponse
 from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType

@@ -1,15 +1,15 @@
 """``TopologyTestDriver``: runs a topology in a test, without Kafka and without Spark.
 
-Source: Kafka 3.9 org.apache.kafka.streams.TopologyTestDriver, TestInputTopic, TestOutputTopic.
+Source: Kafka 3.9 org.apache.kafka.streams.TopologyTestDriver.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from os import PathLike
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
@@ -17,23 +17,13 @@ from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.topology import handlers
 from zkconsumer.topology.builder import GlobalStore, Topology
 from zkconsumer.topology.config import ApplicationConfig, record_timestamp
+from zkconsumer.topology.driver_topics import TestInputTopic, TestOutputTopic
 from zkconsumer.topology.nodes import Deserializer, Serializer, SourceNode
-from zkconsumer.topology.records import Header, Record, SinkRecord, SourceRecord
+from zkconsumer.topology.records import SinkRecord, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
-from zkconsumer.topology.stores.pages import MemoryPages
+from zkconsumer.topology.stores.files import StateFile
+from zkconsumer.topology.stores.pages import MemoryPages, PageStore
 from zkconsumer.topology.task import StreamTask, TaskIO
-
-
-@dataclass(frozen=True, slots=True)
-class TestRecord:
-    """A record of an output topic."""
-
-    __test__: ClassVar[bool] = False  # not a test class of pytest
-
-    key: Any
-    value: Any
-    timestamp: int
-    headers: tuple[Header, ...] = ()
 
 
 class TopologyTestDriver:
@@ -47,15 +37,23 @@ class TopologyTestDriver:
         topology: the topology.
         config: settings of the application.
         now_ms: initial wall-clock time in milliseconds.
+        state_file: file of the persistent stores. A driver that is created later with the same file continues with
+            their entries. None keeps all stores in memory.
 
     Raises:
-        TopologyError: a store has a name that is not possible.
-        StreamsError: a processor has failed in ``init``.
+        StreamsError: a processor has failed in ``init``, or the file cannot be opened.
     """
 
     __test__ = False  # not a test class of pytest
 
-    def __init__(self, topology: Topology, config: ApplicationConfig | None = None, now_ms: int = 0) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        config: ApplicationConfig | None = None,
+        now_ms: int = 0,
+        *,
+        state_file: str | PathLike[str] | None = None,
+    ) -> None:
         self._topology = topology
         self._config = config or ApplicationConfig()
         self._now_ms = now_ms
@@ -63,14 +61,13 @@ class TopologyTestDriver:
         self._sent: deque[SinkRecord] = deque()
         self._outputs: dict[str, deque[SinkRecord]] = {}
         self._patterns: dict[TopicPartition, Whitelist] = {}
-        self._pages: dict[str, MemoryPages] = {}
-        io = TaskIO(self._clock, self._pages_of, self._sent.append)
-        self._global_tasks = {
-            store.source.topics[0]: self._global_task(store, io) for store in topology.global_stores.values()
-        }
-        global_stores = {name: store for task in self._global_tasks.values() for name, store in task.stores.items()}
-        self._task = self._stream_task(io, global_stores)
+        self._state = None if state_file is None else StateFile(state_file)
         self._is_open = True
+        try:
+            self._start(TaskIO(self._clock, self._pages_of, self._sent.append))
+        except BaseException:
+            self._close_state()
+            raise
 
     def __enter__(self) -> TopologyTestDriver:
         return self
@@ -88,8 +85,11 @@ class TopologyTestDriver:
         """
         if self._is_open:
             self._is_open = False
-            for task in (self._task, *self._global_tasks.values()):
-                task.close()
+            try:
+                for task in (self._task, *self._global_tasks.values()):
+                    task.close()
+            finally:
+                self._close_state()
 
     def create_input_topic(
         self,
@@ -110,7 +110,7 @@ class TopologyTestDriver:
         """
         key = key_serializer or self._config.key_serde.serialize
         value = value_serializer or self._config.value_serde.serialize
-        return TestInputTopic(self, topic, (key, value), start_ms, auto_advance_ms)
+        return TestInputTopic(self.pipe_raw, topic, (key, value), start_ms, auto_advance_ms)
 
     def create_output_topic(
         self, topic: str, key_deserializer: Deserializer | None = None, value_deserializer: Deserializer | None = None
@@ -126,7 +126,7 @@ class TopologyTestDriver:
         value = value_deserializer or self._config.value_serde.deserialize
         return TestOutputTopic(self._outputs.setdefault(topic, deque()), topic, (key, value))
 
-    def pipe_raw(self, topic: str, record: SinkRecord) -> None:
+    def pipe_raw(self, record: SinkRecord) -> None:
         """Write serialized bytes to a topic, and process them.
 
         Raises:
@@ -134,13 +134,13 @@ class TopologyTestDriver:
             StreamsError: a node has failed, and the handler has answered FAIL.
         """
         self._check_open()
-        partition = self._queue_of(topic)
-        if partition is None and topic not in self._global_tasks:
-            raise ValueError(f"no source reads topic {topic!r}")
+        partition = self._queue_of(record.topic)
+        if partition is None and record.topic not in self._global_tasks:
+            raise ValueError(f"no source reads topic {record.topic!r}")
         if partition is not None:
             self._enqueue(partition, record)
             self._run()
-        if topic in self._global_tasks:
+        if record.topic in self._global_tasks:
             self._update_global(record)
 
     def advance_wall_clock_time(self, advance_ms: int) -> None:
@@ -152,7 +152,7 @@ class TopologyTestDriver:
         self._check_open()
         self._now_ms += advance_ms
         self._task.punctuate_wall_clock()
-        self._task.commit()
+        self._commit(self._task)
         self._run()
 
     def get_state_store(self, name: str) -> Any:
@@ -179,11 +179,27 @@ class TopologyTestDriver:
 
     # ---- tasks ---------------------------------------------------------------------------------------------
 
+    def _start(self, io: TaskIO) -> None:
+        self._global_tasks = {
+            store.source.topics[0]: self._global_task(store, io) for store in self._topology.global_stores.values()
+        }
+        global_stores = {name: store for task in self._global_tasks.values() for name, store in task.stores.items()}
+        self._task = self._stream_task(io, global_stores)
+
+    def _close_state(self) -> None:
+        if self._state is not None:
+            self._state.close()
+
     def _clock(self) -> int:
         return self._now_ms
 
-    def _pages_of(self, store: StateStore) -> MemoryPages:
-        return self._pages.setdefault(store.name, MemoryPages())
+    def _pages_of(self, store: StateStore) -> PageStore:
+        return self._state.pages(store.name) if self._state is not None and store.is_persistent else MemoryPages()
+
+    def _commit(self, task: StreamTask) -> None:
+        task.commit()
+        if self._state is not None:
+            self._state.commit()
 
     def _global_task(self, store: GlobalStore, io: TaskIO) -> StreamTask:
         # As in the JVM, a global store has no timestamp extractor, and errors of its processor end the task.
@@ -214,7 +230,7 @@ class TopologyTestDriver:
         task = StreamTask("0_0", nodes, self._topology.stores, partitions, self._config, io, global_stores)
         self._partitions = partitions
         task.initialize()
-        task.commit()
+        self._commit(task)
         return task
 
     def _queue_of(self, topic: str) -> TopicPartition | None:
@@ -240,7 +256,7 @@ class TopologyTestDriver:
         source = SourceRecord(record.topic, 0, offset, record.timestamp, record.key, record.value, record.headers)
         task.add_records(partition, [source])
         task.process()
-        task.commit()
+        self._commit(task)
 
     def _run(self) -> None:
         self._deliver()
@@ -248,7 +264,7 @@ class TopologyTestDriver:
         while self._task.queued and self._task.is_processable():
             self._task.process()
             self._task.punctuate_stream_time()
-            self._task.commit()
+            self._commit(self._task)
             self._deliver()
 
     def _deliver(self) -> None:
@@ -266,121 +282,3 @@ class TopologyTestDriver:
     def _check_open(self) -> None:
         if not self._is_open:
             raise StreamsError("the driver is closed")
-
-
-class TestInputTopic:
-    """Writes records to a topic of a ``TopologyTestDriver``."""
-
-    __test__ = False
-
-    def __init__(
-        self,
-        driver: TopologyTestDriver,
-        topic: str,
-        serializers: tuple[Serializer, Serializer],
-        start_ms: int,
-        auto_advance_ms: int,
-    ) -> None:
-        if auto_advance_ms < 0:
-            raise ValueError(f"auto_advance_ms must not be negative, got {auto_advance_ms}")
-        self._driver, self._topic = driver, topic
-        self._serialize_key, self._serialize_value = serializers
-        self._time_ms, self._auto_advance_ms = start_ms, auto_advance_ms
-
-    def advance_time(self, advance_ms: int) -> None:
-        """Advance the timestamp of the next record without one."""
-        if advance_ms < 0:
-            raise ValueError(f"advance_ms must not be negative, got {advance_ms}")
-        self._time_ms += advance_ms
-
-    def pipe_input(self, key: Any, value: Any, timestamp: int | None = None, headers: Iterable[Header] = ()) -> None:
-        """Write a record, and process it.
-
-        Args:
-            key: the key.
-            value: the value.
-            timestamp: milliseconds since the epoch; None for the time of this object, which then advances.
-            headers: names and values.
-
-        Raises:
-            ValueError: no source reads the topic.
-            StreamsError: a node has failed, and the handler has answered FAIL.
-        """
-        if timestamp is None:
-            timestamp = self._time_ms
-            self._time_ms += self._auto_advance_ms
-        raw_key, raw_value = self._serialize_key(self._topic, key), self._serialize_value(self._topic, value)
-        self._driver.pipe_raw(self._topic, SinkRecord(self._topic, None, timestamp, raw_key, raw_value, tuple(headers)))
-
-    def pipe_records(self, records: Iterable[Record | TestRecord]) -> None:
-        """Write several records."""
-        for record in records:
-            self.pipe_input(record.key, record.value, record.timestamp, record.headers)
-
-    def pipe_key_values(self, entries: Iterable[tuple[Any, Any]]) -> None:
-        """Write several keys and values."""
-        for key, value in entries:
-            self.pipe_input(key, value)
-
-
-class TestOutputTopic:
-    """Reads records of a topic of a ``TopologyTestDriver``, each once."""
-
-    __test__ = False
-
-    def __init__(
-        self, records: deque[SinkRecord], topic: str, deserializers: tuple[Deserializer, Deserializer]
-    ) -> None:
-        self._records, self._topic = records, topic
-        self._deserialize_key, self._deserialize_value = deserializers
-
-    def __len__(self) -> int:
-        """Return the number of records that were not read yet."""
-        return len(self._records)
-
-    def read_record(self) -> TestRecord:
-        """Return the next record.
-
-        Raises:
-            LookupError: there is none.
-        """
-        if not self._records:
-            raise LookupError(f"topic {self._topic!r} has no further record")
-        record = self._records.popleft()
-        key, value = (
-            self._deserialize_key(self._topic, record.key),
-            self._deserialize_value(self._topic, record.value),
-        )
-        return TestRecord(key, value, record.timestamp, record.headers)
-
-    def read_value(self) -> Any:
-        """Return the value of the next record; see ``read_record``."""
-        return self.read_record().value
-
-    def read_key_value(self) -> tuple[Any, Any]:
-        """Return key and value of the next record; see ``read_record``."""
-        record = self.read_record()
-        return record.key, record.value
-
-    def read_records(self) -> list[TestRecord]:
-        """Return all records that were not read yet."""
-        return [self.read_record() for _ in range(len(self._records))]
-
-    def read_values(self) -> list[Any]:
-        """Return the values of all records that were not read yet."""
-        return [record.value for record in self.read_records()]
-
-    def read_key_values(self) -> list[tuple[Any, Any]]:
-        """Return keys and values of all records that were not read yet."""
-        return [(record.key, record.value) for record in self.read_records()]
-
-    def read_map(self) -> dict[Any, Any]:
-        """Return the last value of each key of the records that were not read yet.
-
-        Raises:
-            ValueError: a key is None.
-        """
-        result = dict(self.read_key_values())
-        if None in result:
-            raise ValueError(f"topic {self._topic!r} contains a record whose key is None")
-        return result

@@ -12,6 +12,7 @@ from zkconsumer.topology.stores.builder import (
     versioned_key_value,
     window,
 )
+from zkconsumer.topology.stores.files import StateFile
 from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from zkconsumer.topology.stores.pages import MemoryPages, PagedMap, PageStore
 from zkconsumer.topology.stores.session import SessionStore
@@ -26,6 +27,7 @@ __all__ = [
     "PageStore",
     "PagedMap",
     "SessionStore",
+    "StateFile",
     "StateStore",
     "StoreBuilder",
     "StoreContext",

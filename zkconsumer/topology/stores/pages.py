@@ -17,8 +17,11 @@ from zkconsumer.errors import StreamsError
 #: Version of the format, the first byte of each page.
 FORMAT = 1
 
-#: Bytes of keys and values at which a page is split, and below which a changed page joins a neighbor.
+#: Bytes above which a page is split, and below which a changed page joins a neighbor.
 SPLIT_BYTES, JOIN_BYTES = 16_384, 4_096
+
+#: Bytes at the start of a page, and bytes of the two lengths of an entry.
+_HEAD_BYTES, _LENGTHS_BYTES = 5, 8
 
 #: Bytes of one page of the directory.
 _DIRECTORY_BYTES = 16_384
@@ -62,7 +65,7 @@ class MemoryPages(dict[int, bytes]):
 
 
 class _Page:
-    """Entries of a range of keys. ``order`` has the sorted keys."""
+    """Entries of a range of keys. ``order`` has the sorted keys, ``size`` is the number of bytes of the page."""
 
     __slots__ = ("entries", "is_changed", "order", "size")
 
@@ -75,12 +78,12 @@ class _Page:
         """Read a page. The format: version, number of entries, lengths of keys and values, keys, values."""
         version, count = struct.unpack_from("<BI", data)
         check_format(version)
-        lengths = struct.unpack_from(f"<{2 * count}I", data, 5)
-        start = 5 + 8 * count
+        lengths = struct.unpack_from(f"<{2 * count}I", data, _HEAD_BYTES)
+        start = _HEAD_BYTES + _LENGTHS_BYTES * count
         ends = list(accumulate(chain((start,), lengths)))
         parts = [data[ends[i] : ends[i + 1]] for i in range(2 * count)]
         order = parts[:count]
-        return cls(dict(zip(order, parts[count:], strict=True)), order, len(data) - start)
+        return cls(dict(zip(order, parts[count:], strict=True)), order, len(data))
 
     def encode(self) -> bytes:
         """Return the page in the format that ``decode`` reads."""
@@ -122,7 +125,7 @@ class PagedMap:
         self._is_changed = False
         header = self._pages.get(_HEADER_ID)
         if header is None:
-            self._loaded[1] = _Page({}, [], 0)
+            self._loaded[1] = _Page({}, [], _HEAD_BYTES)
             return
         check_format(header[0])
         _, self._next_id, self._count, chunks = _HEADER.unpack(header)
@@ -144,7 +147,7 @@ class PagedMap:
         old = page.entries.get(key)
         if old is None:
             insort(page.order, key)
-            page.size += len(key) + len(value)
+            page.size += _LENGTHS_BYTES + len(key) + len(value)
             self._count += 1
         else:
             page.size += len(value) - len(old)
@@ -160,7 +163,7 @@ class PagedMap:
         old = page.entries.pop(key, None)
         if old is not None:
             del page.order[bisect_left(page.order, key)]
-            page.size -= len(key) + len(old)
+            page.size -= _LENGTHS_BYTES + len(key) + len(old)
             page.is_changed = self._is_changed = True
             self._count -= 1
             if not page.order and len(self._ids) > 1:
@@ -197,7 +200,7 @@ class PagedMap:
         for index in {first, last} if last >= first else ():
             for key, _ in self._within(index, start, stop):
                 page = self._page(index)
-                page.size -= len(key) + len(page.entries.pop(key))
+                page.size -= _LENGTHS_BYTES + len(key) + len(page.entries.pop(key))
                 del page.order[bisect_left(page.order, key)]
                 page.is_changed = self._is_changed = True
                 self._count -= 1
@@ -256,12 +259,12 @@ class PagedMap:
 
     def _split(self, index: int, page: _Page) -> None:
         """Move the second half of a page's bytes to a new page after it."""
-        sizes = list(accumulate(len(key) + len(page.entries[key]) for key in page.order))
+        sizes = list(accumulate(_LENGTHS_BYTES + len(key) + len(page.entries[key]) for key in page.order))
         middle = min(max(bisect_left(sizes, page.size // 2), 1), len(page.order) - 1)
         moved = page.order[middle:]
         del page.order[middle:]
         new = _Page({key: page.entries.pop(key) for key in moved}, moved, page.size - sizes[middle - 1])
-        page.size = sizes[middle - 1]
+        page.size = _HEAD_BYTES + sizes[middle - 1]
         new.is_changed = True
         self._loaded[self._next_id] = new
         self._first_keys.insert(index + 1, moved[0])
@@ -291,7 +294,7 @@ class PagedMap:
             ):
                 left.entries.update(right.entries)
                 left.order += right.order
-                left.size += right.size
+                left.size += right.size - _HEAD_BYTES
                 left.is_changed = True
                 self._remove(index, index + 1)
             else:

@@ -1,0 +1,144 @@
+"""The topics of a ``TopologyTestDriver``.
+
+Source: Kafka 3.9 org.apache.kafka.streams.TestInputTopic and TestOutputTopic.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from zkconsumer.topology.nodes import Deserializer, Serializer
+from zkconsumer.topology.records import Header, Record, SinkRecord
+
+
+@dataclass(frozen=True, slots=True)
+class TestRecord:
+    """A record of an output topic."""
+
+    __test__: ClassVar[bool] = False  # not a test class of pytest
+
+    key: Any
+    value: Any
+    timestamp: int
+    headers: tuple[Header, ...] = ()
+
+
+class TestInputTopic:
+    """Writes records to a topic of a ``TopologyTestDriver``."""
+
+    __test__ = False
+
+    def __init__(
+        self,
+        pipe: Callable[[SinkRecord], None],
+        topic: str,
+        serializers: tuple[Serializer, Serializer],
+        start_ms: int,
+        auto_advance_ms: int,
+    ) -> None:
+        if auto_advance_ms < 0:
+            raise ValueError(f"auto_advance_ms must not be negative, got {auto_advance_ms}")
+        self._pipe, self._topic = pipe, topic
+        self._serialize_key, self._serialize_value = serializers
+        self._time_ms, self._auto_advance_ms = start_ms, auto_advance_ms
+
+    def advance_time(self, advance_ms: int) -> None:
+        """Advance the timestamp of the next record without one."""
+        if advance_ms < 0:
+            raise ValueError(f"advance_ms must not be negative, got {advance_ms}")
+        self._time_ms += advance_ms
+
+    def pipe_input(self, key: Any, value: Any, timestamp: int | None = None, headers: Iterable[Header] = ()) -> None:
+        """Write a record, and process it.
+
+        Args:
+            key: the key.
+            value: the value.
+            timestamp: milliseconds since the epoch; None for the time of this object, which then advances.
+            headers: names and values.
+
+        Raises:
+            ValueError: no source reads the topic.
+            StreamsError: a node has failed, and the handler has answered FAIL.
+        """
+        if timestamp is None:
+            timestamp = self._time_ms
+            self._time_ms += self._auto_advance_ms
+        raw_key, raw_value = self._serialize_key(self._topic, key), self._serialize_value(self._topic, value)
+        self._pipe(SinkRecord(self._topic, None, timestamp, raw_key, raw_value, tuple(headers)))
+
+    def pipe_records(self, records: Iterable[Record | TestRecord]) -> None:
+        """Write several records."""
+        for record in records:
+            self.pipe_input(record.key, record.value, record.timestamp, record.headers)
+
+    def pipe_key_values(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        """Write several keys and values."""
+        for key, value in entries:
+            self.pipe_input(key, value)
+
+
+class TestOutputTopic:
+    """Reads records of a topic of a ``TopologyTestDriver``, each once."""
+
+    __test__ = False
+
+    def __init__(
+        self, records: deque[SinkRecord], topic: str, deserializers: tuple[Deserializer, Deserializer]
+    ) -> None:
+        self._records, self._topic = records, topic
+        self._deserialize_key, self._deserialize_value = deserializers
+
+    def __len__(self) -> int:
+        """Return the number of records that were not read yet."""
+        return len(self._records)
+
+    def read_record(self) -> TestRecord:
+        """Return the next record.
+
+        Raises:
+            LookupError: there is none.
+        """
+        if not self._records:
+            raise LookupError(f"topic {self._topic!r} has no further record")
+        record = self._records.popleft()
+        key, value = (
+            self._deserialize_key(self._topic, record.key),
+            self._deserialize_value(self._topic, record.value),
+        )
+        return TestRecord(key, value, record.timestamp, record.headers)
+
+    def read_value(self) -> Any:
+        """Return the value of the next record; see ``read_record``."""
+        return self.read_record().value
+
+    def read_key_value(self) -> tuple[Any, Any]:
+        """Return key and value of the next record; see ``read_record``."""
+        record = self.read_record()
+        return record.key, record.value
+
+    def read_records(self) -> list[TestRecord]:
+        """Return all records that were not read yet."""
+        return [self.read_record() for _ in range(len(self._records))]
+
+    def read_values(self) -> list[Any]:
+        """Return the values of all records that were not read yet."""
+        return [record.value for record in self.read_records()]
+
+    def read_key_values(self) -> list[tuple[Any, Any]]:
+        """Return keys and values of all records that were not read yet."""
+        return [(record.key, record.value) for record in self.read_records()]
+
+    def read_map(self) -> dict[Any, Any]:
+        """Return the last value of each key of the records that were not read yet.
+
+        Raises:
+            ValueError: a key is None.
+        """
+        result = dict(self.read_key_values())
+        if None in result:
+            raise ValueError(f"topic {self._topic!r} contains a record whose key is None")
+        return result
