@@ -1,8 +1,8 @@
 """Throughput of a task of a topology: ``python -m bench.topology``.
 
-One process on one core, records in memory whose keys are bytes, commits every 100,000 records. Beside it: the same
-processors in the JVM's ``TopologyTestDriver`` with stores in memory, which commits after each record, and a loop with a
-dictionary, which is the limit of what Python can do.
+One process on one core, records in memory whose keys are bytes, commits every 100,000 records. The limit of what Python
+can do is a loop with a dictionary that counts the same. The test drivers, here and in the JVM, serialize each record and
+commit after it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from zkconsumer.topology import (
     StreamTask,
     TaskIO,
     Topology,
+    TopologyTestDriver,
     serdes,
     stores,
 )
 from zkconsumer.topology.stores import MemoryPages, StateStore, StoreBuilder, Windowed
 
-RECORDS, COMMIT_RECORDS, RUNS = 1_000_000, 100_000, 5
+RECORDS, COMMIT_RECORDS, DRIVER_RECORDS, RUNS = 1_000_000, 100_000, 200_000, 5
 PARTITION = TopicPartition("in", 0)
 WINDOW_MS, GAP_MS = 60_000, 30_000
 
@@ -116,13 +117,60 @@ def run_task(case: str, inputs: list[SourceRecord]) -> float:
     return len(inputs) / (time.perf_counter() - started)
 
 
-def run_dictionary(inputs: list[SourceRecord]) -> float:
-    """Return records per second of a loop that counts in a dictionary."""
+def run_driver(case: str, keys: int) -> float:
+    """Return records per second of the test driver, which commits after each record."""
+    _, processor, store = CASES[case]
+    topology = Topology().add_source("src", "in").add_processor("p", processor, "src", stores=[store()])
+    rng = random.Random(1)
+    pack = struct.Struct(">Q").pack
+    with TopologyTestDriver(topology) as driver:
+        topic = driver.create_input_topic("in")
+        started = time.perf_counter()
+        for number in range(DRIVER_RECORDS):
+            topic.pipe_input(pack(rng.randrange(keys)), b"", number * STEP_MS)
+        return DRIVER_RECORDS / (time.perf_counter() - started)
+
+
+def count_in_dictionary(inputs: list[SourceRecord]) -> None:
+    """Count the records of each key."""
     counts: dict[bytes | None, int] = {}
-    started = time.perf_counter()
     for record in inputs:
         counts[record.key] = counts.get(record.key, 0) + 1
+
+
+def count_windows_in_dictionary(inputs: list[SourceRecord]) -> None:
+    """Count the records of each key and minute."""
+    counts: dict[tuple[bytes | None, int], int] = {}
+    for record in inputs:
+        window = record.key, record.timestamp - record.timestamp % WINDOW_MS
+        counts[window] = counts.get(window, 0) + 1
+
+
+def count_sessions_in_dictionary(inputs: list[SourceRecord]) -> None:
+    """Count the records of each key and session; the records are in the order of their times."""
+    sessions: dict[bytes | None, list[list[int]]] = {}
+    for record in inputs:
+        of_key = sessions.setdefault(record.key, [])
+        if of_key and record.timestamp <= of_key[-1][1] + GAP_MS:
+            of_key[-1][1] = record.timestamp
+            of_key[-1][2] += 1
+        else:
+            of_key.append([record.timestamp, record.timestamp, 1])
+
+
+def run_limit(case: str, inputs: list[SourceRecord]) -> float:
+    """Return records per second of a loop with a dictionary."""
+    count = {Count: count_in_dictionary, CountByWindow: count_windows_in_dictionary}.get(CASES[case][1])
+    started = time.perf_counter()
+    (count or count_sessions_in_dictionary)(inputs)
     return len(inputs) / (time.perf_counter() - started)
+
+
+def run_jvm(oracle: Oracle, case: str, keys: int) -> float:
+    """Return records per second of the JVM's test driver."""
+    kind = case.split(",")[0].split(" ")[0]
+    [answer] = oracle.ask([{"bench": kind, "keys": keys, "records": DRIVER_RECORDS}])
+    return float(answer["rate"])
 
 
 def main() -> None:
@@ -131,18 +179,19 @@ def main() -> None:
     with Oracle() as oracle:
         for case, (keys, _, _) in CASES.items():
             inputs = records(keys)
-            rates: dict[str, list[float]] = {"task": [], "jvm": [], "dict": []}
-            for _ in range(RUNS):
-                rates["task"].append(run_task(case, inputs))
-                [answer] = oracle.ask(
-                    [{"bench": case.split(",")[0].split(" ")[0], "keys": keys, "records": RECORDS // 5}]
+            runs = [
+                (
+                    run_task(case, inputs),
+                    run_limit(case, inputs),
+                    run_driver(case, keys),
+                    run_jvm(oracle, case, keys),
                 )
-                rates["jvm"].append(answer["rate"])
-                rates["dict"].append(run_dictionary(inputs))
-            medians = [statistics.median(values) for values in rates.values()]
+                for _ in range(RUNS)
+            ]
+            medians = [statistics.median(rates) for rates in zip(*runs, strict=True)]
             rows.append((case, *(f"{rate / 1000:,.0f}" for rate in medians)))
-            print(rows[-1], flush=True)
-    header = ("thousand records/s, one core", "zkconsumer", "JVM's TopologyTestDriver", "Python dictionary")
+            print(*rows[-1], sep="  ", flush=True)
+    header = ("thousand records/s, one core", "task", "dictionary", "test driver", "JVM's test driver")
     (FOLDER / "topology.rst").write_text(grid(header, rows))
 
 

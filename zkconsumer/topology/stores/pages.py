@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import Protocol
 
 from zkconsumer.errors import StreamsError
@@ -67,11 +67,10 @@ class MemoryPages(dict[int, bytes]):
 class _Page:
     """Entries of a range of keys. ``order`` has the sorted keys, ``size`` is the number of bytes of the page."""
 
-    __slots__ = ("entries", "is_changed", "order", "size")
+    __slots__ = ("entries", "order", "size")
 
     def __init__(self, entries: dict[bytes, bytes], order: list[bytes], size: int) -> None:
         self.entries, self.order, self.size = entries, order, size
-        self.is_changed = False
 
     @classmethod
     def decode(cls, data: bytes) -> _Page:
@@ -116,13 +115,13 @@ class PagedMap:
 
     def _load(self) -> None:
         self._loaded: dict[int, _Page] = {}
+        self._changed: set[int] = set()
         self._deleted: list[int] = []
         self._first_keys, self._ids = [b""], [1]
         self._next_id = 2
         self._count = 0
         self._directory: list[bytes] = []
         self._is_split = False
-        self._is_changed = False
         header = self._pages.get(_HEADER_ID)
         if header is None:
             self._loaded[1] = _Page({}, [], _HEAD_BYTES)
@@ -152,7 +151,7 @@ class PagedMap:
         else:
             page.size += len(value) - len(old)
         page.entries[key] = value
-        page.is_changed = self._is_changed = True
+        self._changed.add(self._ids[index])
         if page.size > SPLIT_BYTES and len(page.order) > 1:
             self._split(index, page)
 
@@ -164,7 +163,7 @@ class PagedMap:
         if old is not None:
             del page.order[bisect_left(page.order, key)]
             page.size -= _LENGTHS_BYTES + len(key) + len(old)
-            page.is_changed = self._is_changed = True
+            self._changed.add(self._ids[index])
             self._count -= 1
             if not page.order and len(self._ids) > 1:
                 self._remove(index, index + 1)
@@ -202,7 +201,7 @@ class PagedMap:
                 page = self._page(index)
                 page.size -= _LENGTHS_BYTES + len(key) + len(page.entries.pop(key))
                 del page.order[bisect_left(page.order, key)]
-                page.is_changed = self._is_changed = True
+                self._changed.add(self._ids[index])
                 self._count -= 1
         if last - first > 1:
             average = self._count // len(self._ids)
@@ -216,25 +215,23 @@ class PagedMap:
 
     def flush(self) -> None:
         """Write all changes to the pages."""
-        if not self._is_changed:
+        if not self._changed and not self._is_split:
             return
         self._join_small_pages()
-        for page_id, page in self._loaded.items():
-            if page.is_changed:
-                self._pages.put(page_id, page.encode())
-                page.is_changed = False
+        for page_id in self._changed:
+            self._pages.put(page_id, self._loaded[page_id].encode())
+        self._changed.clear()
         for page_id in self._deleted:
             self._pages.delete(page_id)
         self._deleted.clear()
         self._write_directory()
         self._pages.put(_HEADER_ID, _HEADER.pack(FORMAT, self._next_id, self._count, len(self._directory)))
-        self._is_changed = False
-        for page_id in list(self._loaded)[: max(len(self._loaded) - _CACHED_PAGES, 0)]:
+        for page_id in list(islice(self._loaded, max(len(self._loaded) - _CACHED_PAGES, 0))):
             del self._loaded[page_id]
 
     def rollback(self) -> None:
         """Discard all changes since the last flush."""
-        if self._is_changed:
+        if self._changed or self._is_split:
             self._load()
 
     # ---- pages ---------------------------------------------------------------------------------------------
@@ -265,7 +262,7 @@ class PagedMap:
         del page.order[middle:]
         new = _Page({key: page.entries.pop(key) for key in moved}, moved, page.size - sizes[middle - 1])
         page.size = _HEAD_BYTES + sizes[middle - 1]
-        new.is_changed = True
+        self._changed.add(self._next_id)
         self._loaded[self._next_id] = new
         self._first_keys.insert(index + 1, moved[0])
         self._ids.insert(index + 1, self._next_id)
@@ -276,29 +273,34 @@ class PagedMap:
         """Remove the pages with these indexes, but not the only one."""
         for page_id in self._ids[first:stop]:
             self._loaded.pop(page_id, None)
+            self._changed.discard(page_id)
             self._deleted.append(page_id)
         del self._ids[first:stop], self._first_keys[first:stop]
         self._first_keys[0] = b""
-        self._is_split = self._is_changed = True
+        self._is_split = True
 
     def _join_small_pages(self) -> None:
-        index = 1
-        while index < len(self._ids):
-            left, right = (self._loaded.get(self._ids[i]) for i in (index - 1, index))
-            if (
-                left is not None
-                and right is not None
-                and (left.is_changed or right.is_changed)
-                and min(left.size, right.size) < JOIN_BYTES
-                and left.size + right.size <= SPLIT_BYTES - JOIN_BYTES
-            ):
-                left.entries.update(right.entries)
-                left.order += right.order
-                left.size += right.size - _HEAD_BYTES
-                left.is_changed = True
-                self._remove(index, index + 1)
-            else:
-                index += 1
+        """Join changed pages that are small with a neighbor that is in memory."""
+        for page_id in list(self._changed):
+            page = self._loaded.get(page_id)
+            if page is not None and page.order and page.size < JOIN_BYTES:
+                index = bisect_right(self._first_keys, page.order[0]) - 1
+                if not self._join(index):
+                    self._join(index - 1)
+
+    def _join(self, index: int) -> bool:
+        """Join a page with the next one, if both are in memory and fit in one page, and return whether they did."""
+        if index < 0 or index + 1 >= len(self._ids):
+            return False
+        left, right = self._loaded.get(self._ids[index]), self._loaded.get(self._ids[index + 1])
+        if left is None or right is None or left.size + right.size > SPLIT_BYTES - JOIN_BYTES:
+            return False
+        left.entries.update(right.entries)
+        left.order += right.order
+        left.size += right.size - _HEAD_BYTES
+        self._changed.add(self._ids[index])
+        self._remove(index + 1, index + 2)
+        return True
 
     def _write_directory(self) -> None:
         if not self._is_split and self._directory:

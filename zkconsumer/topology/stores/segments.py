@@ -98,7 +98,7 @@ class SegmentedMap:
             reverse: whether the last entry comes first.
         """
         if start == b"" and stop is None:
-            low, high = self._prefix(first_ms), _SEGMENT.pack(self._segment(last_ms) + 1)
+            low, high = _SEGMENT.pack(self._segment(first_ms)), _SEGMENT.pack(self._segment(last_ms) + 1)
             return [(key[8:], value) for key, value in self._map.scan(low, high, reverse)]
         numbers = self._segments(first_ms, last_ms)
         found: list[tuple[bytes, bytes]] = []
@@ -124,10 +124,7 @@ class SegmentedMap:
         return range(max(self._segment(first_ms), self._first_live), last + 1)
 
     def _segment(self, time_ms: int) -> int:
-        return max(time_ms, 0) // self._interval_ms
-
-    def _prefix(self, time_ms: int) -> bytes:
-        return _SEGMENT.pack(self._segment(time_ms))
+        return time_ms // self._interval_ms if time_ms > 0 else 0
 
     def _key(self, time_ms: int, key: bytes) -> bytes:
-        return self._prefix(time_ms) + key
+        return _SEGMENT.pack(self._segment(time_ms)) + key
