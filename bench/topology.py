@@ -1,8 +1,8 @@
 """Throughput of a task of a topology: ``python -m bench.topology``.
 
 One process on one core, records in memory whose keys are bytes, commits every 100,000 records. The limit of what Python
-can do is a loop with a dictionary that counts the same. The test drivers, here and in the JVM, serialize each record and
-commit after it.
+can do is a loop with a dictionary that counts the same. The test drivers, of this package and of the JVM, serialize
+each record and commit after it.
 """
 
 from __future__ import annotations
