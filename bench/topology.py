@@ -31,7 +31,7 @@ from zkconsumer.topology import (
 )
 from zkconsumer.topology.stores import MemoryPages, StateStore, StoreBuilder, Windowed
 
-RECORDS, COMMIT_RECORDS, DRIVER_RECORDS, RUNS = 1_000_000, 100_000, 200_000, 5
+RECORDS, COMMIT_RECORDS, DRIVER_RECORDS, RUNS = 1_000_000, 100_000, 50_000, 5
 PARTITION = TopicPartition("in", 0)
 WINDOW_MS, GAP_MS = 60_000, 30_000
 

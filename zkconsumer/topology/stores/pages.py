@@ -65,12 +65,20 @@ class MemoryPages(dict[int, bytes]):
 
 
 class _Page:
-    """Entries of a range of keys. ``order`` has the sorted keys, ``size`` is the number of bytes of the page."""
+    """Entries of a range of keys.
 
-    __slots__ = ("entries", "order", "size")
+    Attributes:
+        entries: values by key.
+        order: the keys in order.
+        size: bytes of the encoded page.
+        is_sorted: whether ``entries`` is in order, too, so that its values need no lookup.
+    """
+
+    __slots__ = ("entries", "is_sorted", "order", "size")
 
     def __init__(self, entries: dict[bytes, bytes], order: list[bytes], size: int) -> None:
         self.entries, self.order, self.size = entries, order, size
+        self.is_sorted = True
 
     @classmethod
     def decode(cls, data: bytes) -> _Page:
@@ -86,8 +94,11 @@ class _Page:
 
     def encode(self) -> bytes:
         """Return the page in the format that ``decode`` reads."""
-        order, entries = self.order, self.entries
-        values = [entries[key] for key in order]
+        order = self.order
+        if not self.is_sorted:
+            self.entries = dict(zip(order, map(self.entries.__getitem__, order), strict=True))
+            self.is_sorted = True
+        values = self.entries.values()
         head = struct.pack(f"<BI{2 * len(order)}I", FORMAT, len(order), *map(len, order), *map(len, values))
         return b"".join((head, *order, *values))
 
@@ -146,6 +157,7 @@ class PagedMap:
         old = page.entries.get(key)
         if old is None:
             insort(page.order, key)
+            page.is_sorted = page.is_sorted and page.order[-1] is key
             page.size += _LENGTHS_BYTES + len(key) + len(value)
             self._count += 1
         else:
@@ -297,6 +309,7 @@ class PagedMap:
             return False
         left.entries.update(right.entries)
         left.order += right.order
+        left.is_sorted = left.is_sorted and right.is_sorted
         left.size += right.size - _HEAD_BYTES
         self._changed.add(self._ids[index])
         self._remove(index + 1, index + 2)
