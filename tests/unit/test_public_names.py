@@ -173,8 +173,10 @@ PUBLIC = {
         "TopicGroup",
         "Topology",
         "TopologyTestDriver",
+        "handlers",
         "serdes",
         "stores",
+        "timestamps",
     ],
     "zkconsumer.topology.handlers": [
         "fail",
@@ -215,6 +217,12 @@ PUBLIC = {
         "timestamped_window",
         "versioned_key_value",
         "window",
+    ],
+    "zkconsumer.topology.timestamps": [
+        "fail_on_invalid",
+        "partition_time_on_invalid",
+        "skip_on_invalid",
+        "wall_clock",
     ],
     "zkconsumer.version": [
         "__version__",

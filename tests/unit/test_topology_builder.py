@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from zkconsumer.errors import TopologyError
@@ -80,16 +82,23 @@ def test_offset_reset_is_checked() -> None:
     ("declare", "message"),
     [
         (lambda: stores.window("w", retention_ms=9, window_size_ms=10), "retention_ms must be at least window_size_ms"),
-        (lambda: stores.window("w", retention_ms=-1, window_size_ms=0), "retention_ms must not be negative"),
+        (
+            lambda: stores.window("w", retention_ms=-1, window_size_ms=0),
+            "retention_ms must be an integer of at least 0",
+        ),
         (
             lambda: stores.timestamped_window("w", retention_ms=5, window_size_ms=-1),
-            "window_size_ms must not be negative",
+            "window_size_ms must be an integer of at least 0",
         ),
-        (lambda: stores.session("s", retention_ms=-1), "retention_ms must not be negative"),
-        (lambda: stores.versioned_key_value("v", history_ms=-1), "history_ms must not be negative"),
+        (
+            lambda: stores.window("w", retention_ms=1.5, window_size_ms=1),  # type: ignore[arg-type]
+            "retention_ms must be an integer of at least 0, got 1.5",
+        ),
+        (lambda: stores.session("s", retention_ms=-1), "retention_ms must be an integer of at least 0"),
+        (lambda: stores.versioned_key_value("v", history_ms=-1), "history_ms must be an integer of at least 0"),
         (
             lambda: stores.versioned_key_value("v", history_ms=1, segment_interval_ms=0),
-            "segment_interval_ms must be at least 1",
+            "segment_interval_ms must be an integer of at least 1",
         ),
         (lambda: stores.key_value(""), "name of a store"),
     ],
@@ -97,6 +106,26 @@ def test_offset_reset_is_checked() -> None:
 def test_store_arguments_are_checked(declare: object, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         declare()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("supplier", "message"),
+    [
+        (Processor, "processor 'p': supplier .* has failed: Can't instantiate abstract class"),
+        (lambda: object(), "processor 'p': supplier .* must return a Processor, it returned <object"),
+        (Nothing(), "processor 'p': supplier must be a class or function, got"),
+    ],
+)
+def test_supplier_is_checked(supplier: Any, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        Topology().add_source("a", "t").add_processor("p", supplier, "a")
+
+
+def test_lists_are_checked() -> None:
+    with pytest.raises(TopologyError, match="the topics of source 'a' must be a list, got 5"):
+        Topology().add_source("a", 5)  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match="the stores of processor 'p' must be a list, got StoreBuilder"):
+        Topology().add_source("a", "t").add_processor("p", Nothing, "a", stores=stores.key_value("s"))  # type: ignore[arg-type]
 
 
 def test_description_of_empty_topology() -> None:

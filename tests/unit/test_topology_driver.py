@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from zkconsumer.errors import StreamsError
@@ -148,3 +150,36 @@ def test_listener_is_set_before_start() -> None:
     assert seen == [ApplicationState.REBALANCING]
     assert lifecycle.wait_for(ApplicationState.REBALANCING, timeout_s=0)
     assert not lifecycle.wait_for(ApplicationState.RUNNING, timeout_s=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"key": 5},
+            "topic 'in': the serializer of the test has failed for key 5: str expected, got int; set key",
+        ),
+        ({"timestamp": 1.5}, "timestamp must be an integer of milliseconds, got 1.5"),
+        ({"headers": {"a": b"b"}}, "a header must be a tuple of str and bytes or None, got 'a'"),
+        ({"headers": [("a", "b")]}, "a header must be a tuple of str and bytes or None, got"),
+    ],
+)
+def test_input_is_checked(arguments: Any, message: str) -> None:
+    with TopologyTestDriver(counting(), TEXT) as driver, pytest.raises(ValueError, match=message):
+        driver.create_input_topic("in").pipe_input(**{"key": "k", "value": "v", **arguments})
+
+
+def test_output_that_cannot_be_deserialized_names_topic() -> None:
+    with TopologyTestDriver(counting(), TEXT) as driver:
+        driver.create_input_topic("in").pipe_input("a", "x")
+        counts = driver.create_output_topic("out", value_deserializer=serdes.LONG.deserialize)
+        with pytest.raises(ValueError, match="topic 'out': the deserializer of the test has failed for value b'1'"):
+            counts.read_value()
+
+
+def test_wall_clock_cannot_go_back() -> None:
+    with (
+        TopologyTestDriver(counting(), TEXT) as driver,
+        pytest.raises(ValueError, match="must not be negative, got -1"),
+    ):
+        driver.advance_wall_clock_time(-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -25,6 +26,7 @@ from zkconsumer.topology import (
     handlers,
     serdes,
     stores,
+    timestamps,
 )
 from zkconsumer.topology.processor import Punctuator
 from zkconsumer.topology.punctuation import PunctuationQueue, Schedule
@@ -84,8 +86,8 @@ class Setup:
         self._offsets = dict.fromkeys("ab", 0)
         self.task.initialize()
 
-    def add(self, topic: str, timestamps: Iterable[int], value: bytes = b"v") -> None:
-        for timestamp in timestamps:
+    def add(self, topic: str, times: Iterable[int], value: bytes = b"v") -> None:
+        for timestamp in times:
             record = SourceRecord(topic, 0, self._offsets[topic], timestamp, b"k", value)
             self._offsets[topic] += 1
             self.task.add_records(TopicPartition(topic, 0), [record])
@@ -151,8 +153,8 @@ def test_punctuation_after_gap_is_one_and_keeps_alignment() -> None:
         queue = PunctuationQueue()
         called: list[int] = []
         queue.add(Schedule("p", start, 100, called.append))
-        for time in times:
-            queue.punctuate(time, lambda schedule, time=time: schedule.punctuator(time))  # type: ignore[misc]
+        for now_ms in times:
+            queue.punctuate(now_ms, lambda schedule, now_ms=now_ms: schedule.punctuator(now_ms))  # type: ignore[misc]
         assert called == expected
 
 
@@ -252,14 +254,22 @@ def test_punctuation_error_names_node() -> None:
         ),
         (
             lambda context, _record: context.schedule(0, PunctuationType.STREAM_TIME, print),
-            "must be at least 1 ms, got 0",
+            "must be an integer of at least 1 ms, got 0",
+        ),
+        (
+            lambda context, _record: context.schedule(1, "stream", print),
+            "the kind of a schedule must be a PunctuationType, got 'stream'",
+        ),
+        (
+            lambda context, _record: context.schedule(1, PunctuationType.STREAM_TIME, None),
+            "the punctuator of a schedule must be a function, got None",
         ),
         (lambda context, _record: context.get_state_store("s").put(None, "v"), "store 's': the key must not be None"),
         (lambda context, _record: context.get_state_store("s").get(None), "store 's': the key must not be None"),
         (lambda context, _record: context.get_state_store("s").put("k", 5), "store 's': int 5 cannot be serialized"),
         (
             lambda context, record: context.forward(record.with_value(5)),
-            "node 'out'.* a record for topic 'out' cannot be",
+            "sink 'out': a record for topic 'out' cannot be serialized: TypeError: str expected, got int",
         ),
         (lambda _context, record: record.with_timestamp(-1), "timestamp of a record must not be negative, got -1"),
     ],
@@ -337,6 +347,50 @@ def test_quarantine_topic_gets_record_as_it_was_read() -> None:
     assert setup.task.metrics["dropped"] == 2
 
 
+def test_handler_must_return_response() -> None:
+    def process(*_arguments: object) -> None:
+        raise RuntimeError("boom")
+
+    setup = Setup(process, config=ApplicationConfig(processing_handler=lambda *_: None))  # type: ignore[arg-type]
+    setup.add("a", [1])
+
+    with pytest.raises(StreamsError, match="node 'p', .*the handler must return an ErrorResponse, it returned None"):
+        setup.run()
+
+
+@pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        ({"topic": lambda *_: None}, "the topic extractor must return a str that is not empty, it returned None"),
+        ({"topic": lambda *_: [][0]}, "IndexError: list index out of range"),
+        ({"partitioner": lambda *_: -1}, "the partitioner must return None or a partition number, it returned -1"),
+    ],
+)
+def test_errors_of_sink_functions_name_sink(sink: Any, message: str) -> None:
+    topology = Topology().add_source("src", "in").add_sink("sink", sink.pop("topic", "out"), "src", **sink)
+    with (
+        TopologyTestDriver(topology, TEXT) as driver,
+        pytest.raises(StreamsError, match=f"task 0_0, topic in, partition 0, offset 0: sink 'sink': .*{message}"),
+    ):
+        driver.create_input_topic("in").pipe_input("k", "v")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"max_task_idle_ms": "5"},
+        {"max_task_idle_ms": -2},
+        {"key_serde": str},
+        {"production_handler": None},
+        {"timestamp_extractor": 5},
+    ],
+)
+def test_settings_are_checked(setting: Any) -> None:
+    [(name, value)] = setting.items()
+    with pytest.raises(ConfigurationError, match=f"{name} must be .*, got {value!r}"):
+        ApplicationConfig(**setting)
+
+
 def test_quarantine_needs_topic() -> None:
     with pytest.raises(ConfigurationError, match="set quarantine_topic"):
         ApplicationConfig(production_handler=handlers.quarantine)
@@ -362,6 +416,39 @@ def test_record_without_timestamp_needs_extractor() -> None:
         StreamsError, match="node 'src-a', topic a, partition 0, offset 0: .* set a timestamp_extractor"
     ):
         setup.add("a", [-1])
+
+
+@pytest.mark.parametrize(
+    ("extractor", "expected"),
+    [(timestamps.skip_on_invalid, [5, 3]), (timestamps.partition_time_on_invalid, [5, 5, 3, 5])],
+)
+def test_extractors_replace_missing_timestamps(extractor: timestamps.TimestampExtractor, expected: list[int]) -> None:
+    seen = []
+    setup = Setup(
+        lambda _context, record: seen.append(record.timestamp), config=ApplicationConfig(timestamp_extractor=extractor)
+    )
+    setup.add("a", [5, -1, 3, -1])
+    setup.run()
+
+    assert seen == expected
+    assert setup.task.metrics["dropped"] == 4 - len(expected)
+
+
+def test_partition_time_needs_earlier_record() -> None:
+    setup = Setup(config=ApplicationConfig(timestamp_extractor=timestamps.partition_time_on_invalid))
+    with pytest.raises(StreamsError, match="offset 0: .* there is no earlier record in the partition"):
+        setup.add("a", [-1])
+
+
+def test_wall_clock_extractor_returns_time_of_machine() -> None:
+    seen = []
+    config = ApplicationConfig(timestamp_extractor=timestamps.wall_clock)
+    setup = Setup(lambda _context, record: seen.append(record.timestamp), config=config)
+    before = time.time_ns() // 1_000_000
+    setup.add("a", [5])
+    setup.run()
+
+    assert before <= seen[0] <= time.time_ns() // 1_000_000
 
 
 def test_counters_of_processors_are_metrics() -> None:

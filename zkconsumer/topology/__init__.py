@@ -21,13 +21,14 @@
 
 from __future__ import annotations
 
-from zkconsumer.topology import serdes, stores
-from zkconsumer.topology.builder import TopicGroup, Topology
+from zkconsumer.topology import handlers, serdes, stores, timestamps
+from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.driver import TopologyTestDriver
 from zkconsumer.topology.driver_topics import TestInputTopic, TestOutputTopic, TestRecord
 from zkconsumer.topology.handlers import ErrorContext, ErrorResponse
 from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle
+from zkconsumer.topology.nodes import TopicGroup
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType
 from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
 from zkconsumer.topology.serdes import Serde
@@ -56,6 +57,8 @@ __all__ = [
     "TopicGroup",
     "Topology",
     "TopologyTestDriver",
+    "handlers",
     "serdes",
     "stores",
+    "timestamps",
 ]

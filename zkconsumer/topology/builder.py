@@ -6,48 +6,30 @@ Source: Kafka 3.9 org.apache.kafka.streams.Topology and InternalTopologyBuilder.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
 
 from zkconsumer.errors import ConfigurationError, TopologyError
 from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.topology import description
+from zkconsumer.topology.checks import check_name, check_supplier, checked_tuple
 from zkconsumer.topology.nodes import (
     Deserializer,
+    GlobalStore,
     Node,
     Partitioner,
     ProcessorNode,
     Serializer,
     SinkNode,
     SourceNode,
-    TimestampExtractor,
     TopicExtractor,
+    TopicGroup,
     UnionFind,
     node_groups,
 )
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.timestamps import TimestampExtractor
 
 _OFFSET_RESETS = (None, "earliest", "latest")
-
-
-class TopicGroup(NamedTuple):
-    """The topics of a sub-topology, whose tasks read one partition number of all of them.
-
-    Attributes:
-        sources: topics that it reads. Topics of patterns are missing until ``Topology.set_topics``.
-        sinks: topics that it writes, without those that an extractor selects.
-    """
-
-    sources: frozenset[str]
-    sinks: frozenset[str]
-
-
-class GlobalStore(NamedTuple):
-    """A store that each task has as a whole: the builder, and the nodes that fill it from a topic."""
-
-    builder: StoreBuilder
-    source: SourceNode
-    processor: ProcessorNode
 
 
 class Topology:
@@ -89,8 +71,8 @@ class Topology:
         Raises:
             TopologyError: the name or a topic is in use, or there is no topic.
         """
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
         self._check_new(name)
+        names = (topics,) if isinstance(topics, str) else checked_tuple(f"topics of source {name!r}", topics)
         if offset_reset not in _OFFSET_RESETS:
             raise TopologyError(f"source {name!r}: offset_reset must be 'earliest' or 'latest', got {offset_reset!r}")
         if pattern is None:
@@ -122,8 +104,8 @@ class Topology:
         """
         self._check_new(name)
         self._check_parents("processor", name, parents)
-        _check_supplier(name, supplier)
-        builders = list(stores)
+        check_supplier(name, supplier)
+        builders = checked_tuple(f"stores of processor {name!r}", stores)
         for index, builder in enumerate(builders):
             self._check_store(builder)
             if any(builder.name == other.name and builder is not other for other in builders[:index]):
@@ -157,7 +139,7 @@ class Topology:
         """
         self._check_new(name)
         if not callable(topic):
-            _check_name("topic", topic)
+            check_name("topic", topic)
         self._check_parents("sink", name, parents)
         fixed, extractor = (None, topic) if callable(topic) else (topic, None)
         self._add_child(SinkNode(name, parents, fixed, extractor, key_serializer, value_serializer, partitioner))
@@ -188,11 +170,11 @@ class Topology:
         Raises:
             TopologyError: there is no such processor or store, the store is global, or no store is given.
         """
-        _check_name("processor", processor)
+        check_name("processor", processor)
         if not stores:
             raise TopologyError(f"processor {processor!r}: name at least one store to connect")
         for store in stores:
-            _check_name("store", store)
+            check_name("store", store)
             if store in self._global_stores:
                 raise TopologyError(f"store {store!r} is global: every processor has access to it; do not connect it")
             if store not in self._stores:
@@ -229,7 +211,7 @@ class Topology:
         Raises:
             TopologyError: a name or the topic is in use, or the store has a changelog.
         """
-        _check_supplier(processor, supplier)
+        check_supplier(processor, supplier)
         self._check_new(source)
         self._check_new(processor)
         self._check_store(builder)
@@ -351,7 +333,7 @@ class Topology:
         node.stores[store] = None
 
     def _check_new(self, name: str) -> None:
-        _check_name("node", name)
+        check_name("node", name)
         if name in self._nodes:
             raise TopologyError(f"a node with the name {name!r} is already added")
 
@@ -359,7 +341,7 @@ class Topology:
         if not topics:
             raise TopologyError(f"source {source!r} needs at least one topic, or a pattern")
         for index, topic in enumerate(topics):
-            _check_name("topic", topic)
+            check_name("topic", topic)
             for other in self._sources():
                 if topic in other.topics or topic in topics[:index]:
                     raise TopologyError(f"topic {topic!r} is already read by source {other.name!r}")
@@ -371,7 +353,7 @@ class Topology:
                 raise TopologyError(f"source {source!r} names topic {topic!r} twice")
 
     def _check_pattern(self, source: str, pattern: str) -> None:
-        _check_name("pattern", pattern)
+        check_name("pattern", pattern)
         if set(pattern) & set(", \"'"):
             raise TopologyError(
                 f"source {source!r}: pattern must not contain commas, blanks and quotes, got {pattern!r}"
@@ -395,7 +377,7 @@ class Topology:
             raise TopologyError(f"{kind} {name!r} needs at least one parent")
         globals_ = {store.processor.name for store in self._global_stores.values()}
         for parent in parents:
-            _check_name("parent", parent)
+            check_name("parent", parent)
             if parent == name:
                 raise TopologyError(f"{kind} {name!r} cannot be its own parent")
             if parent not in self._nodes:
@@ -412,7 +394,7 @@ class Topology:
             raise TopologyError(f"another store with the name {builder.name!r} is already added")
 
     def _check_connection(self, processor: str, store: str) -> None:
-        _check_name("processor", processor)
+        check_name("processor", processor)
         node = self._nodes.get(processor)
         if node is None:
             raise TopologyError(
@@ -420,15 +402,3 @@ class Topology:
             )
         if not isinstance(node, ProcessorNode):
             raise TopologyError(f"store {store!r} cannot be connected to {processor!r}, which is a source or a sink")
-
-
-def _check_name(what: str, name: Any) -> None:
-    if not isinstance(name, str) or not name:
-        raise TopologyError(f"the name of a {what} must be a str that is not empty, got {name!r}")
-
-
-def _check_supplier(name: str, supplier: ProcessorSupplier) -> None:
-    if not callable(supplier):
-        raise TopologyError(f"processor {name!r}: supplier must be a class or function, got {supplier!r}")
-    if supplier() is supplier():
-        raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a new object at each call")

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.topology import handlers, serdes
+from zkconsumer.topology import handlers, serdes, timestamps
 from zkconsumer.topology.handlers import ErrorHandler
-from zkconsumer.topology.nodes import TimestampExtractor
 from zkconsumer.topology.queues import IDLE_DISABLED
-from zkconsumer.topology.records import SourceRecord
 from zkconsumer.topology.serdes import Serde
-
-
-def record_timestamp(record: SourceRecord, _key: Any, _value: Any, _partition_time_ms: int) -> int:
-    """Return the timestamp of a record. Source: Kafka 3.9 FailOnInvalidTimestamp.
-
-    Raises:
-        ValueError: the record has none.
-    """
-    if record.timestamp < 0:
-        raise ValueError("the record has no timestamp; set a timestamp_extractor")
-    return record.timestamp
+from zkconsumer.topology.timestamps import TimestampExtractor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +20,7 @@ class ApplicationConfig:
         application_id: name of the application.
         key_serde: for keys.
         value_serde: for values.
-        timestamp_extractor: returns the timestamps of records.
+        timestamp_extractor: returns the timestamps of records; see ``zkconsumer.topology.timestamps``.
         max_task_idle_ms: milliseconds for which a task waits for records of partitions that are empty, so that it
             processes records in the order of their timestamps; -1 never waits, not even for partitions with a lag.
         deserialization_handler: for records that cannot be deserialized.
@@ -48,7 +35,7 @@ class ApplicationConfig:
     application_id: str = "application"
     key_serde: Serde = serdes.BYTES
     value_serde: Serde = serdes.BYTES
-    timestamp_extractor: TimestampExtractor = record_timestamp
+    timestamp_extractor: TimestampExtractor = timestamps.fail_on_invalid
     max_task_idle_ms: int = 0
     deserialization_handler: ErrorHandler = handlers.fail
     processing_handler: ErrorHandler = handlers.fail
@@ -56,8 +43,16 @@ class ApplicationConfig:
     quarantine_topic: str | None = None
 
     def __post_init__(self) -> None:
-        if self.max_task_idle_ms < IDLE_DISABLED:
-            raise ConfigurationError(f"max_task_idle_ms must be at least -1, got {self.max_task_idle_ms}")
+        if not isinstance(self.max_task_idle_ms, int) or self.max_task_idle_ms < IDLE_DISABLED:
+            raise ConfigurationError(
+                f"max_task_idle_ms must be an integer of at least -1, got {self.max_task_idle_ms!r}"
+            )
+        for name in ("key_serde", "value_serde"):
+            if not isinstance(getattr(self, name), Serde):
+                raise ConfigurationError(f"{name} must be a Serde, got {getattr(self, name)!r}")
+        for name in ("timestamp_extractor", "deserialization_handler", "processing_handler", "production_handler"):
+            if not callable(getattr(self, name)):
+                raise ConfigurationError(f"{name} must be a function, got {getattr(self, name)!r}")
         uses_quarantine = handlers.quarantine in (
             self.deserialization_handler,
             self.processing_handler,

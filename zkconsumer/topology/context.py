@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
 from zkconsumer.topology.records import Record, RecordMetadata
 from zkconsumer.topology.running import Host, RunningProcessor
@@ -20,6 +21,11 @@ class NodeContext:
     def __init__(self, node: RunningProcessor, task: Host) -> None:
         self._node, self._task = node, task
         self._children = node.children
+
+    @property
+    def config(self) -> ApplicationConfig:
+        """The settings of the application."""
+        return self._task.config
 
     @property
     def application_id(self) -> str:
@@ -55,8 +61,8 @@ class NodeContext:
         """Hand a record to children; see ``ProcessorContext``."""
         if not self._task.is_processing:
             raise StreamsError(
-                f"task {self._task.task_id}: processor {self._node.name!r} can forward only inside process and "
-                "punctuations; a processor that tasks share has this error, too: its supplier must return new objects"
+                f"processor {self._node.name!r} can forward only inside process and punctuations of its own task; "
+                "each task needs a processor of its own, so the supplier must return new objects"
             )
         if child is None:
             for process in self._children:
@@ -66,8 +72,12 @@ class NodeContext:
 
     def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Call a function periodically; see ``ProcessorContext``."""
-        if interval_ms < 1:
-            raise ValueError(f"the interval of a schedule must be at least 1 ms, got {interval_ms}")
+        if not isinstance(interval_ms, int) or interval_ms < 1:
+            raise ValueError(f"the interval of a schedule must be an integer of at least 1 ms, got {interval_ms!r}")
+        if not isinstance(kind, PunctuationType):
+            raise ValueError(f"the kind of a schedule must be a PunctuationType, got {kind!r}")
+        if not callable(punctuator):
+            raise ValueError(f"the punctuator of a schedule must be a function, got {punctuator!r}")
         return self._task.schedule(self._node.name, interval_ms, kind, punctuator)
 
     def commit(self) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
-from zkconsumer.topology import handlers
-from zkconsumer.topology.builder import GlobalStore, Topology
-from zkconsumer.topology.config import ApplicationConfig, record_timestamp
+from zkconsumer.topology import handlers, timestamps
+from zkconsumer.topology.builder import Topology
+from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.driver_topics import TestInputTopic, TestOutputTopic
-from zkconsumer.topology.nodes import Deserializer, Serializer, SourceNode
+from zkconsumer.topology.nodes import Deserializer, GlobalStore, Serializer, SourceNode
 from zkconsumer.topology.records import SinkRecord, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.files import StateFile
@@ -147,9 +147,12 @@ class TopologyTestDriver:
         """Advance the wall clock, and call the schedules that are due.
 
         Raises:
+            ValueError: ``advance_ms`` is negative.
             StreamsError: a punctuator has failed, and the handler has answered FAIL.
         """
         self._check_open()
+        if advance_ms < 0:
+            raise ValueError(f"advance_ms must not be negative, got {advance_ms}")
         self._now_ms += advance_ms
         self._task.punctuate_wall_clock()
         self._commit(self._task)
@@ -205,7 +208,7 @@ class TopologyTestDriver:
         # As in the JVM, a global store has no timestamp extractor, and errors of its processor end the task.
         source = replace(store.source, timestamp_extractor=None)
         partition = TopicPartition(source.topics[0], 0)
-        config = replace(self._config, timestamp_extractor=record_timestamp, processing_handler=handlers.fail)
+        config = replace(self._config, timestamp_extractor=timestamps.fail_on_invalid, processing_handler=handlers.fail)
         task = StreamTask(
             "global",
             [source, store.processor],

@@ -61,14 +61,17 @@ class TestInputTopic:
             headers: names and values.
 
         Raises:
-            ValueError: no source reads the topic.
+            ValueError: no source reads the topic, or an argument is invalid.
             StreamsError: a node has failed, and the handler has answered FAIL.
         """
         if timestamp is None:
             timestamp = self._time_ms
             self._time_ms += self._auto_advance_ms
-        raw_key, raw_value = self._serialize_key(self._topic, key), self._serialize_value(self._topic, value)
-        self._pipe(SinkRecord(self._topic, None, timestamp, raw_key, raw_value, tuple(headers)))
+        if not isinstance(timestamp, int):
+            raise ValueError(f"timestamp must be an integer of milliseconds, got {timestamp!r}")
+        raw_key = _converted(self._topic, "key", "serializer", self._serialize_key, key)
+        raw_value = _converted(self._topic, "value", "serializer", self._serialize_value, value)
+        self._pipe(SinkRecord(self._topic, None, timestamp, raw_key, raw_value, _checked(headers)))
 
     def pipe_records(self, records: Iterable[Record | TestRecord]) -> None:
         """Write several records."""
@@ -101,14 +104,13 @@ class TestOutputTopic:
 
         Raises:
             LookupError: there is none.
+            ValueError: it cannot be deserialized.
         """
         if not self._records:
             raise LookupError(f"topic {self._topic!r} has no further record")
         record = self._records.popleft()
-        key, value = (
-            self._deserialize_key(self._topic, record.key),
-            self._deserialize_value(self._topic, record.value),
-        )
+        key = _converted(self._topic, "key", "deserializer", self._deserialize_key, record.key)
+        value = _converted(self._topic, "value", "deserializer", self._deserialize_value, record.value)
         return TestRecord(key, value, record.timestamp, record.headers)
 
     def read_value(self) -> Any:
@@ -142,3 +144,24 @@ class TestOutputTopic:
         if None in result:
             raise ValueError(f"topic {self._topic!r} contains a record whose key is None")
         return result
+
+
+def _converted(topic: str, what: str, converter: str, convert: Callable[[str, Any], Any], item: Any) -> Any:
+    try:
+        return convert(topic, item)
+    except Exception as error:
+        raise ValueError(
+            f"topic {topic!r}: the {converter} of the test has failed for {what} {item!r}: {error}; "
+            f"set {what}_{converter} of the test's topic, or {what}_serde of ApplicationConfig"
+        ) from error
+
+
+def _checked(headers: Iterable[Header]) -> tuple[Header, ...]:
+    result = tuple(headers)
+    for header in result:
+        match header:
+            case (str(), bytes() | None):
+                pass
+            case _:
+                raise ValueError(f"a header must be a tuple of str and bytes or None, got {header!r}")
+    return result

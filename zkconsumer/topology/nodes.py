@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from zkconsumer.topology.processor import ProcessorSupplier
-from zkconsumer.topology.records import Record, RecordMetadata, SourceRecord
+from zkconsumer.topology.records import Record, RecordMetadata
+from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.timestamps import TimestampExtractor
 
 #: Returns an object for the topic and the serialized bytes, which may be None.
 Deserializer = Callable[[str, bytes | None], Any]
 
 #: Returns the serialized bytes for the topic and an object, which may be None.
 Serializer = Callable[[str, Any], bytes | None]
-
-#: Returns the timestamp of a record in milliseconds, from the record, its key and value, and the highest timestamp of
-#: its partition so far, which is -1 before the first. A record with a negative timestamp is dropped.
-TimestampExtractor = Callable[[SourceRecord, Any, Any, int], int]
 
 #: Returns the topic of a record, from the record and where the current record was read.
 TopicExtractor = Callable[[Record, RecordMetadata], str]
@@ -64,6 +62,26 @@ class SinkNode:
 
 
 Node = SourceNode | ProcessorNode | SinkNode
+
+
+class TopicGroup(NamedTuple):
+    """The topics of a sub-topology, whose tasks read one partition number of all of them.
+
+    Attributes:
+        sources: topics that it reads. Topics of patterns are missing until ``Topology.set_topics``.
+        sinks: topics that it writes, without those that an extractor selects.
+    """
+
+    sources: frozenset[str]
+    sinks: frozenset[str]
+
+
+class GlobalStore(NamedTuple):
+    """A store that each task has as a whole: the builder, and the nodes that fill it from a topic."""
+
+    builder: StoreBuilder
+    source: SourceNode
+    processor: ProcessorNode
 
 
 class UnionFind:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.records import Record, RecordMetadata
 
 #: Called with the current stream time or wall-clock time in milliseconds.
@@ -34,6 +35,10 @@ class Cancellable(Protocol):
 
 class ProcessorContext(Protocol):
     """What a processor can do; valid inside ``init``, ``process``, ``close`` and punctuations of that processor."""
+
+    @property
+    def config(self) -> ApplicationConfig:
+        """The settings of the application."""
 
     @property
     def application_id(self) -> str:
@@ -82,7 +87,7 @@ class ProcessorContext(Protocol):
             punctuator: called with the current time of that clock.
 
         Raises:
-            ValueError: the interval is less than 1.
+            ValueError: an argument is invalid.
             StreamsError: the call does not come from a node.
         """
 

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.handlers import ErrorContext
-from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode, TimestampExtractor
+from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType, Punctuator
 from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
+from zkconsumer.topology.timestamps import TimestampExtractor
 
 
 class Host(Protocol):
@@ -132,19 +133,35 @@ class RunningSink(RunningNode):
     def process(self, record: Record) -> None:
         """Send a record."""
         task = self._task
-        topic = self._topic
-        if topic is None:
-            assert self._extractor is not None
-            topic = self._extractor(record, task.record_metadata or RecordMetadata(None, -1, -1))
-        partition = None
-        if self._partitioner is not None:
-            partition = self._partitioner(topic, record.key, record.value, task.partition_count(topic))
+        topic, partition = self._topic, None
+        try:
+            if topic is None:
+                topic = self._extracted(record)
+            if self._partitioner is not None:
+                partition = self._selected(topic, record)
+        except Exception as error:
+            # The caller adds the task, and where the record was read.
+            raise StreamsError(f"sink {self.name!r}: {type(error).__name__}: {error}") from error
         try:
             key, value = _bytes(self._key(topic, record.key)), _bytes(self._value(topic, record.value))
         except Exception as error:
             task.handle_unserializable(self.name, topic, record, error)
             return
         task.send(SinkRecord(topic, partition, record.timestamp, key, value, tuple(record.headers)))
+
+    def _extracted(self, record: Record) -> str:
+        assert self._extractor is not None
+        topic = self._extractor(record, self._task.record_metadata or RecordMetadata(None, -1, -1))
+        if not isinstance(topic, str) or not topic:
+            raise ValueError(f"the topic extractor must return a str that is not empty, it returned {topic!r}")
+        return topic
+
+    def _selected(self, topic: str, record: Record) -> int | None:
+        assert self._partitioner is not None
+        partition = self._partitioner(topic, record.key, record.value, self._task.partition_count(topic))
+        if partition is not None and (not isinstance(partition, int) or partition < 0):
+            raise ValueError(f"the partitioner must return None or a partition number, it returned {partition!r}")
+        return partition
 
 
 class RunningProcessor(RunningNode):

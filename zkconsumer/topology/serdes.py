@@ -20,16 +20,23 @@ class Serde(NamedTuple):
     deserialize: Callable[[str, bytes | None], Any]
 
 
-def _nullable(serialize: Callable[[Any], bytes], deserialize: Callable[[bytes], Any]) -> Serde:
-    return Serde(
-        lambda _topic, value: None if value is None else serialize(value),
-        lambda _topic, data: None if data is None else deserialize(data),
-    )
+def _serde(
+    expected: type | tuple[type, ...], serialize: Callable[[Any], bytes], deserialize: Callable[[bytes], Any]
+) -> Serde:
+    def serialized(_topic: str, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if not isinstance(value, expected):
+            first = expected[0] if isinstance(expected, tuple) else expected
+            raise TypeError(f"{first.__name__} expected, got {type(value).__name__}")
+        return serialize(value)
+
+    return Serde(serialized, lambda _topic, data: None if data is None else deserialize(data))
 
 
-def _packed(form: str) -> Serde:
+def _packed(expected: type | tuple[type, ...], form: str) -> Serde:
     packer = struct.Struct(form)
-    return _nullable(packer.pack, lambda data: packer.unpack(data)[0])
+    return _serde(expected, packer.pack, lambda data: packer.unpack(data)[0])
 
 
 def _checked_bytes(_topic: str, value: Any) -> bytes | None:
@@ -41,12 +48,12 @@ def _checked_bytes(_topic: str, value: Any) -> bytes | None:
 #: Bytes as they are.
 BYTES = Serde(_checked_bytes, lambda _topic, data: data)
 #: Text as UTF-8.
-STRING = _nullable(str.encode, bytes.decode)
+STRING = _serde(str, str.encode, bytes.decode)
 #: Integers of 32 bits, big-endian, as Java's ``Integer``. Negative numbers sort after positive ones in stores.
-INTEGER = _packed(">i")
+INTEGER = _packed(int, ">i")
 #: Integers of 64 bits, big-endian, as Java's ``Long``. Negative numbers sort after positive ones in stores.
-LONG = _packed(">q")
+LONG = _packed(int, ">q")
 #: Floating point numbers of 64 bits, as Java's ``Double``.
-DOUBLE = _packed(">d")
-#: Objects as JSON in UTF-8.
-JSON = _nullable(lambda value: _json.dumps(value, separators=(",", ":")).encode(), _json.loads)
+DOUBLE = _packed((float, int), ">d")
+#: Objects as JSON in UTF-8. Names are sorted, so equal objects are equal keys.
+JSON = _serde(object, lambda value: _json.dumps(value, separators=(",", ":"), sort_keys=True).encode(), _json.loads)

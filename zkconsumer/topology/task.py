@@ -303,8 +303,9 @@ class StreamTask:
         """Let the handler decide about a record that cannot be serialized."""
         context = ErrorContext("production", self.task_id, node, self._source_record, record.timestamp)
         if not self._handled(self.config.production_handler, context, error):
+            # The caller adds the task, and where the record was read.
             raise StreamsError(
-                f"{context}: a record for topic {topic!r} cannot be serialized: {_text(error)}"
+                f"sink {node!r}: a record for topic {topic!r} cannot be serialized: {_text(error)}"
             ) from error
 
     def _handled(self, handler: ErrorHandler, context: ErrorContext, error: Exception) -> bool:
@@ -312,6 +313,10 @@ class StreamTask:
             response = handler(context, error)
         except Exception as second:
             raise FailedProcessingError(context, second) from error
+        if not isinstance(response, ErrorResponse):
+            raise FailedProcessingError(
+                context, StreamsError(f"the handler must return an ErrorResponse, it returned {response!r}")
+            ) from error
         if response is ErrorResponse.FAIL:
             return False
         if response is ErrorResponse.QUARANTINE:

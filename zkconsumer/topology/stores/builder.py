@@ -83,8 +83,10 @@ def versioned_key_value(
     """
     _check_not_negative(name, history_ms=history_ms)
     interval_ms = _versioned_interval_ms(history_ms) if segment_interval_ms is None else segment_interval_ms
-    if interval_ms < 1:
-        raise TopologyError(f"store {name!r}: segment_interval_ms must be at least 1, got {interval_ms}")
+    if not isinstance(interval_ms, int) or interval_ms < 1:
+        raise TopologyError(
+            f"store {name!r}: segment_interval_ms must be an integer of at least 1, got {interval_ms!r}"
+        )
     return StoreBuilder(
         name, lambda: VersionedKeyValueStore(name, history_ms, interval_ms, (key, value), persistent), logging
     )
@@ -174,8 +176,8 @@ def _check_window(name: str, retention_ms: int, window_size_ms: int) -> None:
 
 def _check_not_negative(name: str, **arguments: int) -> None:
     for argument, value in arguments.items():
-        if value < 0:
-            raise TopologyError(f"store {name!r}: {argument} must not be negative, got {value}")
+        if not isinstance(value, int) or value < 0:
+            raise TopologyError(f"store {name!r}: {argument} must be an integer of at least 0, got {value!r}")
 
 
 def _versioned_interval_ms(history_ms: int) -> int:

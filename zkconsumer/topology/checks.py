@@ -1,0 +1,36 @@
+"""Checks of the arguments of ``Topology``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zkconsumer.errors import TopologyError
+from zkconsumer.topology.processor import Processor, ProcessorSupplier
+
+
+def check_name(what: str, name: Any) -> None:
+    """Raise TopologyError if a name is not a str or is empty."""
+    if not isinstance(name, str) or not name:
+        raise TopologyError(f"the name of a {what} must be a str that is not empty, got {name!r}")
+
+
+def check_supplier(name: str, supplier: ProcessorSupplier) -> None:
+    """Raise TopologyError if a supplier does not return a new ``Processor`` at each call."""
+    if not callable(supplier):
+        raise TopologyError(f"processor {name!r}: supplier must be a class or function, got {supplier!r}")
+    try:
+        first, second = supplier(), supplier()
+    except Exception as error:
+        raise TopologyError(f"processor {name!r}: supplier {supplier!r} has failed: {error}") from error
+    if first is second:
+        raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a new object at each call")
+    if not isinstance(first, Processor):
+        raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a Processor, it returned {first!r}")
+
+
+def checked_tuple(what: str, items: Any) -> tuple[Any, ...]:
+    """Return the items of a list, or raise TopologyError if it is something else."""
+    try:
+        return tuple(items)
+    except TypeError:
+        raise TopologyError(f"the {what} must be a list, got {items!r}") from None

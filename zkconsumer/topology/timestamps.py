@@ -1,0 +1,50 @@
+"""Timestamp extractors.
+
+Source: Kafka 3.9 TimestampExtractor and its implementations.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from zkconsumer.topology.records import SourceRecord
+
+#: Returns the timestamp of a record in milliseconds, from the record, its key and value, and the highest timestamp of
+#: its partition so far, which is -1 before the first. A record with a negative timestamp is dropped.
+TimestampExtractor = Callable[[SourceRecord, Any, Any, int], int]
+
+
+def fail_on_invalid(record: SourceRecord, _key: Any, _value: Any, _partition_time_ms: int) -> int:
+    """Return the timestamp of a record; the default.
+
+    Raises:
+        ValueError: the record has none, which ends the task.
+    """
+    if record.timestamp < 0:
+        raise ValueError("the record has no timestamp; set a timestamp_extractor")
+    return record.timestamp
+
+
+def skip_on_invalid(record: SourceRecord, _key: Any, _value: Any, _partition_time_ms: int) -> int:
+    """Return the timestamp of a record; a record without one is dropped."""
+    return record.timestamp
+
+
+def partition_time_on_invalid(record: SourceRecord, _key: Any, _value: Any, partition_time_ms: int) -> int:
+    """Return the timestamp of a record, or the highest one of its partition so far if the record has none.
+
+    Raises:
+        ValueError: no earlier record of the partition has a timestamp.
+    """
+    if record.timestamp >= 0:
+        return record.timestamp
+    if partition_time_ms < 0:
+        raise ValueError("the record has no timestamp, and there is no earlier record in the partition")
+    return partition_time_ms
+
+
+def wall_clock(_record: SourceRecord, _key: Any, _value: Any, _partition_time_ms: int) -> int:
+    """Return the time of the machine."""
+    return time.time_ns() // 1_000_000
