@@ -7,12 +7,16 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from zkconsumer.topology import Processor, ProcessorContext, Record, Topology, TopologyTestDriver
+
 ROOT = Path(__file__).parents[2]
 
-_PROGRAM = re.compile(r"Save this as ``(\w+\.py)``.*\n\n\.\. code-block:: python\n\n((?:    .*\n|\n)+)")
+_CODE = re.compile(r"\.\. code-block:: python\n\n((?:    .*\n|\n)+)")
+_PROGRAM = re.compile(r"Save this as ``(\w+\.py)``.*\n\n" + _CODE.pattern)
 
 
 def run_pytest(path: Path) -> None:
@@ -25,6 +29,28 @@ def run_pytest(path: Path) -> None:
 @pytest.mark.parametrize("name", ["test_click_sessions.py", "test_idle_alarm.py"])
 def test_example_passes(name: str) -> None:
     run_pytest(ROOT / "examples" / name)
+
+
+def test_custom_store_of_guide_works() -> None:
+    text = (ROOT / "docs" / "topologies.rst").read_text()
+    [code] = [block for block in _CODE.findall(text) if "class HighestStore" in block]
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent(code), names)
+
+    class Offer(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self._context, self._highest = context, context.get_state_store("highest")
+
+        def process(self, record: Record) -> None:
+            if self._highest.offer(record.key, int(record.value)):
+                self._context.forward(record)
+
+    topology = Topology().add_source("in", "in").add_processor("offer", Offer, "in", stores=[names["highest"]])
+    topology.add_sink("out", "out", "offer")
+    with TopologyTestDriver(topology) as driver:
+        driver.create_input_topic("in").pipe_key_values([(b"a", b"5"), (b"a", b"4"), (b"b", b"1"), (b"a", b"300")])
+
+        assert driver.create_output_topic("out").read_values() == [b"5", b"1", b"300"]
 
 
 def test_programs_of_tutorial_run(tmp_path: Path) -> None:
