@@ -1,6 +1,7 @@
 """A topology that joins the clicks of a user to sessions, with a session store.
 
-A session ends when its user has not clicked for 30 minutes of event time. Late clicks extend or join earlier sessions.
+A session ends when its user has not clicked for 30 minutes of event time. Clicks that are up to 15 minutes late extend
+or join earlier sessions; later ones are dropped and counted.
 ``test_click_sessions.py`` runs it: ``python -m pytest examples/test_click_sessions.py``.
 """
 
@@ -8,8 +9,10 @@ from __future__ import annotations
 
 from zkconsumer.topology import Processor, ProcessorContext, PunctuationType, Record, Topology, serdes, stores
 from zkconsumer.topology.stores import Windowed
+from zkconsumer.topology.windows import SessionWindows
 
-GAP_MS = 30 * 60_000
+MINUTE = 60_000
+WINDOWS = SessionWindows(gap_ms=30 * MINUTE, grace_ms=15 * MINUTE)
 
 
 class Sessions(Processor):
@@ -19,29 +22,32 @@ class Sessions(Processor):
         """Get the store, and look for ended sessions every minute of event time."""
         self._context = context
         self._sessions = context.get_state_store("sessions")
-        context.schedule(60_000, PunctuationType.STREAM_TIME, self._forward_ended)
+        context.schedule(MINUTE, PunctuationType.STREAM_TIME, self._forward_ended)
 
     def process(self, record: Record) -> None:
         """Add a click to the sessions that it touches, which become one."""
-        start = end = record.timestamp
-        clicks = 1
-        for session, count in self._sessions.find_sessions(record.key, start - GAP_MS, end + GAP_MS):
-            start, end = min(start, session.start), max(end, session.end)
-            clicks += count
+        first, last = record.timestamp - WINDOWS.gap_ms, record.timestamp + WINDOWS.gap_ms
+        touched = list(self._sessions.find_sessions(record.key, first, last))
+        start = min([record.timestamp, *(session.start for session, _ in touched)])
+        end = max([record.timestamp, *(session.end for session, _ in touched)])
+        if WINDOWS.is_closed(end, self._context.current_stream_time_ms):
+            self._context.count("late_clicks")
+            return
+        for session, _ in touched:
             self._sessions.remove(session)
-        self._sessions.put(Windowed(record.key, start, end), clicks)
+        self._sessions.put(Windowed(record.key, start, end), 1 + sum(clicks for _, clicks in touched))
 
     def _forward_ended(self, now_ms: int) -> None:
         for session, clicks in self._sessions.fetch_keys():
-            if session.end + GAP_MS < now_ms:
-                minutes = (session.end - session.start) // 60_000
+            if WINDOWS.is_closed(session.end, now_ms):
+                minutes = (session.end - session.start) // MINUTE
                 self._context.forward(Record(session.key, {"clicks": clicks, "minutes": minutes}, session.end))
                 self._sessions.remove(session)
 
 
 def topology() -> Topology:
     """Return the topology: clicks in ``clicks``, sessions in ``sessions``."""
-    store = stores.session("sessions", serdes.STRING, serdes.LONG, retention_ms=4 * GAP_MS)
+    store = stores.session("sessions", serdes.STRING, serdes.LONG, retention_ms=2 * WINDOWS.retention_ms)
     return (
         Topology()
         .add_source("clicks", "clicks", key_deserializer=serdes.STRING.deserialize)

@@ -31,10 +31,10 @@ def sessions(driver: TopologyTestDriver) -> TestOutputTopic:
 def test_session_is_forwarded_when_it_has_ended(clicks: TestInputTopic, sessions: TestOutputTopic) -> None:
     clicks.pipe_input("ann", b"", 0)
     clicks.pipe_input("ann", b"", 10 * MINUTE)
-    clicks.pipe_input("bob", b"", 20 * MINUTE)
+    clicks.pipe_input("bob", b"", 55 * MINUTE)
     assert len(sessions) == 0
 
-    clicks.pipe_input("bob", b"", 42 * MINUTE)
+    clicks.pipe_input("bob", b"", 56 * MINUTE)
 
     assert sessions.read_key_values() == [("ann", {"clicks": 2, "minutes": 10})]
 
@@ -48,3 +48,11 @@ def test_late_click_joins_two_sessions(driver: TopologyTestDriver, clicks: TestI
 
     [(session, count)] = driver.get_state_store("sessions").fetch("ann")
     assert (session.start, session.end, count) == (0, 40 * MINUTE, 3)
+
+
+def test_click_that_is_too_late_is_counted(driver: TopologyTestDriver, clicks: TestInputTopic) -> None:
+    clicks.pipe_input("bob", b"", 46 * MINUTE)
+    clicks.pipe_input("ann", b"", 0)
+
+    assert driver.metrics["sessions/late_clicks"] == 1
+    assert list(driver.get_state_store("sessions").fetch("ann")) == []

@@ -1,0 +1,92 @@
+"""Which windows a record belongs to, and when a window is closed.
+
+Source: Kafka 3.9 TimeWindows, SessionWindows, KStreamWindowAggregate and KStreamSessionWindowAggregate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class TimeWindow(NamedTuple):
+    """A window from ``start``, included, to ``end``, excluded, in milliseconds since the epoch."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeWindows:
+    """Windows of a fixed size, which start at multiples of the advance.
+
+    Attributes:
+        size_ms: milliseconds of a window.
+        advance_ms: milliseconds from one window to the next one: less than the size for hopping windows, which overlap;
+            None for tumbling windows.
+        grace_ms: milliseconds of stream time after the end of a window in which it accepts late records.
+
+    Raises:
+        ValueError: an attribute is invalid.
+    """
+
+    size_ms: int
+    advance_ms: int | None = None
+    grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        _check("size_ms", self.size_ms, 1)
+        _check("grace_ms", self.grace_ms, 0)
+        if self.advance_ms is not None:
+            _check("advance_ms", self.advance_ms, 1)
+            if self.advance_ms > self.size_ms:
+                raise ValueError(f"advance_ms must be at most size_ms ({self.size_ms}), got {self.advance_ms}")
+
+    @property
+    def retention_ms(self) -> int:
+        """The least retention of a window store that keeps windows until they are closed."""
+        return self.size_ms + self.grace_ms
+
+    def windows_for(self, timestamp: int) -> list[TimeWindow]:
+        """Return the windows that contain a timestamp, in milliseconds, in the order of their starts."""
+        advance_ms = self.advance_ms or self.size_ms
+        first = max(timestamp - self.size_ms + advance_ms, 0) // advance_ms * advance_ms
+        return [TimeWindow(start, start + self.size_ms) for start in range(first, timestamp + 1, advance_ms)]
+
+    def is_closed(self, end_ms: int, stream_time_ms: int) -> bool:
+        """Return whether a window with this end accepts no more records at this stream time."""
+        return end_ms <= stream_time_ms - self.grace_ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionWindows:
+    """Windows of a key that end after a time without records.
+
+    Attributes:
+        gap_ms: milliseconds without records after which a session ends.
+        grace_ms: milliseconds of stream time after the end of a session in which it accepts late records.
+
+    Raises:
+        ValueError: an attribute is invalid.
+    """
+
+    gap_ms: int
+    grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        _check("gap_ms", self.gap_ms, 1)
+        _check("grace_ms", self.grace_ms, 0)
+
+    @property
+    def retention_ms(self) -> int:
+        """The least retention of a session store that keeps sessions until they are closed."""
+        return self.gap_ms + self.grace_ms
+
+    def is_closed(self, end_ms: int, stream_time_ms: int) -> bool:
+        """Return whether a session whose last record has this timestamp accepts no more records at this stream time."""
+        return end_ms < stream_time_ms - self.grace_ms - self.gap_ms
+
+
+def _check(name: str, value: int, minimum: int) -> None:
+    if not isinstance(value, int) or value < minimum:
+        raise ValueError(f"{name} must be an integer of at least {minimum}, got {value!r}")
