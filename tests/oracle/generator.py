@@ -183,6 +183,8 @@ class _Steps:
 class _Scenario:
     """Sources, processors with random programs, sinks, stores, and inputs."""
 
+    IS_PERSISTENT = False
+
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._scale = rng.choice([10, 1_000, 40_000])
@@ -204,6 +206,7 @@ class _Scenario:
         rng = self._rng
         retention = rng.choice([self._scale * 5, 60_000, 150_000])
         store: Json = {"id": f"s{number}", "name": f"s{number}", "kind": rng.choice(KINDS), "retention": retention}
+        store["persistent"] = self.IS_PERSISTENT or rng.random() < 0.5  # for this package only; the JVM uses RocksDB
         if store["kind"] in ("key_value", "timestamped"):
             store["caching"] = rng.random() < 0.3
         if "window" in store["kind"]:
@@ -372,6 +375,7 @@ class _StoreScenario(_Scenario):
     """One store, and inputs that each select one of many calls."""
 
     CALLS = 16
+    IS_PERSISTENT = True
 
     def _steps(self) -> list[Json]:
         self._stores = [self._new_store(0)]
@@ -391,3 +395,5 @@ class _StoreScenario(_Scenario):
             value = f"#{rng.randrange(self.CALLS)};{rng.choice('xyz')}"
             key = rng.choice(["a", "a", "ab", "b"])
             self.request["events"].append({"topic": "in", "key": key, "value": value, "ts": now})
+        if rng.random() < 0.5:
+            self.request["reopen"] = rng.randrange(len(self.request["events"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -115,17 +116,18 @@ class Declarations:
 
 def new_builder(store: Json) -> StoreBuilder:
     """Return the builder of a store."""
-    name, text, logging = store["name"], serdes.STRING, store.get("logging", True)
+    name, text = store["name"], serdes.STRING
+    options = {"logging": store.get("logging", True), "persistent": store.get("persistent", True)}
     retention, size, duplicates = store.get("retention", 0), store.get("size", 0), store.get("duplicates", False)
     match store["kind"]:
         case "key_value":
-            return stores.key_value(name, text, text, logging=logging)
+            return stores.key_value(name, text, text, **options)
         case "timestamped":
-            return stores.timestamped_key_value(name, text, text, logging=logging)
+            return stores.timestamped_key_value(name, text, text, **options)
         case "versioned":
-            return stores.versioned_key_value(name, text, text, history_ms=retention, logging=logging)
+            return stores.versioned_key_value(name, text, text, history_ms=retention, **options)
         case "session":
-            return stores.session(name, text, text, retention_ms=retention, logging=logging)
+            return stores.session(name, text, text, retention_ms=retention, **options)
         case kind:
             make = stores.window if kind == "window" else stores.timestamped_window
             return make(
@@ -135,7 +137,7 @@ def new_builder(store: Json) -> StoreBuilder:
                 retention_ms=retention,
                 window_size_ms=size,
                 retain_duplicates=duplicates,
-                logging=logging,
+                **options,
             )
 
 
@@ -327,7 +329,10 @@ def describe(request: Json) -> Json:
 
 
 def run(request: Json) -> Json:
-    """Return what the runner answers to a request with events."""
+    """Return what the runner answers to a request with events.
+
+    With ``reopen``, the stores are in a file, and a new driver continues with them at the event of that number.
+    """
     declared = Declarations(request["steps"])
     settings = request.get("config", {})
     config = ApplicationConfig(
@@ -338,28 +343,38 @@ def run(request: Json) -> Json:
         processing_handler=OUTPUT_HANDLERS[settings.get("processing", "fail")],
         production_handler=OUTPUT_HANDLERS[settings.get("production", "fail")],
     )
-    outputs: list[Json] = []
-    with TopologyTestDriver(declared.topology, config) as driver:
-        for event in request["events"]:
-            try:
-                apply(driver, event)
-            except StreamsError as error:
-                return {"outputs": outputs, "error": "StreamsException", "text": str(error)}
-            outputs.append(
-                [
-                    [
-                        topic,
-                        record.key,
-                        record.value,
-                        record.timestamp,
-                        [[name, (value or b"").decode()] for name, value in record.headers],
-                    ]
-                    for topic in request["outputs"]
-                    for record in driver.create_output_topic(topic).read_records()
-                ]
-            )
-        found = {name: contents(declared.kinds[name], store) for name, store in driver.get_all_state_stores().items()}
-        return {"outputs": outputs, "dropped": driver.metrics["dropped"], "stores": found}
+    reopen = request.get("reopen")
+    events = request["events"]
+    result: Json = {"outputs": [], "dropped": 0, "stores": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        path = None if reopen is None else f"{folder}/state"
+        for part in [events] if reopen is None else [events[:reopen], events[reopen:]]:
+            with TopologyTestDriver(declared.topology, config, state_file=path) as driver:
+                for event in part:
+                    try:
+                        apply(driver, event)
+                    except StreamsError as error:
+                        return {"outputs": result["outputs"], "error": "StreamsException", "text": str(error)}
+                    result["outputs"].append(output(driver, request["outputs"]))
+                result["dropped"] += driver.metrics["dropped"]
+                all_stores = driver.get_all_state_stores()
+                result["stores"] = {name: contents(declared.kinds[name], store) for name, store in all_stores.items()}
+    return result
+
+
+def output(driver: TopologyTestDriver, topics: list[str]) -> list[Json]:
+    """Return the new records of the output topics."""
+    return [
+        [
+            topic,
+            record.key,
+            record.value,
+            record.timestamp,
+            [[name, (value or b"").decode()] for name, value in record.headers],
+        ]
+        for topic in topics
+        for record in driver.create_output_topic(topic).read_records()
+    ]
 
 
 def apply(driver: TopologyTestDriver, event: Json) -> None:

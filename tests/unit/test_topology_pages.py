@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -129,8 +130,11 @@ def test_page_of_later_release_is_refused() -> None:
     entries.flush()
     pages[1] = b"\x02" + pages[1][1:]
 
-    with pytest.raises(StreamsError, match="has format 2; this release reads format 1: upgrade"):
-        PagedMap(pages).get(b"key")
+    with pytest.raises(
+        StreamsError,
+        match="store 's': page 1 cannot be read: it has format 2, and this release reads format 1: upgrade",
+    ):
+        PagedMap(pages, "s").get(b"key")
 
 
 def test_missing_page_is_reported() -> None:
@@ -140,5 +144,122 @@ def test_missing_page_is_reported() -> None:
     entries.flush()
     del pages[1]
 
-    with pytest.raises(StreamsError, match="state page 1 is missing"):
-        PagedMap(pages).get(b"key")
+    with pytest.raises(
+        StreamsError, match="store 's': page 1 cannot be read: it is missing; restore the state, or delete it"
+    ):
+        PagedMap(pages, "s").get(b"key")
+
+
+@pytest.mark.parametrize("page_id", [0, -1, 1])
+def test_damaged_pages_are_reported(page_id: int) -> None:
+    pages = MemoryPages()
+    entries = PagedMap(pages)
+    entries.put(b"key", b"value")
+    entries.put(b"other", b"value")
+    entries.flush()
+    whole = pages[page_id]
+    for length in range(len(whole)):
+        pages[page_id] = whole[:length]
+        with pytest.raises(
+            StreamsError, match=f"store 's': {'page 1' if page_id == 1 else 'directory'} cannot be read"
+        ):
+            PagedMap(pages, "s").get(b"key")
+
+
+def test_pages_of_other_layout_are_rejected() -> None:
+    pages = MemoryPages()
+    entries = PagedMap(pages, "s", "WindowStore, segments of 60000 ms")
+    entries.put(b"key", b"value")
+    entries.flush()
+
+    with pytest.raises(
+        StreamsError, match="store 's': .* kind 'WindowStore, segments of 60000 ms', .* is 'KeyValueStore'"
+    ):
+        PagedMap(pages, "s", "KeyValueStore")
+
+
+def test_pages_leave_memory_after_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zkconsumer.topology.stores.pages._CACHED_PAGES", 3)
+    pages = CountingPages()
+    entries = PagedMap(pages)
+    for number in range(20_000):
+        entries.put(key(number), bytes(20))
+    entries.flush()
+    pages.reads.clear()
+
+    for _ in range(2):
+        assert len(entries.scan()) == 20_000
+        entries.flush()
+
+    assert sum(count for page_id, count in pages.reads.items() if page_id > 0) >= 2 * (len(pages) - 10)
+
+
+def test_read_only_map_rejects_changes() -> None:
+    entries = PagedMap(MemoryPages(), "g")
+    entries.put(b"a", b"1")
+    entries.is_read_only = True
+    changes: list[Callable[[], object]] = [
+        lambda: entries.put(b"a", b"2"),
+        lambda: entries.delete(b"a"),
+        lambda: entries.discard(b"", b"b"),
+    ]
+    for change in changes:
+        with pytest.raises(StreamsError, match="store 'g' is global: only its own processor can change it"):
+            change()
+    assert entries.get(b"a") == b"1"
+
+
+class FailingPages(MemoryPages):
+    """Pages with transactions, whose n-th change fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.committed: dict[int, bytes] = {}
+        self.remaining = -1
+
+    def commit(self) -> None:
+        self.committed = dict(self)
+
+    def rollback(self) -> None:
+        self.clear()
+        self.update(self.committed)
+
+    def put(self, page_id: int, data: bytes) -> None:
+        self._count()
+        self[page_id] = data
+
+    def delete(self, page_id: int) -> None:
+        self._count()
+        super().delete(page_id)
+
+    def _count(self) -> None:
+        self.remaining -= 1
+        if self.remaining == 0:
+            raise OSError("no space left")
+
+
+@pytest.mark.parametrize("remaining", range(1, 12))
+def test_failed_flush_keeps_committed_entries(remaining: int) -> None:
+    pages = FailingPages()
+    entries = PagedMap(pages)
+    for number in range(2_000):
+        entries.put(key(number), bytes(20))
+    entries.flush()
+    pages.commit()
+    expected = entries.scan()
+
+    for number in range(0, 2_000, 2):
+        entries.put(key(number), bytes(40))
+    for number in range(500, 1_500):
+        entries.delete(key(number))
+    pages.remaining = remaining
+    with pytest.raises(OSError, match="no space left"):
+        entries.flush()
+    pages.rollback()
+    entries.rollback()
+
+    assert entries.scan() == expected
+    entries.put(key(0), b"new")
+    entries.flush()
+    assert PagedMap(pages).get(key(0)) == b"new"
+    assert len(PagedMap(pages).scan()) == 2_000

@@ -389,3 +389,54 @@ def test_store_of_application_uses_byte_map_of_task() -> None:
 def test_store_types_are_those_of_builders() -> None:
     assert isinstance(stores.key_value("s").create(), KeyValueStore)
     assert not stores.key_value("s", persistent=False).create().is_persistent
+
+
+# ---- wrong use -------------------------------------------------------------------------------------------------------
+
+
+def test_negative_times_are_rejected_by_put_and_not_found() -> None:
+    window_store, session_store = windows().store, Opened(session("s", TEXT, TEXT, retention_ms=MINUTE)).store
+    versions = Opened(versioned_key_value("v", TEXT, TEXT, history_ms=MINUTE)).store
+
+    assert window_store.fetch("a", -5) is None
+    assert session_store.fetch_session("a", -5, 5) is None
+    for put in (
+        lambda: window_store.put("a", "x", -1),
+        lambda: session_store.put(Windowed("a", -1, 5), "x"),
+        lambda: versions.put("a", "x", -1),
+    ):
+        with pytest.raises(ValueError, match="store '[wsv]': a time must be an integer of at least 0, got -1"):
+            put()
+    with pytest.raises(ValueError, match="store 's': the end must be an integer of at least the start 5, got 4"):
+        session_store.put(Windowed("a", 5, 4), "x")
+
+
+@pytest.mark.parametrize("value", ["x", ("x", 5), ValueAndTimestamp("x", 1.5)])  # type: ignore[arg-type]
+def test_timestamped_stores_need_value_and_timestamp(value: object) -> None:
+    plain = Opened(timestamped_key_value("s", TEXT, TEXT)).store
+    windowed = Opened(timestamped_window("s", TEXT, TEXT, retention_ms=MINUTE, window_size_ms=10)).store
+
+    with pytest.raises(TypeError, match=r"store 's': put needs ValueAndTimestamp\(value, milliseconds\), got"):
+        plain.put("a", value)
+    with pytest.raises(TypeError, match=r"store 's': put needs ValueAndTimestamp\(value, milliseconds\), got"):
+        windowed.put("a", value, 0)
+
+
+def test_timestamped_none_deletes() -> None:
+    store = Opened(timestamped_key_value("s", TEXT, TEXT)).store
+    store.put("a", ValueAndTimestamp("x", 1))
+    store.put("a", ValueAndTimestamp(None, 2))
+
+    assert store.get("a") is None
+
+
+def test_deserializer_that_fails_names_store() -> None:
+    opened = Opened(key_value("s", TEXT, TEXT))
+    opened.store.put("a", "x")
+    opened.commit()
+    numbers = Opened(key_value("s", TEXT, NUMBER))
+    numbers.pages = opened.pages
+    numbers.reopen()
+
+    with pytest.raises(ValueError, match="store 's': b'x' cannot be deserialized: unpack requires"):
+        numbers.store.get("a")

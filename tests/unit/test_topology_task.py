@@ -81,7 +81,12 @@ class Setup:
         )
         topology.add_sink("out", "out", "p")
         partitions = {TopicPartition("a", 0): "src-a", TopicPartition("b", 0): "src-b"}
-        io = TaskIO(lambda: self.now_ms, self._pages_of, self.sent.append, lambda partition: self.lags[partition.topic])
+        io = TaskIO(
+            clock=lambda: self.now_ms,
+            pages=self._pages_of,
+            send=self.sent.append,
+            lag_of=lambda partition: self.lags[partition.topic],
+        )
         self.task = StreamTask("0_0", topology.nodes.values(), topology.stores, partitions, config, io)
         self._offsets = dict.fromkeys("ab", 0)
         self.task.initialize()
@@ -271,7 +276,10 @@ def test_punctuation_error_names_node() -> None:
             lambda context, record: context.forward(record.with_value(5)),
             "sink 'out': a record for topic 'out' cannot be serialized: TypeError: str expected, got int",
         ),
-        (lambda _context, record: record.with_timestamp(-1), "timestamp of a record must not be negative, got -1"),
+        (
+            lambda _context, record: record.with_timestamp(-1),
+            "timestamp of a record must be an integer of at least 0, got -1",
+        ),
     ],
 )
 def test_wrong_use_names_node_and_reason(use: Any, message: str) -> None:
@@ -288,13 +296,13 @@ def test_init_and_close_errors_name_processor() -> None:
         raise RuntimeError("boom")
 
     closed: list[str] = []
-    with pytest.raises(StreamsError, match="task 0_0: processor 'p' failed in init: boom"):
+    with pytest.raises(StreamsError, match="task 0_0: processor 'p' failed in init: RuntimeError: boom"):
         Setup(init=fail)
     topology = Topology().add_source("src", "t")
     topology.add_processor("first", lambda: Calling(close=fail), "src")
     topology.add_processor("second", lambda: Calling(close=lambda: closed.append("second")), "src")
 
-    with pytest.raises(StreamsError, match="processor 'first' failed in close: boom"):
+    with pytest.raises(StreamsError, match="processor 'first' failed in close: RuntimeError: boom"):
         TopologyTestDriver(topology).close()
     assert closed == ["second"]
 
@@ -489,6 +497,6 @@ def test_global_store_is_read_only_for_other_processors() -> None:
     with TopologyTestDriver(topology, TEXT) as driver:
         driver.create_input_topic("table-topic").pipe_input("k", "joined")
 
-        with pytest.raises(StreamsError, match="global store 'table' is read-only: put is not available"):
+        with pytest.raises(StreamsError, match="store 'table' is global: only its own processor can change it"):
             driver.create_input_topic("t").pipe_input("k", "v")
         assert driver.get_state_store("table").get("k") == "joined"

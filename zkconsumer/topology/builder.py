@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from zkconsumer.errors import ConfigurationError, TopologyError
 from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.topology import description
-from zkconsumer.topology.checks import check_name, check_supplier, checked_tuple
+from zkconsumer.topology.checks import check_functions, check_name, check_supplier, checked_tuple
 from zkconsumer.topology.nodes import (
     Deserializer,
     GlobalStore,
@@ -81,6 +81,12 @@ class Topology:
             raise TopologyError(f"source {name!r}: set either topics or pattern")
         else:
             self._check_pattern(name, pattern)
+        check_functions(
+            f"source {name!r}",
+            timestamp_extractor=timestamp_extractor,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+        )
         self._nodes[name] = SourceNode(
             name, names, pattern, offset_reset, timestamp_extractor, key_deserializer, value_deserializer
         )
@@ -141,6 +147,9 @@ class Topology:
         if not callable(topic):
             check_name("topic", topic)
         self._check_parents("sink", name, parents)
+        check_functions(
+            f"sink {name!r}", key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner
+        )
         fixed, extractor = (None, topic) if callable(topic) else (topic, None)
         self._add_child(SinkNode(name, parents, fixed, extractor, key_serializer, value_serializer, partitioner))
         return self
@@ -204,7 +213,7 @@ class Topology:
             topic: the topic.
             processor: name of the node that updates the store.
             supplier: a class or function that returns a new processor, which writes to the store.
-            timestamp_extractor: see ``add_source``.
+            timestamp_extractor: has no effect, as in Kafka Streams: records keep their timestamps.
             key_deserializer: see ``add_source``.
             value_deserializer: see ``add_source``.
 
@@ -226,6 +235,12 @@ class Topology:
                 f"source and processor of a global store must have different names, both are {source!r}"
             )
         self._check_topics(source, (topic,))
+        check_functions(
+            f"source {source!r}",
+            timestamp_extractor=timestamp_extractor,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+        )
         reader = SourceNode(source, (topic,), None, None, timestamp_extractor, key_deserializer, value_deserializer)
         writer = ProcessorNode(processor, (source,), supplier, {builder.name: None})
         self._nodes[source] = reader
@@ -301,12 +316,15 @@ class Topology:
             counts: number of partitions by topic.
 
         Raises:
-            TopologyError: the numbers differ, or a topic is missing.
+            TopologyError: the numbers differ, a topic is missing, or the topology has no source.
         """
+        if not self._sources():
+            raise TopologyError("the topology has no source: call add_source or add_global_store")
+        topics = {topic for source in self._sources() for topic in self.topics_of(source)}
+        missing = sorted(topics - counts.keys())
+        if missing:
+            raise TopologyError(f"source topics do not exist: {', '.join(missing)}")
         for number, group in self.topic_groups().items():
-            missing = sorted(group.sources - counts.keys())
-            if missing:
-                raise TopologyError(f"source topics do not exist: {', '.join(missing)}")
             found = {topic: counts[topic] for topic in sorted(group.sources)}
             if len(set(found.values())) > 1:
                 raise TopologyError(

@@ -6,6 +6,7 @@ from typing import Any
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology.processor import Processor, ProcessorSupplier
+from zkconsumer.topology.serdes import Serde
 
 
 def check_name(what: str, name: Any) -> None:
@@ -34,3 +35,12 @@ def checked_tuple(what: str, items: Any) -> tuple[Any, ...]:
         return tuple(items)
     except TypeError:
         raise TopologyError(f"the {what} must be a list, got {items!r}") from None
+
+
+def check_functions(where: str, **functions: Any) -> None:
+    """Raise TopologyError if an argument is neither None nor a function."""
+    for name, function in functions.items():
+        if isinstance(function, Serde):
+            raise TopologyError(f"{where}: {name} must be a function; use serialize or deserialize of the Serde")
+        if function is not None and not callable(function):
+            raise TopologyError(f"{where}: {name} must be a function, got {function!r}")

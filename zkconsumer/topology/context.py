@@ -11,9 +11,6 @@ from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuat
 from zkconsumer.topology.records import Record, RecordMetadata
 from zkconsumer.topology.running import Host, RunningProcessor
 
-#: Attributes of stores that other processors must not use in a global store.
-_CHANGES = frozenset({"put", "put_if_absent", "put_all", "delete", "remove", "init", "flush", "rollback"})
-
 
 class NodeContext:
     """Implements ``ProcessorContext`` for one node."""
@@ -64,6 +61,8 @@ class NodeContext:
                 f"processor {self._node.name!r} can forward only inside process and punctuations of its own task; "
                 "each task needs a processor of its own, so the supplier must return new objects"
             )
+        if not isinstance(record, Record):
+            raise TypeError(f"forward needs a Record, got {record!r}")
         if child is None:
             for process in self._children:
                 process(record)
@@ -86,15 +85,15 @@ class NodeContext:
 
     def get_state_store(self, name: str) -> Any:
         """Return a store; see ``ProcessorContext``."""
-        store = self._task.global_stores.get(name)
-        if store is not None and name not in self._node.stores:
-            return ReadOnlyStore(store)
-        if name not in self._node.stores:
-            raise StreamsError(
-                f"processor {self._node.name!r} is not connected to a store {name!r}: name the processor in "
-                "add_state_store, or call connect_processor_and_state_stores"
-            )
-        return self._task.stores[name]
+        if name in self._node.stores:
+            return self._task.stores[name]
+        if name in self._task.global_stores:
+            return self._task.global_stores[name]
+        connected = ", ".join(sorted(self._node.stores)) or "none"
+        raise StreamsError(
+            f"processor {self._node.name!r} is not connected to a store {name!r}, its stores are: {connected}; add the "
+            "store with add_state_store, and name the processor there or in connect_processor_and_state_stores"
+        )
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter of this node."""
@@ -109,15 +108,3 @@ class NodeContext:
             raise StreamsError(
                 f"processor {self._node.name!r} has no child {name!r}; its children are: {children}"
             ) from None
-
-
-class ReadOnlyStore:
-    """A global store, as processors see it that do not update it."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _CHANGES:
-            raise StreamsError(f"global store {self._store.name!r} is read-only: {name} is not available")
-        return getattr(self._store, name)

@@ -6,16 +6,19 @@ Source: Kafka 3.9 org.apache.kafka.streams.TopologyTestDriver.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from os import PathLike
 from types import TracebackType
 from typing import Any
 
-from zkconsumer.errors import StreamsError
+from zkconsumer.errors import ClosedError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.topology import handlers, timestamps
 from zkconsumer.topology.builder import Topology
+from zkconsumer.topology.checks import check_functions
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.driver_topics import TestInputTopic, TestOutputTopic
 from zkconsumer.topology.nodes import Deserializer, GlobalStore, Serializer, SourceNode
@@ -58,13 +61,15 @@ class TopologyTestDriver:
         self._config = config or ApplicationConfig()
         self._now_ms = now_ms
         self._offsets: dict[TopicPartition, int] = {}
-        self._sent: deque[SinkRecord] = deque()
+        self._sent: list[SinkRecord] = []
+        self._to_sources: deque[SinkRecord] = deque()
+        self._produced: set[str] = set()
         self._outputs: dict[str, deque[SinkRecord]] = {}
         self._patterns: dict[TopicPartition, Whitelist] = {}
         self._state = None if state_file is None else StateFile(state_file)
         self._is_open = True
         try:
-            self._start(TaskIO(self._clock, self._pages_of, self._sent.append))
+            self._start(self._task_io())
         except BaseException:
             self._close_state()
             raise
@@ -83,13 +88,13 @@ class TopologyTestDriver:
         Raises:
             StreamsError: a processor has failed in ``close``.
         """
-        if self._is_open:
-            self._is_open = False
-            try:
-                for task in (self._task, *self._global_tasks.values()):
-                    task.close()
-            finally:
-                self._close_state()
+        if not self._is_open:
+            return
+        self._is_open = False
+        with ExitStack() as closing:
+            closing.callback(self._close_state)
+            for task in (*self._global_tasks.values(), self._task):
+                closing.callback(task.close)
 
     def create_input_topic(
         self,
@@ -108,9 +113,10 @@ class TopologyTestDriver:
             start_ms: timestamp of the first record without one, in milliseconds.
             auto_advance_ms: milliseconds from one such record to the next one.
         """
+        check_functions(f"topic {topic!r}", key_serializer=key_serializer, value_serializer=value_serializer)
         key = key_serializer or self._config.key_serde.serialize
         value = value_serializer or self._config.value_serde.serialize
-        return TestInputTopic(self.pipe_raw, topic, (key, value), start_ms, auto_advance_ms)
+        return TestInputTopic(self._pipe, topic, (key, value), start_ms, auto_advance_ms)
 
     def create_output_topic(
         self, topic: str, key_deserializer: Deserializer | None = None, value_deserializer: Deserializer | None = None
@@ -122,41 +128,26 @@ class TopologyTestDriver:
             key_deserializer: for keys; None for that of the application.
             value_deserializer: for values; None for that of the application.
         """
+        check_functions(f"topic {topic!r}", key_deserializer=key_deserializer, value_deserializer=value_deserializer)
         key = key_deserializer or self._config.key_serde.deserialize
         value = value_deserializer or self._config.value_serde.deserialize
         return TestOutputTopic(self._outputs.setdefault(topic, deque()), topic, (key, value))
-
-    def pipe_raw(self, record: SinkRecord) -> None:
-        """Write serialized bytes to a topic, and process them.
-
-        Raises:
-            ValueError: no source reads the topic.
-            StreamsError: a node has failed, and the handler has answered FAIL.
-        """
-        self._check_open()
-        partition = self._queue_of(record.topic)
-        if partition is None and record.topic not in self._global_tasks:
-            raise ValueError(f"no source reads topic {record.topic!r}")
-        if partition is not None:
-            self._enqueue(partition, record)
-            self._run()
-        if record.topic in self._global_tasks:
-            self._update_global(record)
 
     def advance_wall_clock_time(self, advance_ms: int) -> None:
         """Advance the wall clock, and call the schedules that are due.
 
         Raises:
             ValueError: ``advance_ms`` is negative.
-            StreamsError: a punctuator has failed, and the handler has answered FAIL.
+            StreamsError: a node has failed, and the error handler has returned FAIL.
         """
         self._check_open()
         if advance_ms < 0:
             raise ValueError(f"advance_ms must not be negative, got {advance_ms}")
         self._now_ms += advance_ms
-        self._task.punctuate_wall_clock()
-        self._commit(self._task)
-        self._run()
+        with self._discarding_output():
+            self._task.punctuate_wall_clock()
+            self._task.commit()
+            self._run()
 
     def get_state_store(self, name: str) -> Any:
         """Return a store of the task, or a global store; None if there is none."""
@@ -178,16 +169,33 @@ class TopologyTestDriver:
 
     def produced_topics(self) -> set[str]:
         """Return the topics to which sinks have written."""
-        return {topic for topic, records in self._outputs.items() if records}
+        return set(self._produced)
 
     # ---- tasks ---------------------------------------------------------------------------------------------
 
+    def _task_io(self) -> TaskIO:
+        state = self._state
+        if state is None:
+            return TaskIO(clock=self._clock, pages=self._pages_of, send=self._sent.append)
+        return TaskIO(
+            clock=self._clock,
+            pages=self._pages_of,
+            send=self._sent.append,
+            commit=state.commit,
+            rollback=state.rollback,
+        )
+
     def _start(self, io: TaskIO) -> None:
-        self._global_tasks = {
-            store.source.topics[0]: self._global_task(store, io) for store in self._topology.global_stores.values()
-        }
-        global_stores = {name: store for task in self._global_tasks.values() for name, store in task.stores.items()}
-        self._task = self._stream_task(io, global_stores)
+        self._global_tasks: dict[str, StreamTask] = {}
+        try:
+            for store in self._topology.global_stores.values():
+                self._global_tasks[store.source.topics[0]] = self._global_task(store, io)
+            tasks = self._global_tasks.values()
+            self._task = self._stream_task(io, {name: store for task in tasks for name, store in task.stores.items()})
+        except BaseException:
+            for task in self._global_tasks.values():
+                task.close()
+            raise
 
     def _close_state(self) -> None:
         if self._state is not None:
@@ -198,11 +206,6 @@ class TopologyTestDriver:
 
     def _pages_of(self, store: StateStore) -> PageStore:
         return self._state.pages(store.name) if self._state is not None and store.is_persistent else MemoryPages()
-
-    def _commit(self, task: StreamTask) -> None:
-        task.commit()
-        if self._state is not None:
-            self._state.commit()
 
     def _global_task(self, store: GlobalStore, io: TaskIO) -> StreamTask:
         # As in the JVM, a global store has no timestamp extractor, and errors of its processor end the task.
@@ -218,6 +221,8 @@ class TopologyTestDriver:
             io,
         )
         task.initialize()
+        task.commit()
+        task.set_read_only(True)
         return task
 
     def _stream_task(self, io: TaskIO, global_stores: dict[str, StateStore]) -> StreamTask:
@@ -233,7 +238,7 @@ class TopologyTestDriver:
         task = StreamTask("0_0", nodes, self._topology.stores, partitions, self._config, io, global_stores)
         self._partitions = partitions
         task.initialize()
-        self._commit(task)
+        task.commit()
         return task
 
     def _queue_of(self, topic: str) -> TopicPartition | None:
@@ -243,45 +248,66 @@ class TopologyTestDriver:
         matching = (queue for queue, pattern in self._patterns.items() if pattern.is_topic_allowed(topic, False))
         return next(matching, None)
 
-    def _next_offset(self, partition: TopicPartition) -> int:
-        self._offsets[partition] = self._offsets.get(partition, -1) + 1
-        return self._offsets[partition]
+    def _pipe(self, record: SinkRecord) -> None:
+        self._check_open()
+        if self._queue_of(record.topic) is None and record.topic not in self._global_tasks:
+            topics = ", ".join([*(p.topic for p in self._partitions), *self._global_tasks]) or "none"
+            raise ValueError(f"no source reads topic {record.topic!r}; the sources read: {topics}")
+        with self._discarding_output():
+            self._to_sources.append(record)
+            self._run()
 
-    def _enqueue(self, partition: TopicPartition, record: SinkRecord) -> None:
-        source = SourceRecord(
-            record.topic, 0, self._next_offset(partition), record.timestamp, record.key, record.value, record.headers
-        )
-        self._task.add_records(partition, [source])
-
-    def _update_global(self, record: SinkRecord) -> None:
-        task, partition = self._global_tasks[record.topic], TopicPartition(record.topic, 0)
-        offset = self._next_offset(partition)
-        source = SourceRecord(record.topic, 0, offset, record.timestamp, record.key, record.value, record.headers)
-        task.add_records(partition, [source])
-        task.process()
-        self._commit(task)
+    @contextmanager
+    def _discarding_output(self) -> Iterator[None]:
+        """Discard what sinks have sent since the last commit, if the task fails."""
+        try:
+            yield
+        except BaseException:
+            self._sent.clear()
+            raise
 
     def _run(self) -> None:
         self._deliver()
         self._task.update_lags()
-        while self._task.queued and self._task.is_processable():
-            self._task.process()
+        while self._task.queued and self._task.is_processable() and self._task.process():
             self._task.punctuate_stream_time()
-            self._commit(self._task)
+            self._task.commit()
             self._deliver()
 
     def _deliver(self) -> None:
         """Move what sinks have sent to the output topics, and to the sources that read them."""
-        sent = list(self._sent)
-        self._sent.clear()
-        for record in sent:
+        for record in self._sent:
             self._outputs.setdefault(record.topic, deque()).append(record)
-            partition = self._queue_of(record.topic)
-            if partition is not None:
-                self._enqueue(partition, record)
-            if record.topic in self._global_tasks:
-                self._update_global(record)
+            self._produced.add(record.topic)
+        self._to_sources.extend(self._sent)
+        self._sent.clear()
+        while self._to_sources:
+            self._read(self._to_sources.popleft())
+
+    def _read(self, record: SinkRecord) -> None:
+        """Hand a record to the sources that read its topic."""
+        partition = self._queue_of(record.topic)
+        if partition is not None:
+            self._task.add_records(partition, [self._source_record(partition, record)])
+        task = self._global_tasks.get(record.topic)
+        if task is not None:
+            self._update_global(task, record)
+
+    def _update_global(self, task: StreamTask, record: SinkRecord) -> None:
+        partition = TopicPartition(record.topic, 0)
+        task.set_read_only(False)
+        try:
+            task.add_records(partition, [self._source_record(partition, record)])
+            task.process()
+            task.commit()
+        finally:
+            task.set_read_only(True)
+
+    def _source_record(self, partition: TopicPartition, record: SinkRecord) -> SourceRecord:
+        offset = self._offsets.get(partition, -1) + 1
+        self._offsets[partition] = offset
+        return SourceRecord(record.topic, 0, offset, record.timestamp, record.key, record.value, record.headers)
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise StreamsError("the driver is closed")
+            raise ClosedError("the TopologyTestDriver is closed; create a new one")

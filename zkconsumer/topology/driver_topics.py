@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from zkconsumer.topology.nodes import Deserializer, Serializer
-from zkconsumer.topology.records import Header, Record, SinkRecord
+from zkconsumer.topology.records import Header, Record, SinkRecord, checked_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +71,29 @@ class TestInputTopic:
             raise ValueError(f"timestamp must be an integer of milliseconds, got {timestamp!r}")
         raw_key = _converted(self._topic, "key", "serializer", self._serialize_key, key)
         raw_value = _converted(self._topic, "value", "serializer", self._serialize_value, value)
-        self._pipe(SinkRecord(self._topic, None, timestamp, raw_key, raw_value, _checked(headers)))
+        self._pipe(SinkRecord(self._topic, None, timestamp, raw_key, raw_value, tuple(checked_headers(headers))))
 
     def pipe_records(self, records: Iterable[Record | TestRecord]) -> None:
         """Write several records."""
         for record in records:
             self.pipe_input(record.key, record.value, record.timestamp, record.headers)
 
-    def pipe_key_values(self, entries: Iterable[tuple[Any, Any]]) -> None:
-        """Write several keys and values."""
-        for key, value in entries:
-            self.pipe_input(key, value)
+    def pipe_key_values(
+        self, entries: Iterable[tuple[Any, Any]], start_ms: int | None = None, advance_ms: int = 0
+    ) -> None:
+        """Write several keys and values.
+
+        Args:
+            entries: keys and values.
+            start_ms: timestamp of the first record; None for the time of this object, as in ``pipe_input``.
+            advance_ms: milliseconds from one record to the next one, if ``start_ms`` is given.
+        """
+        for number, (key, value) in enumerate(entries):
+            self.pipe_input(key, value, None if start_ms is None else start_ms + number * advance_ms)
+
+    def pipe_values(self, values: Iterable[Any], start_ms: int | None = None, advance_ms: int = 0) -> None:
+        """Write several values without keys; see ``pipe_key_values``."""
+        self.pipe_key_values(((None, value) for value in values), start_ms, advance_ms)
 
 
 class TestOutputTopic:
@@ -154,14 +166,3 @@ def _converted(topic: str, what: str, converter: str, convert: Callable[[str, An
             f"topic {topic!r}: the {converter} of the test has failed for {what} {item!r}: {error}; "
             f"set {what}_{converter} of the test's topic, or {what}_serde of ApplicationConfig"
         ) from error
-
-
-def _checked(headers: Iterable[Header]) -> tuple[Header, ...]:
-    result = tuple(headers)
-    for header in result:
-        match header:
-            case (str(), bytes() | None):
-                pass
-            case _:
-                raise ValueError(f"a header must be a tuple of str and bytes or None, got {header!r}")
-    return result

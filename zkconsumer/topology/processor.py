@@ -108,6 +108,9 @@ class ProcessorContext(Protocol):
 class Processor(ABC):
     """A node that receives records one by one. A supplier creates one object for each task."""
 
+    #: Id of the task that has initialized the processor.
+    _owning_task: str | None = None
+
     def init(self, context: ProcessorContext) -> None:  # noqa: B027
         """Prepare for the first record: keep the context, get stores, create schedules."""
 
@@ -116,7 +119,7 @@ class Processor(ABC):
         """Process one record."""
 
     def close(self) -> None:  # noqa: B027
-        """Release what ``init`` has acquired."""
+        """Release what ``init`` has acquired. Changes of stores are discarded."""
 
 
 #: Returns a new processor at each call: a class, or a function.

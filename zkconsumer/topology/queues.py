@@ -60,32 +60,32 @@ class RecordQueue:
         return len(self._raw) + (self.head is not None)
 
     def add(self, records: Iterable[SourceRecord]) -> None:
-        """Append records."""
+        """Append records; ``fill`` or ``poll`` deserializes them."""
         self._raw.extend(records)
+
+    def fill(self) -> None:
+        """Deserialize the next record, if there is no head. A record that causes an error is skipped."""
         if self.head is None:
-            self._advance()
+            self.head = self._next()
 
     def poll(self) -> Stamped:
-        """Remove and return the head."""
+        """Remove and return the head. If the next record cannot be deserialized, the head remains."""
         head = self.head
         assert head is not None
         if head.timestamp > self.time_ms:
             self.time_ms = head.timestamp
-        self.head = None
-        self._advance()
+        self.head = self._next()
         return head
 
-    def _advance(self) -> None:
+    def _next(self) -> Stamped | None:
         dropped = None
         while self._raw:
             source = self._raw.popleft()
             record = self._decode(source, self.time_ms)
             if record is not None:
-                self.head = Stamped(source, record, record.timestamp)
-                return
+                return Stamped(source, record, record.timestamp)
             dropped = source
-        if dropped is not None:
-            self.head = Stamped(dropped, None, UNKNOWN)
+        return None if dropped is None else Stamped(dropped, None, UNKNOWN)
 
 
 class PartitionGroup:
@@ -93,9 +93,8 @@ class PartitionGroup:
 
     Args:
         queues: the queues of the task.
-        max_idle_ms: milliseconds for which the task waits for partitions that are empty and have no lag;
-        ``IDLE_DISABLED``
-            for a task that never waits.
+        max_idle_ms: milliseconds for which the task waits for empty partitions without a lag; ``IDLE_DISABLED``
+            disables waiting.
         lag_of: returns the lag of a partition in records, or None if it is unknown.
     """
 
@@ -109,6 +108,7 @@ class PartitionGroup:
         self._lags: dict[TopicPartition, int] = {}
         self._deadlines: dict[TopicPartition, int] = {}
         self._nonempty: PriorityQueue[RecordQueue] = PriorityQueue(_head_timestamp)
+        self._unread: list[RecordQueue] = []
         self.stream_time_ms = UNKNOWN
 
     def __len__(self) -> int:
@@ -121,25 +121,38 @@ class PartitionGroup:
             KeyError: the task does not have the partition.
         """
         queue = self._queues[partition]
-        was_empty = queue.head is None
+        if queue.head is None and queue not in self._unread:
+            self._unread.append(queue)
         queue.add(records)
-        if was_empty and queue.head is not None:
-            self._nonempty.add(queue)
+        self._fill()
 
     def poll(self) -> tuple[TopicPartition, Stamped] | None:
         """Remove and return the next record with the partition of its queue, or None."""
+        if self._unread:
+            self._fill()
         queue = self._nonempty.poll()
         if queue is None:
             return None
-        stamped = queue.poll()
-        if queue.head is not None:
-            self._nonempty.add(queue)
+        try:
+            stamped = queue.poll()
+        finally:
+            if queue.head is not None:
+                self._nonempty.add(queue)
         if stamped.timestamp > self.stream_time_ms:
             self.stream_time_ms = stamped.timestamp
         return queue.partition, stamped
 
+    def _fill(self) -> None:
+        """Insert the queues that were empty. One whose first record cannot be deserialized is tried again later."""
+        while self._unread:
+            queue = self._unread[-1]
+            queue.fill()
+            self._unread.pop()
+            if queue.head is not None:
+                self._nonempty.add(queue)
+
     def update_lags(self) -> None:
-        """Request the lags of all partitions again."""
+        """Update the lags of all partitions."""
         if self._max_idle_ms != IDLE_DISABLED:
             lags = {partition: self._lag_of(partition) for partition in self._queues}
             self._lags = {partition: lag for partition, lag in lags.items() if lag is not None}
@@ -150,7 +163,7 @@ class PartitionGroup:
             return True
         has_records = has_empty = False
         for partition, queue in self._queues.items():
-            if queue.head is not None:
+            if len(queue):
                 self._deadlines.pop(partition, None)
                 has_records = True
             elif self._lags.get(partition, -1) != 0:

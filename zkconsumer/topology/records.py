@@ -12,6 +12,22 @@ from zkconsumer.errors import StreamsError
 Header = tuple[str, bytes | None]
 
 
+def checked_headers(headers: Iterable[Header]) -> list[Header]:
+    """Return a copy of headers.
+
+    Raises:
+        StreamsError: one of them is not a tuple of str and bytes or None.
+    """
+    result = list(headers)
+    for header in result:
+        match header:
+            case (str(), bytes() | None):
+                pass
+            case _:
+                raise StreamsError(f"a header must be a tuple of str and bytes or None, got {header!r}")
+    return result
+
+
 @dataclass(slots=True, init=False)
 class Record:
     """A record inside a topology. Do not change its attributes: all children of a node receive the same object.
@@ -26,7 +42,7 @@ class Record:
         headers: names and values; they are copied.
 
     Raises:
-        StreamsError: the timestamp is negative.
+        StreamsError: the timestamp is negative or not an integer, or a header is invalid.
     """
 
     key: Any
@@ -35,12 +51,12 @@ class Record:
     headers: list[Header]
 
     def __init__(self, key: Any, value: Any, timestamp: int, headers: Iterable[Header] | None = None) -> None:
-        if timestamp < 0:
-            raise StreamsError(f"the timestamp of a record must not be negative, got {timestamp}")
+        if not isinstance(timestamp, int) or timestamp < 0:
+            raise StreamsError(f"the timestamp of a record must be an integer of at least 0, got {timestamp!r}")
         self.key = key
         self.value = value
         self.timestamp = timestamp
-        self.headers = [*headers] if headers else []
+        self.headers = checked_headers(headers) if headers else []
 
     def with_key(self, key: Any) -> Record:
         """Return a copy with another key."""

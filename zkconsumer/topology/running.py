@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.failures import FailedNodeError, Failures, text
 from zkconsumer.topology.handlers import ErrorContext
 from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType, Punctuator
@@ -26,6 +27,8 @@ class Host(Protocol):
     commit_requested: bool
     is_processing: bool
     system_time_ms: int
+    source_record: SourceRecord | None
+    failures: Failures
     send: Callable[[SinkRecord], object]
     partition_count: Callable[[str], int]
 
@@ -39,26 +42,6 @@ class Host(Protocol):
 
     def schedule(self, node: str, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Create a schedule."""
-
-    def handle_unreadable(self, node: str, source: SourceRecord, error: Exception) -> None:
-        """Let the handler decide about a record that cannot be deserialized."""
-
-    def handle_failed(self, node: str, timestamp: int, error: Exception) -> None:
-        """Let the handler decide about an error of a processor."""
-
-    def handle_unserializable(self, node: str, topic: str, record: Record, error: Exception) -> None:
-        """Let the handler decide about a record that cannot be serialized."""
-
-    def drop(self, reason: str, **where: object) -> None:
-        """Count and log a record that was dropped without an error."""
-
-
-class FailedProcessingError(Exception):
-    """An error of a node for which its handler has answered FAIL. No other handler sees it."""
-
-    def __init__(self, context: ErrorContext, error: Exception) -> None:
-        super().__init__(context, error)
-        self.context, self.error = context, error
 
 
 class RunningNode:
@@ -102,20 +85,23 @@ class RunningSource(RunningNode):
         """Return the deserialized record with its timestamp; None if it is dropped.
 
         Raises:
-            StreamsError: the handler has answered FAIL, or the timestamp extractor has failed.
+            FailedNodeError: the handler has returned FAIL, or the timestamp extractor has failed.
         """
         try:
             key, value = self._key(source.topic, source.key), self._value(source.topic, source.value)
         except Exception as error:
-            self._task.handle_unreadable(self.name, source, error)
+            self._task.failures.unreadable(self.name, source, error)
             return None
         try:
             timestamp = self._extract(source, key, value, partition_time_ms)
+            if not isinstance(timestamp, int):
+                raise TypeError(f"it must return an int, it returned {timestamp!r}")
         except Exception as error:
             where = ErrorContext("deserialization", self._task.task_id, self.name, source, source.timestamp)
-            raise StreamsError(f"{where}: the timestamp extractor has failed: {error}") from error
+            cause = StreamsError(f"the timestamp extractor has failed: {text(error)}")
+            raise FailedNodeError(where, cause) from error
         if timestamp < 0:
-            self._task.drop("negative_timestamp", topic=source.topic, partition=source.partition, offset=source.offset)
+            self._task.failures.drop("negative_timestamp", source, node=self.name)
             return None
         return Record(key, value, timestamp, source.headers)
 
@@ -141,11 +127,11 @@ class RunningSink(RunningNode):
                 partition = self._selected(topic, record)
         except Exception as error:
             # The caller adds the task, and where the record was read.
-            raise StreamsError(f"sink {self.name!r}: {type(error).__name__}: {error}") from error
+            raise StreamsError(f"sink {self.name!r}: {text(error)}") from error
         try:
             key, value = _bytes(self._key(topic, record.key)), _bytes(self._value(topic, record.value))
         except Exception as error:
-            task.handle_unserializable(self.name, topic, record, error)
+            task.failures.unserializable(self.name, task.source_record, topic, record, error)
             return
         task.send(SinkRecord(topic, partition, record.timestamp, key, value, tuple(record.headers)))
 
@@ -171,8 +157,9 @@ class RunningProcessor(RunningNode):
         super().__init__(node.name)
         self._task = task
         self.stores = frozenset(node.stores)
-        self._processor: Processor = node.supplier()
+        self._processor = self._supplied(node)
         self._process = self._processor.process
+        self._is_initialized = False
 
     def init_with(self, context: ProcessorContext) -> None:
         """Initialize the processor.
@@ -180,19 +167,29 @@ class RunningProcessor(RunningNode):
         Raises:
             StreamsError: the processor has failed.
         """
+        other = self._processor._owning_task
+        if other is not None:
+            raise StreamsError(
+                f"task {self._task.task_id}: processor {self.name!r} belongs to task {other}; its supplier must return "
+                "a new object at each call"
+            )
+        self._processor._owning_task = self._task.task_id
+        self._is_initialized = True
         try:
             self._processor.init(context)
         except Exception as error:
-            raise StreamsError(f"task {self._task.task_id}: processor {self.name!r} failed in init: {error}") from error
+            raise StreamsError(
+                f"task {self._task.task_id}: processor {self.name!r} failed in init: {text(error)}"
+            ) from error
 
     def process(self, record: Record) -> None:
         """Process a record."""
         try:
             self._process(record)
-        except FailedProcessingError:
+        except FailedNodeError:
             raise
         except Exception as error:
-            self._task.handle_failed(self.name, record.timestamp, error)
+            self._task.failures.failed(self.name, self._task.source_record, record.timestamp, error)
 
     def close(self) -> None:
         """Close the processor.
@@ -200,12 +197,25 @@ class RunningProcessor(RunningNode):
         Raises:
             StreamsError: the processor has failed.
         """
+        if not self._is_initialized:
+            return
+        self._is_initialized = False
+        self._processor._owning_task = None
         try:
             self._processor.close()
         except Exception as error:
             raise StreamsError(
-                f"task {self._task.task_id}: processor {self.name!r} failed in close: {error}"
+                f"task {self._task.task_id}: processor {self.name!r} failed in close: {text(error)}"
             ) from error
+
+    def _supplied(self, node: ProcessorNode) -> Processor:
+        try:
+            processor = node.supplier()
+        except Exception as error:
+            raise StreamsError(
+                f"task {self._task.task_id}: the supplier of processor {self.name!r} has failed: {text(error)}"
+            ) from error
+        return processor
 
 
 def _bytes(data: Any) -> bytes | None:

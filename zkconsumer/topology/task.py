@@ -6,64 +6,60 @@ Source: Kafka 3.9 StreamTask, ProcessorContextImpl and RecordCollectorImpl.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.topology import handlers
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.context import NodeContext
-from zkconsumer.topology.handlers import ErrorContext, ErrorHandler, ErrorResponse
+from zkconsumer.topology.failures import FailedNodeError, Failures, ending, text
 from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
 from zkconsumer.topology.punctuation import PunctuationQueue, Schedule
 from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue
-from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
-from zkconsumer.topology.running import (
-    FailedProcessingError,
-    RunningNode,
-    RunningProcessor,
-    RunningSink,
-    RunningSource,
-)
+from zkconsumer.topology.records import RecordMetadata, SinkRecord, SourceRecord
+from zkconsumer.topology.running import RunningNode, RunningProcessor, RunningSink, RunningSource
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.stores.pages import PagedMap, PageStore
-
-_log = get_logger(__name__)
 
 #: Metadata of records that a punctuation forwards.
 _PUNCTUATION = RecordMetadata(None, -1, -1)
 
 
-class TaskIO:
-    """What surrounds a task: clock, pages of its stores, lags of its partitions, and where its records go.
+def _do_nothing() -> None:
+    pass
 
-    Args:
+
+@dataclass(frozen=True, kw_only=True)
+class TaskIO:
+    """Interfaces that a task uses.
+
+    Attributes:
         clock: returns the wall-clock time in milliseconds.
         pages: returns the pages of a store.
-        send: takes the records of sinks.
+        send: called with each record that a sink writes.
         lag_of: returns the lag of a partition, or None if it is unknown.
         partition_count: returns the number of partitions of a topic, for the partitioners of sinks.
+        commit: makes the changes of all pages since the last commit permanent.
+        rollback: discards these changes.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], int],
-        pages: Callable[[StateStore], PageStore],
-        send: Callable[[SinkRecord], object],
-        lag_of: Callable[[TopicPartition], int | None] = lambda _partition: 0,
-        partition_count: Callable[[str], int] = lambda _topic: 1,
-    ) -> None:
-        self.clock, self.pages, self.send = clock, pages, send
-        self.lag_of, self.partition_count = lag_of, partition_count
+    clock: Callable[[], int]
+    pages: Callable[[StateStore], PageStore]
+    send: Callable[[SinkRecord], object]
+    lag_of: Callable[[TopicPartition], int | None] = lambda _partition: 0
+    partition_count: Callable[[str], int] = lambda _topic: 1
+    commit: Callable[[], object] = _do_nothing
+    rollback: Callable[[], object] = _do_nothing
 
 
 class StreamTask:
     """Processes the records of its partitions one by one, in the order of the timestamps at the heads of their queues.
 
-    A task belongs to one thread. After an error of ``process`` or of a punctuation, its stores contain what was
-    committed last, and the record that failed counts as taken.
+    A task belongs to one thread. After an error of ``add_records``, ``process``, a punctuation or ``commit``, its
+    stores contain what was committed last, and the record that failed counts as processed.
 
     Args:
         task_id: number of the sub-topology and of the partition, such as ``0_3``.
@@ -71,13 +67,18 @@ class StreamTask:
         builders: the stores of the topology by name; those that are connected to the nodes are created.
         partitions: name of the source node of each partition.
         config: settings of the application.
-        io: what surrounds the task.
+        io: interfaces that the task uses.
         global_stores: the global stores by name.
 
     Attributes:
         metrics: numbers by name: ``processed``, ``punctuated``, ``dropped``, and the counters of processors.
         commit_requested: whether a processor has called ``commit`` since the last one.
         stores: the stores by name.
+        source_record: the record that is processed; None in punctuations.
+        failures: calls the error handlers.
+
+    Raises:
+        StreamsError: a processor or store cannot be created, or belongs to another task.
     """
 
     def __init__(
@@ -97,12 +98,14 @@ class StreamTask:
         self.is_processing = False
         self.system_time_ms = io.clock()
         self.send, self.partition_count = io.send, io.partition_count
+        self.failures = Failures(task_id, config, self.metrics, io.send)
+        self.source_record: SourceRecord | None = None
         self._io = io
-        self._source_record: SourceRecord | None = None
         self._schedules = {kind: PunctuationQueue() for kind in PunctuationType}
         self._is_initializing = False
         self._maps: dict[str, PagedMap] = {}
         self._nodes: dict[str, RunningNode] = {}
+        self._open_stores: list[StateStore] = []
         self.stores: dict[str, StateStore] = {}
         for node in nodes:
             self._add(node, builders)
@@ -110,49 +113,70 @@ class StreamTask:
         queues = [RecordQueue(partition, source.decode) for partition, source in self._sources.items()]
         self._group = PartitionGroup(queues, config.max_task_idle_ms, io.lag_of)
 
-    # ---- life ----------------------------------------------------------------------------------------------
+    # ---- lifecycle -----------------------------------------------------------------------------------------
 
     def initialize(self) -> None:
         """Open the stores and initialize the processors, parents first.
 
         Raises:
-            StreamsError: a processor has failed.
+            StreamsError: a store or processor has failed. Those that were initialized are closed.
         """
-        for store in self.stores.values():
-            store.init(self)
         self._is_initializing = True
         try:
+            for store in self.stores.values():
+                self._open(store)
             for node in self._nodes.values():
                 if isinstance(node, RunningProcessor):
                     node.init_with(NodeContext(node, self))
+        except StreamsError as error:
+            try:
+                self.close()
+            except StreamsError as second:
+                error.add_note(str(second))
+            raise
         finally:
             self._is_initializing = False
 
     def commit(self) -> None:
-        """Write all changes of the stores to their pages."""
-        for store in self.stores.values():
-            store.flush()
-        for entries in self._maps.values():
-            entries.flush()
+        """Write all changes of the stores to their pages, and commit the pages.
+
+        Raises:
+            StreamsError: they cannot be written. The stores contain what was committed last.
+        """
+        try:
+            for store in self.stores.values():
+                store.flush()
+            for entries in self._maps.values():
+                entries.flush()
+            self._io.commit()
+        except Exception as error:
+            self.rollback()
+            raise StreamsError(f"task {self.task_id}: the commit has failed: {text(error)}") from error
         self.commit_requested = False
 
     def rollback(self) -> None:
         """Discard the changes of the stores since the last commit."""
+        self._io.rollback()
         for entries in self._maps.values():
             entries.rollback()
         for store in self.stores.values():
             store.rollback()
 
     def close(self) -> None:
-        """Close all processors.
+        """Close the processors that were initialized, and the stores. Uncommitted changes are discarded.
 
         Raises:
-            StreamsError: a processor has failed; the others were closed.
+            StreamsError: a processor or store has failed; the others were closed.
         """
         errors = []
         for node in self._nodes.values():
             try:
                 node.close()
+            except StreamsError as error:
+                errors.append(error)
+        while self._open_stores:
+            try:
+                self._close(self._open_stores.pop())
             except StreamsError as error:
                 errors.append(error)
         if errors:
@@ -168,7 +192,7 @@ class StreamTask:
     @property
     def record_metadata(self) -> RecordMetadata | None:
         """Where the current record was read; None outside of ``process`` and punctuations."""
-        source = self._source_record
+        source = self.source_record
         if source is None:
             return _PUNCTUATION if self.is_processing else None
         return RecordMetadata(source.topic, source.partition, source.offset)
@@ -190,10 +214,14 @@ class StreamTask:
         """Append records of a partition, in the order of their offsets.
 
         Raises:
-            StreamsError: the first one cannot be deserialized, and the handler has answered FAIL.
+            StreamsError: the first record of the queue cannot be deserialized and the handler has returned FAIL, or its
+                timestamp extractor has failed.
             KeyError: the task does not have the partition.
         """
-        self._group.add(partition, records)
+        try:
+            self._group.add(partition, records)
+        except (FailedNodeError, StreamsError) as error:
+            self._end(error)
 
     def update_lags(self) -> None:
         """Request the lags of the partitions, which decide how long the task waits for empty ones."""
@@ -209,27 +237,23 @@ class StreamTask:
         Raises:
             StreamsError: a node has failed, and the handler has answered FAIL.
         """
-        polled = self._group.poll()
-        if polled is None:
-            return False
-        partition, (source, record, _) = polled
-        if record is None:
-            return True
-        self._source_record = source
-        self.system_time_ms = self._io.clock()
-        self.is_processing = True
         try:
+            polled = self._group.poll()
+            if polled is None:
+                return False
+            partition, (source, record, _) = polled
+            if record is None:
+                return True
+            self.source_record = source
+            self.system_time_ms = self._io.clock()
+            self.is_processing = True
             self._sources[partition].process(record)
             self.metrics["processed"] += 1
-        except FailedProcessingError as error:
-            self.rollback()
-            raise StreamsError(f"{error.context}: {_text(error.error)}") from error.error
         except Exception as error:
-            self.rollback()
-            where = f"topic {source.topic}, partition {source.partition}, offset {source.offset}"
-            raise StreamsError(f"task {self.task_id}, {where}: {_text(error)}") from error
+            self._end(error)
         finally:
-            self._end()
+            self.is_processing = False
+            self.source_record = None
         return True
 
     # ---- punctuation ---------------------------------------------------------------------------------------
@@ -268,84 +292,76 @@ class StreamTask:
         self.system_time_ms = self._io.clock()
         self.is_processing = True
         try:
+            self._punctuate_guarded(schedule, now_ms)
+        except Exception as error:
+            self._end(error)
+        finally:
+            self.is_processing = False
+
+    def _punctuate_guarded(self, schedule: Schedule, now_ms: int) -> None:
+        try:
             schedule.punctuator(now_ms)
             self.metrics["punctuated"] += 1
-        except FailedProcessingError as error:
-            self.rollback()
-            raise StreamsError(f"{error.context}: {_text(error.error)}") from error.error
+        except FailedNodeError:
+            raise
         except Exception as error:
-            context = ErrorContext("punctuation", self.task_id, schedule.node, None, now_ms)
-            if not self._handled(self.config.processing_handler, context, error):
-                self.rollback()
-                raise StreamsError(f"{context}: a punctuation has failed: {_text(error)}") from error
-        finally:
-            self._end()
+            self.failures.failed_punctuation(schedule.node, now_ms, error)
 
-    def _end(self) -> None:
-        self.is_processing = False
-        self._source_record = None
-
-    # ---- errors --------------------------------------------------------------------------------------------
-
-    def handle_unreadable(self, node: str, source: SourceRecord, error: Exception) -> None:
-        """Let the handler decide about a record that cannot be deserialized."""
-        context = ErrorContext("deserialization", self.task_id, node, source, source.timestamp)
-        if not self._handled(self.config.deserialization_handler, context, error):
-            raise StreamsError(f"{context}: the record cannot be deserialized: {_text(error)}") from error
-
-    def handle_failed(self, node: str, timestamp: int, error: Exception) -> None:
-        """Let the handler decide about an error of a processor."""
-        context = ErrorContext("processing", self.task_id, node, self._source_record, timestamp)
-        if not self._handled(self.config.processing_handler, context, error):
-            raise FailedProcessingError(context, error) from error
-
-    def handle_unserializable(self, node: str, topic: str, record: Record, error: Exception) -> None:
-        """Let the handler decide about a record that cannot be serialized."""
-        context = ErrorContext("production", self.task_id, node, self._source_record, record.timestamp)
-        if not self._handled(self.config.production_handler, context, error):
-            # The caller adds the task, and where the record was read.
-            raise StreamsError(
-                f"sink {node!r}: a record for topic {topic!r} cannot be serialized: {_text(error)}"
-            ) from error
-
-    def _handled(self, handler: ErrorHandler, context: ErrorContext, error: Exception) -> bool:
-        try:
-            response = handler(context, error)
-        except Exception as second:
-            raise FailedProcessingError(context, second) from error
-        if not isinstance(response, ErrorResponse):
-            raise FailedProcessingError(
-                context, StreamsError(f"the handler must return an ErrorResponse, it returned {response!r}")
-            ) from error
-        if response is ErrorResponse.FAIL:
-            return False
-        if response is ErrorResponse.QUARANTINE:
-            topic = self.config.quarantine_topic
-            if topic is None:
-                raise FailedProcessingError(
-                    context, StreamsError("the handler answered QUARANTINE: set quarantine_topic")
-                )
-            self.send(handlers.quarantined(topic, context, error))
-        self.metrics["dropped"] += 1
-        _log.warning("record_dropped", task=self.task_id, node=context.node, reason=context.phase, error=_text(error))
-        return True
+    def _end(self, error: Exception) -> NoReturn:
+        """Roll back, and raise the error that ends the task."""
+        self.rollback()
+        failure, cause = ending(self.task_id, self.source_record, error)
+        raise failure from cause
 
     # ---- stores --------------------------------------------------------------------------------------------
 
     def byte_map(self, store: str) -> PagedMap:
         """Return the map of bytes of a store."""
         if store not in self._maps:
-            self._maps[store] = PagedMap(self._io.pages(self.stores[store]))
+            opened = self.stores[store]
+            self._maps[store] = PagedMap(self._io.pages(opened), store, opened.layout)
         return self._maps[store]
 
     def count_expired(self, store: str) -> None:
         """Count and log an entry that a store has not accepted, because its time has expired."""
-        self.drop("expired", store=store)
+        self.failures.drop("expired", self.source_record, store=store)
 
-    def drop(self, reason: str, **where: object) -> None:
-        """Count and log a record that was dropped without an error."""
-        self.metrics["dropped"] += 1
-        _log.warning("record_dropped", task=self.task_id, reason=reason, **where)
+    def set_read_only(self, is_read_only: bool) -> None:
+        """Let changes of the stores raise an error, or allow them."""
+        for entries in self._maps.values():
+            entries.is_read_only = is_read_only
+
+    def _open(self, store: StateStore) -> None:
+        if store._owning_task is not None:
+            raise StreamsError(
+                f"task {self.task_id}: store {store.name!r} belongs to task {store._owning_task}; its StoreBuilder "
+                "must create a new object for each task"
+            )
+        store._owning_task = self.task_id
+        self._open_stores.append(store)
+        try:
+            store.init(self)
+        except Exception as error:
+            raise StreamsError(f"task {self.task_id}: store {store.name!r} cannot be opened: {text(error)}") from error
+
+    def _close(self, store: StateStore) -> None:
+        store._owning_task = None
+        if store.name in self._maps:
+            self._maps[store.name].close()
+        try:
+            store.close()
+        except Exception as error:
+            raise StreamsError(f"task {self.task_id}: store {store.name!r} failed in close: {text(error)}") from error
+
+    def _created(self, builder: StoreBuilder) -> StateStore:
+        where = f"task {self.task_id}: create of the StoreBuilder {builder.name!r}"
+        try:
+            store = builder.create()
+        except Exception as error:
+            raise StreamsError(f"{where} has failed: {text(error)}") from error
+        if not isinstance(store, StateStore) or store.name != builder.name:
+            raise StreamsError(f"{where} must return a StateStore with that name, it returned {store!r}")
+        return store
 
     # ---- nodes ---------------------------------------------------------------------------------------------
 
@@ -358,7 +374,7 @@ class StreamTask:
                 running = RunningProcessor(node, self)
                 for name in names:
                     if name in builders and name not in self.stores:
-                        self.stores[name] = builders[name].create()
+                        self.stores[name] = self._created(builders[name])
             case SinkNode():
                 running = RunningSink(node, self)
         self._nodes[node.name] = running
@@ -369,7 +385,3 @@ class StreamTask:
         source = self._nodes[name]
         assert isinstance(source, RunningSource)
         return source
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if not isinstance(error, StreamsError) else str(error)

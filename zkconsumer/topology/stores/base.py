@@ -1,4 +1,4 @@
-"""What all stores have in common."""
+"""Base class of state stores, and their conversions between objects and bytes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,17 @@ class StateStore(ABC):
     Args:
         name: name of the store.
         is_persistent: whether entries survive the end of the task where the task keeps its state in files.
+        layout: describes the bytes of keys and values. A task rejects entries that a store with another layout has
+            written; the default is the name of the class.
     """
 
-    def __init__(self, name: str, is_persistent: bool = True) -> None:
+    #: Id of the task that has opened the store.
+    _owning_task: str | None = None
+
+    def __init__(self, name: str, is_persistent: bool = True, layout: str | None = None) -> None:
         self.name = name
         self.is_persistent = is_persistent
+        self.layout = type(self).__name__ if layout is None else layout
 
     @abstractmethod
     def init(self, context: StoreContext) -> None:
@@ -40,7 +46,10 @@ class StateStore(ABC):
         """Write what is not in the map of bytes yet. The task calls it before each commit."""
 
     def rollback(self) -> None:  # noqa: B027
-        """Forget what was derived from entries that were written since the last commit, and are discarded."""
+        """Discard values cached in this object. The task calls it after it has discarded the changes of the entries."""
+
+    def close(self) -> None:  # noqa: B027
+        """Release what ``init`` has acquired."""
 
 
 def value_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
@@ -55,7 +64,9 @@ def value_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
             data = serialize(store, value)
         except Exception as error:
             kind = type(value).__name__
-            raise TypeError(f"store {store!r}: {kind} {value!r} cannot be serialized: {error}") from error
+            raise TypeError(
+                f"store {store!r}: {kind} {value!r} cannot be serialized: {error}; set the serdes of the store"
+            ) from error
         if type(data) is not bytes:
             raise TypeError(f"store {store!r}: the serializer returned {type(data).__name__} instead of bytes")
         return data
@@ -76,3 +87,19 @@ def key_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
         return serialized(key)
 
     return serialized_key
+
+
+def deserializer(store: str, serde: Serde) -> Callable[[bytes], Any]:
+    """Return a function that deserializes keys or values.
+
+    It raises ValueError if the deserializer fails.
+    """
+    deserialize = serde.deserialize
+
+    def deserialized(data: bytes) -> Any:
+        try:
+            return deserialize(store, data)
+        except Exception as error:
+            raise ValueError(f"store {store!r}: {data[:40]!r} cannot be deserialized: {error}") from error
+
+    return deserialized

@@ -56,6 +56,17 @@ class StateFile:
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
+    def rollback(self) -> None:
+        """Discard the changes since the last commit.
+
+        Raises:
+            StreamsError: the file cannot be used.
+        """
+        try:
+            self._connection.rollback()
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
     def close(self) -> None:
         """Discard the changes since the last commit, and close the file."""
         self._connection.close()
@@ -72,7 +83,8 @@ class StateFile:
             raise self._failed(error) from error
 
     def _failed(self, error: sqlite3.Error) -> StreamsError:
-        return StreamsError(f"state file {self._path} cannot be used: {error}")
+        remedy = "; close the driver or process that uses it" if "locked" in str(error) else ""
+        return StreamsError(f"state file {self._path} cannot be used: {error}{remedy}")
 
 
 class _FilePages:

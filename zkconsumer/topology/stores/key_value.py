@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.base import StateStore, StoreContext, key_serializer, value_serializer
+from zkconsumer.topology.stores.base import StateStore, StoreContext, deserializer, key_serializer, value_serializer
 from zkconsumer.topology.stores.pages import PagedMap
 
 V = TypeVar("V")
@@ -28,16 +28,17 @@ class ValueAndTimestamp(NamedTuple):
 class KeyValueStore(StateStore, Generic[V]):
     """A map whose keys are ordered by their serialized bytes. A value of None means that there is none.
 
-    ``get``, ``put``, ``put_if_absent`` and ``delete`` use one page of 4 to 16 KB. ``range`` and ``prefix_scan`` read
+    ``get``, ``put``, ``put_if_absent`` and ``delete`` use one page. ``range`` and ``prefix_scan`` read
     the pages of the range, and ``all`` reads the whole store. They return the entries as they are at the time of the
     call.
     """
 
     def __init__(self, name: str, key_serde: Serde, value_serde: Serde, is_persistent: bool) -> None:
         super().__init__(name, is_persistent)
-        self._key_serde, self._value_serde = key_serde, value_serde
         self._key = key_serializer(name, key_serde)
+        self._original_key = deserializer(name, key_serde)
         self._serialized = value_serializer(name, value_serde)
+        self._deserialized = deserializer(name, value_serde)
         self._map: PagedMap
 
     def init(self, context: StoreContext) -> None:
@@ -89,15 +90,14 @@ class KeyValueStore(StateStore, Generic[V]):
         return self._entries(self._map.scan(prefix, next_prefix(prefix)))
 
     def approximate_num_entries(self) -> int:
-        """Return the number of keys."""
+        """Return the number of keys. It is estimated for stores whose entries expire."""
         return len(self._map)
 
     def _entries(self, found: list[tuple[bytes, bytes]]) -> Iterator[tuple[Any, V]]:
-        deserialize = self._key_serde.deserialize
-        return ((deserialize(self.name, key), self._value(data)) for key, data in found)
+        return ((self._original_key(key), self._value(data)) for key, data in found)
 
     def _value(self, data: bytes) -> V:
-        return self._value_serde.deserialize(self.name, data)  # type: ignore[no-any-return]
+        return self._deserialized(data)  # type: ignore[no-any-return]
 
     def _data(self, value: V) -> bytes:
         return self._serialized(value)
@@ -106,19 +106,36 @@ class KeyValueStore(StateStore, Generic[V]):
 class TimestampedKeyValueStore(KeyValueStore[ValueAndTimestamp]):
     """A key-value store whose values are ``ValueAndTimestamp``."""
 
+    def put(self, key: Any, value: ValueAndTimestamp | None) -> None:
+        """Set the value of a key; None, or a value of None, deletes it."""
+        super().put(key, none_if_empty(self.name, value))
+
     def _value(self, data: bytes) -> ValueAndTimestamp:
-        return with_timestamp(self.name, self._value_serde, data)
+        return decode_timestamped(data, self._deserialized)
 
     def _data(self, value: ValueAndTimestamp) -> bytes:
-        return without_timestamp(value, self._serialized)
+        return encode_timestamped(value, self._serialized)
 
 
-def with_timestamp(store: str, serde: Serde, data: bytes) -> ValueAndTimestamp:
-    """Return the value and timestamp in the bytes that ``without_timestamp`` has returned."""
-    return ValueAndTimestamp(serde.deserialize(store, data[8:]), _TIMESTAMP.unpack_from(data)[0])
+def none_if_empty(store: str, value: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
+    """Return a value with its timestamp, or None if the value is None.
+
+    Raises:
+        TypeError: it is not a ``ValueAndTimestamp`` with an integer.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, ValueAndTimestamp) or not isinstance(value.timestamp, int):
+        raise TypeError(f"store {store!r}: put needs ValueAndTimestamp(value, milliseconds), got {value!r}")
+    return None if value.value is None else value
 
 
-def without_timestamp(value: ValueAndTimestamp, serialized: Callable[[Any], bytes]) -> bytes:
+def decode_timestamped(data: bytes, deserialized: Callable[[bytes], Any]) -> ValueAndTimestamp:
+    """Return the value and timestamp in the bytes that ``encode_timestamped`` has returned."""
+    return ValueAndTimestamp(deserialized(data[8:]), _TIMESTAMP.unpack_from(data)[0])
+
+
+def encode_timestamped(value: ValueAndTimestamp, serialized: Callable[[Any], bytes]) -> bytes:
     """Return value and timestamp as bytes."""
     return _TIMESTAMP.pack(value.timestamp) + serialized(value.value)
 

@@ -1,4 +1,4 @@
-"""Ordered maps of bytes, as pages of 4 to 16 KB.
+"""Ordered maps of bytes, as pages of about 4 to 16 KB. A larger entry has a page of its own.
 
 A store is one ``PagedMap``. It reads a page when a key of it is used, and writes the changed pages when it is flushed,
 so that each page is read and written at most once between two commits.
@@ -26,16 +26,20 @@ _HEAD_BYTES, _LENGTHS_BYTES = 5, 8
 #: Bytes of one page of the directory.
 _DIRECTORY_BYTES = 16_384
 
-#: Id of the page with the format's version, the next id and the number of directory pages, whose ids are -1, -2, …
+#: Id of the page with the format's version, the next id, the number of entries, the number of directory pages, and the
+#: layout. The ids of directory pages are -1, -2, …
 _HEADER_ID = 0
 _HEADER = struct.Struct("<BqqI")
 
-#: Number of pages that stay in memory after a flush.
+#: Number of pages of a map that stay in memory after a flush: 64 MB, encoded.
 _CACHED_PAGES = 4_096
 
 
 class PageStore(Protocol):
-    """Where pages are kept: a dictionary, a file, or the state of a Spark task."""
+    """Where pages are kept: a dictionary, a file, or the state of a Spark task.
+
+    Whoever provides it makes the changes of all stores between two commits permanent together, or discards them.
+    """
 
     def get(self, page_id: int) -> bytes | None:
         """Return a page, or None."""
@@ -84,10 +88,12 @@ class _Page:
     def decode(cls, data: bytes) -> _Page:
         """Read a page. The format: version, number of entries, lengths of keys and values, keys, values."""
         version, count = struct.unpack_from("<BI", data)
-        check_format(version)
+        _check_format(version)
         lengths = struct.unpack_from(f"<{2 * count}I", data, _HEAD_BYTES)
         start = _HEAD_BYTES + _LENGTHS_BYTES * count
         ends = list(accumulate(chain((start,), lengths)))
+        if ends[-1] != len(data):
+            raise ValueError(f"it has {len(data)} bytes instead of {ends[-1]}")
         parts = [data[ends[i] : ends[i + 1]] for i in range(2 * count)]
         order = parts[:count]
         return cls(dict(zip(order, parts[count:], strict=True)), order, len(data))
@@ -103,14 +109,20 @@ class _Page:
         return b"".join((head, *order, *values))
 
 
-def check_format(version: int) -> None:
-    """Raise an error for a format of a later release.
-
-    Raises:
-        StreamsError: the format is unknown.
-    """
+def _check_format(version: int) -> None:
     if version != FORMAT:
-        raise StreamsError(f"a state page has format {version}; this release reads format {FORMAT}: upgrade zkconsumer")
+        raise ValueError(f"it has format {version}, and this release reads format {FORMAT}: upgrade zkconsumer")
+
+
+class _ClosedPages(MemoryPages):
+    """Takes the place of the pages of a store that was closed."""
+
+    def __init__(self, store: str) -> None:
+        super().__init__()
+        self._store = store
+
+    def get(self, _page_id: int, _default: object = None) -> bytes:
+        raise StreamsError(f"store {self._store!r} is closed")
 
 
 class PagedMap:
@@ -118,10 +130,20 @@ class PagedMap:
 
     Args:
         pages: where the pages are kept.
+        store: name of the store, for errors.
+        layout: describes the keys and values; pages that were written with another layout are rejected.
+
+    Attributes:
+        is_read_only: whether changes raise an error.
+
+    Raises:
+        StreamsError: the pages are damaged, or have another layout or the format of a later release. All methods can
+            raise it.
     """
 
-    def __init__(self, pages: PageStore) -> None:
-        self._pages = pages
+    def __init__(self, pages: PageStore, store: str = "", layout: str = "") -> None:
+        self._pages, self._store, self._layout = pages, store, layout
+        self.is_read_only = False
         self._load()
 
     def _load(self) -> None:
@@ -132,15 +154,15 @@ class PagedMap:
         self._next_id = 2
         self._count = 0
         self._directory: list[bytes] = []
-        self._is_split = False
+        self._is_directory_changed = self._is_flushing = False
         header = self._pages.get(_HEADER_ID)
         if header is None:
             self._loaded[1] = _Page({}, [], _HEAD_BYTES)
             return
-        check_format(header[0])
-        _, self._next_id, self._count, chunks = _HEADER.unpack(header)
-        self._directory = [self._required(-1 - number) for number in range(chunks)]
-        self._decode_directory(b"".join(self._directory))
+        try:
+            self._decode_header(header)
+        except (ValueError, IndexError, struct.error) as error:
+            raise self._damaged("directory", error) from error
 
     def __len__(self) -> int:
         """Return the number of entries; it is estimated after ``discard``."""
@@ -152,6 +174,8 @@ class PagedMap:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set the value of a key."""
+        if self.is_read_only:
+            self.require_writable()
         index = bisect_right(self._first_keys, key) - 1
         page = self._page(index)
         old = page.entries.get(key)
@@ -169,6 +193,7 @@ class PagedMap:
 
     def delete(self, key: bytes) -> bytes | None:
         """Remove a key, and return its value, or None if there was none."""
+        self.require_writable()
         index = bisect_right(self._first_keys, key) - 1
         page = self._page(index)
         old = page.entries.pop(key, None)
@@ -206,6 +231,7 @@ class PagedMap:
 
     def discard(self, start: bytes, stop: bytes) -> None:
         """Remove all keys from ``start`` up to ``stop``, exclusive. Pages in between are not read."""
+        self.require_writable()
         first = bisect_right(self._first_keys, start) - 1
         last = bisect_left(self._first_keys, stop) - 1
         for index in {first, last} if last >= first else ():
@@ -227,8 +253,32 @@ class PagedMap:
 
     def flush(self) -> None:
         """Write all changes to the pages."""
-        if not self._changed and not self._is_split:
-            return
+        if self._changed or self._is_directory_changed:
+            self._is_flushing = True
+            self._write()
+            self._is_flushing = False
+        for page_id in list(islice(self._loaded, max(len(self._loaded) - _CACHED_PAGES, 0))):
+            del self._loaded[page_id]
+
+    def rollback(self) -> None:
+        """Discard all changes since the last flush, or of a flush that has failed and whose pages were restored."""
+        if self._changed or self._is_directory_changed or self._is_flushing:
+            self._load()
+
+    def close(self) -> None:
+        """Discard all changes since the last flush. Every later use raises StreamsError."""
+        self._pages = _ClosedPages(self._store)
+        self._loaded.clear()
+        self._changed.clear()
+
+    def require_writable(self) -> None:
+        """Raise an error if the map is read-only."""
+        if self.is_read_only:
+            raise StreamsError(f"store {self._store!r} is global: only its own processor can change it")
+
+    # ---- pages ---------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
         self._join_small_pages()
         for page_id in self._changed:
             self._pages.put(page_id, self._loaded[page_id].encode())
@@ -237,29 +287,30 @@ class PagedMap:
             self._pages.delete(page_id)
         self._deleted.clear()
         self._write_directory()
-        self._pages.put(_HEADER_ID, _HEADER.pack(FORMAT, self._next_id, self._count, len(self._directory)))
-        for page_id in list(islice(self._loaded, max(len(self._loaded) - _CACHED_PAGES, 0))):
-            del self._loaded[page_id]
-
-    def rollback(self) -> None:
-        """Discard all changes since the last flush."""
-        if self._changed or self._is_split:
-            self._load()
-
-    # ---- pages ---------------------------------------------------------------------------------------------
+        header = _HEADER.pack(FORMAT, self._next_id, self._count, len(self._directory))
+        self._pages.put(_HEADER_ID, header + self._layout.encode())
 
     def _page(self, index: int) -> _Page:
         page_id = self._ids[index]
         page = self._loaded.get(page_id)
         if page is None:
-            page = self._loaded[page_id] = _Page.decode(self._required(page_id))
+            try:
+                page = self._loaded[page_id] = _Page.decode(self._required(page_id))
+            except (ValueError, struct.error) as error:
+                raise self._damaged(f"page {page_id}", error) from error
         return page
 
     def _required(self, page_id: int) -> bytes:
         data = self._pages.get(page_id)
         if data is None:
-            raise StreamsError(f"state page {page_id} is missing")
+            raise ValueError("it is missing")
         return data
+
+    def _damaged(self, what: str, error: Exception) -> StreamsError:
+        return StreamsError(
+            f"store {self._store!r}: {what} cannot be read: {error}; restore the state, or delete it to start with an "
+            "empty store"
+        )
 
     def _within(self, index: int, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
         page = self._page(index)
@@ -279,7 +330,7 @@ class PagedMap:
         self._first_keys.insert(index + 1, moved[0])
         self._ids.insert(index + 1, self._next_id)
         self._next_id += 1
-        self._is_split = True
+        self._is_directory_changed = True
 
     def _remove(self, first: int, stop: int) -> None:
         """Remove the pages with these indexes, but not the only one."""
@@ -289,7 +340,7 @@ class PagedMap:
             self._deleted.append(page_id)
         del self._ids[first:stop], self._first_keys[first:stop]
         self._first_keys[0] = b""
-        self._is_split = True
+        self._is_directory_changed = True
 
     def _join_small_pages(self) -> None:
         """Join changed pages that are small with a neighbor that is in memory."""
@@ -316,7 +367,7 @@ class PagedMap:
         return True
 
     def _write_directory(self) -> None:
-        if not self._is_split and self._directory:
+        if not self._is_directory_changed and self._directory:
             return
         lengths = struct.pack(f"<I{len(self._ids)}I", len(self._ids), *map(len, self._first_keys))
         data = b"".join((lengths, struct.pack(f"<{len(self._ids)}q", *self._ids), *self._first_keys))
@@ -326,7 +377,16 @@ class PagedMap:
                 self._pages.put(-1 - number, chunk)
         for number in range(len(chunks), len(self._directory)):
             self._pages.delete(-1 - number)
-        self._directory, self._is_split = chunks, False
+        self._directory, self._is_directory_changed = chunks, False
+
+    def _decode_header(self, header: bytes) -> None:
+        _check_format(header[0])
+        _, self._next_id, self._count, chunks = _HEADER.unpack_from(header)
+        layout = header[_HEADER.size :].decode()
+        if layout != self._layout:
+            raise ValueError(f"it was written by a store of the kind {layout!r}, and this one is {self._layout!r}")
+        self._directory = [self._required(-1 - number) for number in range(chunks)]
+        self._decode_directory(b"".join(self._directory))
 
     def _decode_directory(self, data: bytes) -> None:
         (count,) = struct.unpack_from("<I", data)

@@ -21,6 +21,25 @@ _STATE_KEY = b"\xff" * 9
 MAX_TIME = (1 << 63) - 1
 
 
+def segment_interval_ms(retention_ms: int) -> int:
+    """Return the length of a segment of window and session stores."""
+    return max(retention_ms // 2, 60_000)
+
+
+def check_times(store: str, start_ms: int, end_ms: int | None = None) -> None:
+    """Check the times of an entry.
+
+    Raises:
+        ValueError: a time is negative or no integer, or the end is before the start.
+    """
+    if not isinstance(start_ms, int) or start_ms < 0:
+        raise ValueError(f"store {store!r}: a time must be an integer of at least 0, got {start_ms!r}")
+    if end_ms is not None and (not isinstance(end_ms, int) or end_ms < start_ms):
+        raise ValueError(
+            f"store {store!r}: the end must be an integer of at least the start {start_ms}, got {end_ms!r}"
+        )
+
+
 class SegmentedMap:
     """A map of bytes whose entries expire.
 
@@ -112,6 +131,7 @@ class SegmentedMap:
         """Advance the latest time, and remove the segments that have expired."""
         if time_ms <= self.observed_time:
             return
+        self._map.require_writable()
         self.observed_time = time_ms
         self._is_changed = True
         first_live = self._segment(time_ms - self._retention_ms)

@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.base import StateStore, StoreContext, key_serializer, value_serializer
+from zkconsumer.topology.stores.base import StateStore, StoreContext, deserializer, key_serializer, value_serializer
 from zkconsumer.topology.stores.key_value import next_prefix
-from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap
-from zkconsumer.topology.stores.window import Windowed, segment_interval_ms
+from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap, check_times, segment_interval_ms
+from zkconsumer.topology.stores.window import Windowed
 
 _SUFFIX = struct.Struct(">QQ")
 
+V = TypeVar("V")
 
-class SessionStore(StateStore):
+
+class SessionStore(StateStore, Generic[V]):
     """Aggregates by key and session, which expire by their end.
 
     An aggregate is returned until the latest end that was put is ``retention_ms`` after its own, and can be put until
-    its segment has expired; see ``WindowStore``. ``find_sessions`` reads the pages of a key in each segment; calls with
-    a range of keys read the segments of the time range completely.
+    its segment has expired; see ``WindowStore``. ``find_sessions`` reads the pages of the key, and
+    ``find_sessions_of_keys`` those of the range of keys, in each segment from ``earliest_end_ms`` on.
 
     Args:
         name: name of the store.
@@ -33,11 +35,13 @@ class SessionStore(StateStore):
     """
 
     def __init__(self, name: str, retention_ms: int, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
-        super().__init__(name, is_persistent)
+        layout = f"{type(self).__name__}, segments of {segment_interval_ms(retention_ms)} ms"
+        super().__init__(name, is_persistent, layout)
         self._retention_ms = retention_ms
-        self._key_serde, self._value_serde = serdes
-        self._key = key_serializer(name, self._key_serde)
-        self._serialized = value_serializer(name, self._value_serde)
+        self._key = key_serializer(name, serdes[0])
+        self._original_key = deserializer(name, serdes[0])
+        self._serialized = value_serializer(name, serdes[1])
+        self._deserialized = deserializer(name, serdes[1])
         self._segments: SegmentedMap
         self._context: StoreContext
 
@@ -55,8 +59,12 @@ class SessionStore(StateStore):
         """Read the latest time again."""
         self._segments.load()
 
-    def put(self, session: Windowed, aggregate: Any) -> None:
-        """Set the aggregate of a session; None deletes it."""
+    def put(self, session: Windowed, aggregate: V | None) -> None:
+        """Set the aggregate of a session; None deletes it.
+
+        Raises:
+            ValueError: the session starts before time 0, or ends before its start.
+        """
         raw_key = self._raw(session)
         data = None if aggregate is None else self._serialized(aggregate)
         if not self._segments.put(session.end, raw_key, data):
@@ -66,14 +74,16 @@ class SessionStore(StateStore):
         """Delete a session."""
         self._segments.remove(session.end, self._raw(session))
 
-    def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> Any:
+    def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> V | None:
         """Return the aggregate of a session, or None."""
+        if start_ms < 0:
+            return None
         data = self._segments.get(end_ms, self._raw(Windowed(key, start_ms, end_ms)))
-        return None if data is None else self._value_serde.deserialize(self.name, data)
+        return None if data is None else self._deserialized(data)
 
     def find_sessions(
         self, key: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool = False
-    ) -> Iterator[tuple[Windowed, Any]]:
+    ) -> Iterator[tuple[Windowed, V]]:
         """Return the sessions of a key that end at ``earliest_end_ms`` or later, and start at ``latest_start_ms`` or
         before.
 
@@ -84,7 +94,7 @@ class SessionStore(StateStore):
 
     def find_sessions_of_keys(
         self, first: Any, last: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool = False
-    ) -> Iterator[tuple[Windowed, Any]]:
+    ) -> Iterator[tuple[Windowed, V]]:
         """Return the sessions of the keys from ``first`` to ``last``; None means no limit. See ``find_sessions``.
 
         They are in the order of time segment, and of the bytes of key, end and start.
@@ -93,26 +103,23 @@ class SessionStore(StateStore):
         high = None if last is None else self._key(last)
         return self._find(low, high, earliest_end_ms, latest_start_ms, reverse)
 
-    def fetch(self, key: Any, *, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+    def fetch(self, key: Any, *, reverse: bool = False) -> Iterator[tuple[Windowed, V]]:
         """Return all sessions of a key."""
         return self.find_sessions(key, 0, MAX_TIME, reverse=reverse)
 
-    def fetch_keys(
-        self, first: Any = None, last: Any = None, *, reverse: bool = False
-    ) -> Iterator[tuple[Windowed, Any]]:
+    def fetch_keys(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Windowed, V]]:
         """Return all sessions of the keys from ``first`` to ``last``; None means no limit."""
         return self.find_sessions_of_keys(first, last, 0, MAX_TIME, reverse=reverse)
 
     def _find(
         self, low: bytes, high: bytes | None, earliest_end_ms: int, latest_start_ms: int, reverse: bool
-    ) -> Iterator[tuple[Windowed, Any]]:
+    ) -> Iterator[tuple[Windowed, V]]:
         earliest_end_ms = max(earliest_end_ms, self._segments.live_from, 0)
         stop = None if high is None else next_prefix(high + b"\xff" * _SUFFIX.size)
         found = self._segments.scan(earliest_end_ms, MAX_TIME, low, stop, reverse=reverse)
         entries = ((raw[: -_SUFFIX.size], *_times(raw), data) for raw, data in found)
-        deserialize_key, deserialize = self._key_serde.deserialize, self._value_serde.deserialize
         return (
-            (Windowed(deserialize_key(self.name, raw_key), start, end), deserialize(self.name, data))
+            (Windowed(self._original_key(raw_key), start, end), self._deserialized(data))
             for raw_key, end, start, data in entries
             if low <= raw_key
             and (high is None or raw_key <= high)
@@ -121,6 +128,7 @@ class SessionStore(StateStore):
         )
 
     def _raw(self, session: Windowed) -> bytes:
+        check_times(self.name, session.start, session.end)
         return self._key(session.key) + _SUFFIX.pack(session.end, session.start)
 
 

@@ -6,13 +6,15 @@ Source: Kafka 3.9 org.apache.kafka.streams.state.VersionedKeyValueStore, with Ro
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.base import StateStore, StoreContext, key_serializer, value_serializer
+from zkconsumer.topology.stores.base import StateStore, StoreContext, deserializer, key_serializer, value_serializer
 from zkconsumer.topology.stores.key_value import next_prefix
 from zkconsumer.topology.stores.pages import PagedMap
-from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap
+from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap, check_times
+
+V = TypeVar("V")
 
 #: Result of a put whose version is the latest one of its key.
 VALID_TO_UNDEFINED = -1
@@ -28,7 +30,10 @@ _LATEST = b"\xf0"
 
 
 class VersionedRecord(NamedTuple):
-    """A value and the time from which, and until which, it is valid, in milliseconds. The end is exclusive, or None."""
+    """A value and the interval in which it is valid, in milliseconds.
+
+    ``valid_to`` is exclusive, and None for the latest version.
+    """
 
     value: Any
     timestamp: int
@@ -41,7 +46,7 @@ class _Version(NamedTuple):
     data: bytes | None
 
 
-class VersionedKeyValueStore(StateStore):
+class VersionedKeyValueStore(StateStore, Generic[V]):
     """Values by key and time. A value is valid until the time of the next one, which may be a deletion.
 
     Old versions expire by segments of the time at which they ended, the latest one never. ``put`` and ``get`` of the
@@ -59,11 +64,11 @@ class VersionedKeyValueStore(StateStore):
     def __init__(
         self, name: str, history_ms: int, segment_interval_ms: int, serdes: tuple[Serde, Serde], is_persistent: bool
     ) -> None:
-        super().__init__(name, is_persistent)
+        super().__init__(name, is_persistent, f"{type(self).__name__}, segments of {segment_interval_ms} ms")
         self._history_ms, self._interval_ms = history_ms, segment_interval_ms
-        self._value_serde = serdes[1]
         self._key = key_serializer(name, serdes[0])
         self._serialized = value_serializer(name, serdes[1])
+        self._deserialized = deserializer(name, serdes[1])
         self._map: PagedMap
         self._old: SegmentedMap
         self._context: StoreContext
@@ -82,14 +87,18 @@ class VersionedKeyValueStore(StateStore):
         """Read the latest time again."""
         self._old.load()
 
-    def put(self, key: Any, value: Any, timestamp: int) -> int:
+    def put(self, key: Any, value: V | None, timestamp: int) -> int:
         """Add a version, and return the time until which it is valid, ``VALID_TO_UNDEFINED`` or ``NOT_PUT``.
 
         Args:
             key: the key.
             value: the value; None deletes the key from ``timestamp`` on.
             timestamp: milliseconds since the epoch.
+
+        Raises:
+            ValueError: the timestamp is negative.
         """
+        check_times(self.name, timestamp)
         raw_key = self._key(key)
         data = None if value is None else self._serialized(value)
         if timestamp < self._old.observed_time - self._history_ms:
@@ -183,5 +192,5 @@ class VersionedKeyValueStore(StateStore):
     def _record(self, version: _Version | None) -> VersionedRecord | None:
         if version is None or version.data is None:
             return None
-        value = self._value_serde.deserialize(self.name, version.data)
+        value = self._deserialized(version.data)
         return VersionedRecord(value, version.start, None if version.end == MAX_TIME else version.end)

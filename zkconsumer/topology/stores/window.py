@@ -10,9 +10,15 @@ from collections.abc import Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.base import StateStore, StoreContext, key_serializer, value_serializer
-from zkconsumer.topology.stores.key_value import ValueAndTimestamp, next_prefix, with_timestamp, without_timestamp
-from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap
+from zkconsumer.topology.stores.base import StateStore, StoreContext, deserializer, key_serializer, value_serializer
+from zkconsumer.topology.stores.key_value import (
+    ValueAndTimestamp,
+    decode_timestamped,
+    encode_timestamped,
+    next_prefix,
+    none_if_empty,
+)
+from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap, check_times, segment_interval_ms
 
 V = TypeVar("V")
 
@@ -33,8 +39,8 @@ class WindowStore(StateStore, Generic[V]):
 
     A value is returned until the latest start that was put is ``retention_ms`` after its own. It can be put as long as
     its segment, of half the retention time and at least a minute, has not expired completely; later ones are dropped
-    and counted. ``fetch`` reads the page of a key in each segment. Calls without a key, or with a range of keys, read
-    the segments of the time range completely.
+    and counted. ``fetch`` and ``put`` use one page. ``fetch_times`` reads the pages of the key, and ``fetch_keys``
+    those of the range of keys, in each segment of the time range. ``fetch_all`` and ``all`` read whole segments.
 
     Args:
         name: name of the store.
@@ -54,12 +60,15 @@ class WindowStore(StateStore, Generic[V]):
         serdes: tuple[Serde, Serde],
         is_persistent: bool,
     ) -> None:
-        super().__init__(name, is_persistent)
+        duplicates = ", with duplicates" if retain_duplicates else ""
+        layout = f"{type(self).__name__}, segments of {segment_interval_ms(retention_ms)} ms{duplicates}"
+        super().__init__(name, is_persistent, layout)
         self._retention_ms, self._window_size_ms = retention_ms, window_size_ms
         self._retains_duplicates = retain_duplicates
-        self._key_serde, self._value_serde = serdes
-        self._key = key_serializer(name, self._key_serde)
-        self._serialized = value_serializer(name, self._value_serde)
+        self._key = key_serializer(name, serdes[0])
+        self._original_key = deserializer(name, serdes[0])
+        self._serialized = value_serializer(name, serdes[1])
+        self._deserialized = deserializer(name, serdes[1])
         self._segments: SegmentedMap
         self._context: StoreContext
 
@@ -78,7 +87,12 @@ class WindowStore(StateStore, Generic[V]):
         self._segments.load()
 
     def put(self, key: Any, value: V | None, start_ms: int) -> None:
-        """Set the value of a key and a window; None deletes it, or has no effect if duplicates are retained."""
+        """Set the value of a key and a window; None deletes it, or has no effect if duplicates are retained.
+
+        Raises:
+            ValueError: ``start_ms`` is negative.
+        """
+        check_times(self.name, start_ms)
         raw_key = self._key(key)
         if value is None and self._retains_duplicates:
             return
@@ -89,6 +103,8 @@ class WindowStore(StateStore, Generic[V]):
 
     def fetch(self, key: Any, start_ms: int) -> V | None:
         """Return the value of a key and a window, or None. Of duplicates, only the last put can be found."""
+        if start_ms < 0:
+            return None
         data = self._segments.get(start_ms, self._key(key) + _SUFFIX.pack(start_ms, self._segments.sequence))
         return None if data is None else self._value(data)
 
@@ -132,10 +148,10 @@ class WindowStore(StateStore, Generic[V]):
 
     def _windowed(self, raw_key: bytes, start_ms: int) -> Windowed:
         end_ms = min(start_ms + self._window_size_ms, MAX_TIME)
-        return Windowed(self._key_serde.deserialize(self.name, raw_key), start_ms, end_ms)
+        return Windowed(self._original_key(raw_key), start_ms, end_ms)
 
     def _value(self, data: bytes) -> V:
-        return self._value_serde.deserialize(self.name, data)  # type: ignore[no-any-return]
+        return self._deserialized(data)  # type: ignore[no-any-return]
 
     def _data(self, value: V) -> bytes:
         return self._serialized(value)
@@ -144,16 +160,15 @@ class WindowStore(StateStore, Generic[V]):
 class TimestampedWindowStore(WindowStore[ValueAndTimestamp]):
     """A window store whose values are ``ValueAndTimestamp``."""
 
+    def put(self, key: Any, value: ValueAndTimestamp | None, start_ms: int) -> None:
+        """Set the value of a key and a window; None, or a value of None, deletes it; see ``WindowStore``."""
+        super().put(key, none_if_empty(self.name, value), start_ms)
+
     def _value(self, data: bytes) -> ValueAndTimestamp:
-        return with_timestamp(self.name, self._value_serde, data)
+        return decode_timestamped(data, self._deserialized)
 
     def _data(self, value: ValueAndTimestamp) -> bytes:
-        return without_timestamp(value, self._serialized)
-
-
-def segment_interval_ms(retention_ms: int) -> int:
-    """Return the length of a segment of window and session stores."""
-    return max(retention_ms // 2, 60_000)
+        return encode_timestamped(value, self._serialized)
 
 
 def _start_of(raw: bytes) -> int:

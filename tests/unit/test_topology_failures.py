@@ -1,0 +1,368 @@
+"""Tasks after errors: what is in the stores, what is delivered, and which error the caller gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zkconsumer.errors import StreamsError
+from zkconsumer.message import TopicPartition
+from zkconsumer.topology import (
+    ApplicationConfig,
+    ErrorContext,
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    Record,
+    SourceRecord,
+    StreamTask,
+    TaskIO,
+    Topology,
+    TopologyTestDriver,
+    handlers,
+    serdes,
+    stores,
+)
+from zkconsumer.topology.stores import MemoryPages, StateStore, StoreBuilder, StoreContext
+
+PARTITION = TopicPartition("in", 0)
+
+
+class Keep(Processor):
+    """Stores values, forwards them, and fails for the value ``boom``."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context, self._store = context, context.get_state_store("s")
+
+    def process(self, record: Record) -> None:
+        self._store.put(record.key, record.value)
+        self._context.forward(record)
+        if record.value == "boom":
+            raise RuntimeError("boom")
+
+
+def readable(_topic: str, data: bytes | None) -> str:
+    if data == b"bad":
+        raise ValueError("unreadable")
+    return (data or b"").decode()
+
+
+def keeping() -> Topology:
+    store = stores.key_value("s", serdes.STRING, serdes.STRING)
+    topology = Topology().add_source("src", "in").add_processor("p", Keep, "src", stores=[store])
+    return topology.add_sink("out", "out", "p")
+
+
+CONFIG: dict[str, Any] = {
+    "key_serde": serdes.STRING,
+    "value_serde": serdes.Serde(serdes.STRING.serialize, readable),
+}
+
+
+def keeping_task(**settings: Any) -> StreamTask:
+    topology, pages = keeping(), MemoryPages()
+    io = TaskIO(clock=lambda: 0, pages=lambda _store: pages, send=lambda _record: None)
+    config = ApplicationConfig(**CONFIG, **settings)
+    task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, io)
+    task.initialize()
+    return task
+
+
+def add(task: StreamTask, *values: bytes) -> None:
+    task.add_records(PARTITION, [SourceRecord("in", 0, n, n, str(n).encode(), value) for n, value in enumerate(values)])
+
+
+def stored(task: StreamTask) -> list[str]:
+    return [value for _, value in task.stores["s"].all()]  # type: ignore[attr-defined]
+
+
+# ---- records that cannot be deserialized -----------------------------------------------------------------------------
+
+
+def test_record_before_unreadable_one_is_not_lost() -> None:
+    task = keeping_task()
+    add(task, b"0", b"1", b"bad", b"3")
+    assert task.process()
+
+    with pytest.raises(
+        StreamsError, match="node 'src', topic in, partition 0, offset 2: .* ValueError: unreadable; set"
+    ):
+        task.process()
+    assert stored(task) == []
+
+    while task.process():
+        pass
+    assert stored(task) == ["1", "3"]
+
+
+def test_records_after_unreadable_first_one_are_processed() -> None:
+    task = keeping_task()
+    with pytest.raises(StreamsError, match="offset 0"):
+        add(task, b"bad", b"bad", b"2")
+    assert task.queued == 2
+
+    with pytest.raises(StreamsError, match="offset 1"):
+        task.process()
+    assert task.process()
+    assert not task.process()
+    assert stored(task) == ["2"]
+
+
+@pytest.mark.parametrize("idle_ms", [-1, 0, 50])
+@pytest.mark.timeout(20)
+def test_driver_continues_after_unreadable_record(idle_ms: int) -> None:
+    with TopologyTestDriver(keeping(), ApplicationConfig(**CONFIG, max_task_idle_ms=idle_ms)) as driver:
+        topic = driver.create_input_topic("in")
+        with pytest.raises(StreamsError, match="unreadable"):
+            topic.pipe_input("a", "bad")
+        driver.advance_wall_clock_time(100)
+        topic.pipe_input("b", "good")
+        driver.advance_wall_clock_time(100)
+
+        assert driver.create_output_topic("out").read_values() == ["good"]
+
+
+def test_extractor_must_return_integer() -> None:
+    task = keeping_task(timestamp_extractor=lambda *_: "7")
+    with pytest.raises(StreamsError, match="node 'src', .* offset 0: .*extractor has failed: .* returned '7'"):
+        add(task, b"0")
+
+
+# ---- handlers that fail ----------------------------------------------------------------------------------------------
+
+
+def failing_handler(_context: ErrorContext, _error: Exception) -> handlers.ErrorResponse:
+    raise KeyError("handler")
+
+
+def quarantining_handler(_context: ErrorContext, _error: Exception) -> handlers.ErrorResponse:
+    return handlers.ErrorResponse.QUARANTINE
+
+
+@pytest.mark.parametrize(
+    ("handler", "message"),
+    [(failing_handler, "KeyError: 'handler'"), (quarantining_handler, "set quarantine_topic of ApplicationConfig")],
+)
+def test_failing_deserialization_handler_ends_task(handler: handlers.ErrorHandler, message: str) -> None:
+    with pytest.raises(StreamsError, match=f"task 0_0, node 'src', topic in, partition 0, offset 0: .*{message}"):
+        add(keeping_task(deserialization_handler=handler), b"bad")
+
+
+def test_failing_handler_of_punctuation_rolls_back() -> None:
+    class Punctuating(Keep):
+        def init(self, context: ProcessorContext) -> None:
+            super().init(context)
+            context.schedule(1, PunctuationType.STREAM_TIME, self._punctuate)
+
+        def _punctuate(self, _now_ms: int) -> None:
+            self._store.put("x", "dirty")
+            raise RuntimeError("boom")
+
+    topology = keeping()
+    topology.add_processor("q", Punctuating, "src").connect_processor_and_state_stores("q", "s")
+    config = ApplicationConfig(**CONFIG, processing_handler=failing_handler)
+    with TopologyTestDriver(topology, config) as driver:
+        with pytest.raises(StreamsError, match="task 0_0, node 'q': a punctuation has failed: KeyError: 'handler'"):
+            driver.create_input_topic("in").pipe_input("a", "good")
+
+        assert list(driver.get_state_store("s").all()) == []
+        assert len(driver.create_output_topic("out")) == 0
+
+
+# ---- output ----------------------------------------------------------------------------------------------------------
+
+
+def test_output_of_failed_record_is_discarded() -> None:
+    with TopologyTestDriver(keeping(), ApplicationConfig(**CONFIG)) as driver:
+        topic, out = driver.create_input_topic("in"), driver.create_output_topic("out")
+        with pytest.raises(StreamsError, match="set processing_handler of ApplicationConfig to drop such records"):
+            topic.pipe_input("a", "boom")
+        topic.pipe_input("b", "good")
+
+        assert out.read_key_values() == [("b", "good")]
+        assert list(driver.get_state_store("s").all()) == [("b", "good")]
+
+
+def test_output_after_unreadable_looped_record_is_delivered() -> None:
+    class Twice(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self._context = context
+
+        def process(self, record: Record) -> None:
+            self._context.forward(record.with_value("bad"))
+            self._context.forward(record.with_value("good"))
+
+    topology = Topology().add_source("src", "in").add_processor("twice", Twice, "src").add_sink("loop", "mid", "twice")
+    topology.add_source("again", "mid").add_sink("out", "out", "again")
+    with TopologyTestDriver(topology, ApplicationConfig(**CONFIG)) as driver:
+        with pytest.raises(StreamsError, match="node 'again'"):
+            driver.create_input_topic("in").pipe_input("a", "x")
+        driver.advance_wall_clock_time(0)
+
+        assert driver.create_output_topic("out").read_values() == ["good"]
+
+
+# ---- commits ---------------------------------------------------------------------------------------------------------
+
+
+class Custom(StateStore):
+    """Fails in methods that the test selects."""
+
+    def __init__(self, failing: str, name: str = "custom") -> None:
+        super().__init__(name)
+        self._failing = failing
+        self.calls: list[str] = []
+
+    def init(self, context: StoreContext) -> None:
+        self._map = context.byte_map(self.name)
+        self._call("init")
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._map.put(key, value)
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._map.get(key)
+
+    def flush(self) -> None:
+        self._call("flush")
+
+    def close(self) -> None:
+        self._call("close")
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if name == self._failing:
+            raise OSError(f"no {name}")
+
+
+def custom_topology(create: Callable[[], Any]) -> Topology:
+    class Use(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self._store = context.get_state_store("custom")
+
+        def process(self, record: Record) -> None:
+            self._store.put(record.key, record.value)
+
+    builder = StoreBuilder("custom", create)
+    return Topology().add_source("src", "in").add_processor("use", Use, "src", stores=[builder])
+
+
+def test_failed_commit_rolls_back_and_names_task(tmp_path: Path) -> None:
+    store = Custom("")
+    with TopologyTestDriver(custom_topology(lambda: store), state_file=tmp_path / "state") as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input(b"a", b"1")
+        store._failing = "flush"
+        with pytest.raises(StreamsError, match="task 0_0: the commit has failed: OSError: no flush"):
+            topic.pipe_input(b"b", b"2")
+        store._failing = ""
+        topic.pipe_input(b"c", b"3")
+
+        assert [store.get(key) for key in (b"a", b"b", b"c")] == [b"1", None, b"3"]
+
+
+def test_changes_in_close_are_discarded(tmp_path: Path) -> None:
+    class Late(Keep):
+        def close(self) -> None:
+            self._store.put("late", "x")
+
+    store = stores.key_value("s", serdes.STRING, serdes.STRING)
+    topology = Topology().add_source("src", "in").add_processor("p", Late, "src", stores=[store])
+    path = tmp_path / "state"
+    with TopologyTestDriver(topology, ApplicationConfig(**CONFIG), state_file=path) as driver:
+        driver.create_input_topic("in").pipe_input("a", "1")
+
+    with TopologyTestDriver(topology, ApplicationConfig(**CONFIG), state_file=path) as driver:
+        assert list(driver.get_state_store("s").all()) == [("a", "1")]
+
+
+# ---- stores and processors -------------------------------------------------------------------------------------------
+
+
+def test_store_is_closed_with_its_task() -> None:
+    store = Custom("")
+    driver = TopologyTestDriver(custom_topology(lambda: store))
+    driver.close()
+
+    assert store.calls[-1] == "close"
+    with pytest.raises(StreamsError, match="store 'custom' is closed"):
+        store.get(b"a")
+    with pytest.raises(StreamsError, match="store 'custom' is closed"):
+        store.put(b"a", b"1")
+
+
+@pytest.mark.parametrize(
+    ("create", "message"),
+    [
+        (lambda: Custom("", "other"), "StoreBuilder 'custom' must return a StateStore with that name, it returned <"),
+        (lambda: object(), "StoreBuilder 'custom' must return a StateStore with that name, it returned <object"),
+        (lambda: 1 / 0, "StoreBuilder 'custom' has failed: ZeroDivisionError"),
+        (lambda: Custom("init"), "store 'custom' cannot be opened: OSError: no init"),
+    ],
+)
+def test_wrong_store_is_rejected(create: Callable[[], Any], message: str) -> None:
+    with pytest.raises(StreamsError, match=f"task 0_0: .*{message}"):
+        TopologyTestDriver(custom_topology(create))
+
+
+def test_failure_in_close_of_store_closes_others() -> None:
+    driver = TopologyTestDriver(custom_topology(lambda: Custom("close")))
+    with pytest.raises(StreamsError, match="task 0_0: store 'custom' failed in close: OSError: no close"):
+        driver.close()
+
+
+def test_store_of_two_tasks_is_rejected() -> None:
+    store = Custom("")
+    first = TopologyTestDriver(custom_topology(lambda: store))
+
+    with pytest.raises(
+        StreamsError, match="store 'custom' belongs to task 0_0; its StoreBuilder must create a new object"
+    ):
+        TopologyTestDriver(custom_topology(lambda: store))
+
+    first.create_input_topic("in").pipe_input(b"a", b"1")
+    assert store.get(b"a") == b"1"
+    first.close()
+    TopologyTestDriver(custom_topology(lambda: store)).close()
+
+
+def test_processor_of_two_tasks_is_rejected() -> None:
+    objects = cycle([Keep(), Keep()])
+    store = stores.key_value("s", serdes.STRING, serdes.STRING)
+    topology = Topology().add_source("src", "in")
+    topology.add_processor("p", lambda: next(objects), "src", stores=[store])
+    first = TopologyTestDriver(topology)
+    second = TopologyTestDriver(topology)
+
+    with pytest.raises(StreamsError, match="processor 'p' belongs to task 0_0; its supplier must return a new object"):
+        TopologyTestDriver(topology)
+
+    first.close()
+    second.close()
+
+
+def test_failed_init_closes_initialized_processors() -> None:
+    closed: list[str] = []
+
+    class First(Processor):
+        def process(self, record: Record) -> None:
+            """Not called."""
+
+        def close(self) -> None:
+            closed.append("first")
+            raise OSError("close")
+
+    class Second(First):
+        def init(self, _context: ProcessorContext) -> None:
+            raise KeyError("counts")
+
+    topology = Topology().add_source("src", "in").add_processor("a", First, "src").add_processor("b", Second, "a")
+    with pytest.raises(StreamsError, match="processor 'b' failed in init: KeyError: 'counts'") as failed:
+        TopologyTestDriver(topology)
+
+    assert closed == ["first", "first"]
+    assert failed.value.__notes__ == ["task 0_0: processor 'a' failed in close: OSError: close"]

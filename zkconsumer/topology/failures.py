@@ -1,0 +1,132 @@
+"""Errors of nodes: what the handlers return, records that are dropped, and the error that ends a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zkconsumer.errors import StreamsError
+from zkconsumer.log import get_logger
+from zkconsumer.topology import handlers
+from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.handlers import ErrorContext, ErrorHandler, ErrorResponse
+from zkconsumer.topology.records import Record, SinkRecord, SourceRecord
+
+_log = get_logger(__name__)
+
+#: What has failed, and the remedy, by phase.
+_TEXTS = {
+    "deserialization": (
+        "the record cannot be deserialized: ",
+        "set key_deserializer and value_deserializer of add_source, or deserialization_handler to drop such records",
+    ),
+    "processing": ("", "set processing_handler of ApplicationConfig to drop such records"),
+    "punctuation": ("a punctuation has failed: ", "set processing_handler of ApplicationConfig to ignore such errors"),
+}
+
+
+class FailedNodeError(Exception):
+    """An error of a node for which its handler has returned FAIL. No other handler sees it."""
+
+    def __init__(self, context: ErrorContext, error: Exception) -> None:
+        super().__init__(context, error)
+        self.context, self.error = context, error
+
+
+class Failures:
+    """Calls the error handlers of a task, and drops or quarantines records.
+
+    Args:
+        task_id: the task.
+        config: has the handlers.
+        metrics: numbers of the task; ``dropped`` is increased.
+        send: called with records for the quarantine topic.
+    """
+
+    def __init__(
+        self,
+        task_id: str,
+        config: ApplicationConfig,
+        metrics: dict[str, int],
+        send: Callable[[SinkRecord], object],
+    ) -> None:
+        self._task_id, self._config, self._metrics, self._send = task_id, config, metrics, send
+
+    def unreadable(self, node: str, source: SourceRecord, error: Exception) -> None:
+        """Call the deserialization handler, and drop the record unless the handler returns FAIL.
+
+        Raises:
+            FailedNodeError: the handler has returned FAIL, or has failed.
+        """
+        context = ErrorContext("deserialization", self._task_id, node, source, source.timestamp)
+        if not self._drops(self._config.deserialization_handler, context, error):
+            raise FailedNodeError(context, error) from error
+
+    def failed(self, node: str, source: SourceRecord | None, timestamp: int, error: Exception) -> None:
+        """Call the processing handler for an error of a processor; see ``unreadable``."""
+        context = ErrorContext("processing", self._task_id, node, source, timestamp)
+        if not self._drops(self._config.processing_handler, context, error):
+            raise FailedNodeError(context, error) from error
+
+    def failed_punctuation(self, node: str, now_ms: int, error: Exception) -> None:
+        """Call the processing handler for an error of a punctuation; see ``unreadable``."""
+        context = ErrorContext("punctuation", self._task_id, node, None, now_ms)
+        if not self._drops(self._config.processing_handler, context, error):
+            raise FailedNodeError(context, error) from error
+
+    def unserializable(
+        self, node: str, source: SourceRecord | None, topic: str, record: Record, error: Exception
+    ) -> None:
+        """Call the production handler, and drop the record unless the handler returns FAIL.
+
+        Raises:
+            StreamsError: the handler has returned FAIL. As in the JVM, it is an error of the parent for its handler.
+            FailedNodeError: the handler has failed.
+        """
+        context = ErrorContext("production", self._task_id, node, source, record.timestamp)
+        if not self._drops(self._config.production_handler, context, error):
+            raise StreamsError(
+                f"sink {node!r}: a record for topic {topic!r} cannot be serialized: {text(error)}; set key_serializer "
+                "and value_serializer of add_sink, or production_handler to drop such records"
+            ) from error
+
+    def drop(self, reason: str, source: SourceRecord | None, **where: object) -> None:
+        """Count and log a record that is dropped."""
+        self._metrics["dropped"] += 1
+        if source is not None:
+            where |= {"topic": source.topic, "partition": source.partition, "offset": source.offset}
+        _log.warning("record_dropped", task=self._task_id, reason=reason, **where)
+
+    def _drops(self, handler: ErrorHandler, context: ErrorContext, error: Exception) -> bool:
+        try:
+            response = handler(context, error)
+            if not isinstance(response, ErrorResponse):
+                raise StreamsError(f"the handler must return an ErrorResponse, it returned {response!r}")
+            if response is ErrorResponse.QUARANTINE:
+                self._quarantine(context, error)
+        except Exception as second:
+            raise FailedNodeError(context, second) from error
+        if response is ErrorResponse.FAIL:
+            return False
+        self.drop(context.phase, context.record, node=context.node, error=text(error))
+        return True
+
+    def _quarantine(self, context: ErrorContext, error: Exception) -> None:
+        topic = self._config.quarantine_topic
+        if topic is None:
+            raise StreamsError("the handler returned QUARANTINE: set quarantine_topic of ApplicationConfig")
+        self._send(handlers.quarantined(topic, context, error))
+
+
+def ending(task_id: str, source: SourceRecord | None, error: Exception) -> tuple[StreamsError, Exception]:
+    """Return the error that ends a task, and its cause."""
+    if isinstance(error, FailedNodeError):
+        what, remedy = _TEXTS.get(error.context.phase, ("", ""))
+        remedy = f"; {remedy}" if error.error is error.__cause__ and remedy else ""
+        return StreamsError(f"{error.context}: {what}{text(error.error)}{remedy}"), error.error
+    where = "" if source is None else f", topic {source.topic}, partition {source.partition}, offset {source.offset}"
+    return StreamsError(f"task {task_id}{where}: {text(error)}"), error
+
+
+def text(error: BaseException) -> str:
+    """Return type and message of an error; only the message of errors of this package."""
+    return str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
