@@ -169,7 +169,7 @@ def run_limit(case: str, inputs: list[SourceRecord]) -> float:
 def run_jvm(oracle: Oracle, case: str, keys: int) -> float:
     """Return records per second of the JVM's test driver."""
     kind = case.split(",")[0].split(" ")[0]
-    [answer] = oracle.ask([{"bench": kind, "keys": keys, "records": DRIVER_RECORDS}])
+    [answer] = oracle.send([{"bench": kind, "keys": keys, "records": DRIVER_RECORDS}])
     return float(answer["rate"])
 
 

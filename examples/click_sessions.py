@@ -1,4 +1,4 @@
-"""A topology that joins the clicks of a user to sessions, with a session store.
+"""Groups the clicks of each user into sessions with a session store.
 
 A session ends when its user has not clicked for 30 minutes of event time. Clicks that are up to 15 minutes late extend
 or join earlier sessions; later ones are dropped and counted.
@@ -25,7 +25,7 @@ class Sessions(Processor):
         context.schedule(MINUTE, PunctuationType.STREAM_TIME, self._forward_ended)
 
     def process(self, record: Record) -> None:
-        """Add a click to the sessions that it touches, which become one."""
+        """Add a click, and merge the sessions within the gap."""
         first, last = record.timestamp - WINDOWS.gap_ms, record.timestamp + WINDOWS.gap_ms
         touched = list(self._sessions.find_sessions(record.key, first, last))
         start = min([record.timestamp, *(session.start for session, _ in touched)])

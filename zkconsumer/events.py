@@ -446,8 +446,8 @@ EVENTS = (
         "record_dropped",
         ("warning",),
         "zkconsumer.topology",
-        "A task of a topology dropped a record: its handler answered CONTINUE or QUARANTINE, the timestamp is "
-        "negative, or a window or version has expired.",
+        "A task of a topology dropped a record: an error handler returned CONTINUE or QUARANTINE, the timestamp is "
+        "negative, or the entry of a window, session or versioned store has expired.",
     ),
     LogEvent(
         "record_too_large",

@@ -56,7 +56,7 @@ class Oracle:
         self._log.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def ask(self, requests: Iterable[Any]) -> list[Any]:
+    def send(self, requests: Iterable[Any]) -> list[Any]:
         """Return the answer to each request."""
         process = self._process
         assert process.stdin is not None

@@ -46,16 +46,16 @@ def test_descriptions_and_topic_groups_are_equal(oracle: Oracle, seed: int, coun
     rng = random.Random(seed)
     requests = [{"steps": generator.topology(rng)} for _ in range(counts[0])]
 
-    for request, expected in zip(requests, oracle.ask(requests), strict=True):
+    for request, expected in zip(requests, oracle.send(requests), strict=True):
         assert programs.describe(request) == expected, request
 
 
 @pytest.mark.parametrize("counts", COUNTS)
-def test_invalid_topologies_are_refused(oracle: Oracle, seed: int, counts: tuple[int, int, int]) -> None:
+def test_invalid_topologies_are_rejected(oracle: Oracle, seed: int, counts: tuple[int, int, int]) -> None:
     rng = random.Random(seed)
     cases = [generator.invalid(rng) for _ in range(counts[1])]
 
-    for case, answer in zip(cases, oracle.ask([case.request for case in cases]), strict=True):
+    for case, answer in zip(cases, oracle.send([case.request for case in cases]), strict=True):
         assert "error" in answer, case
         with pytest.raises(TopologyError) as refused:
             programs.describe(case.request)
@@ -67,7 +67,7 @@ def test_scenarios_have_equal_results(oracle: Oracle, seed: int, counts: tuple[i
     rng = random.Random(seed)
     requests = [generator.scenario(rng) for _ in range(counts[2])]
 
-    for request, expected in zip(requests, oracle.ask(requests), strict=True):
+    for request, expected in zip(requests, oracle.send(requests), strict=True):
         assert essence(programs.run(request)) == essence(expected), request
 
 
@@ -90,6 +90,6 @@ def test_pinned_classes_belong_to_source() -> None:
 def test_pinned_classes_answer_without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(runner, "compiler", lambda: tmp_path / "javac")
     with Oracle() as pinned:
-        [answer] = pinned.ask([{"steps": [{"call": "source", "name": "a", "topics": ["t"]}]}])
+        [answer] = pinned.send([{"steps": [{"call": "source", "name": "a", "topics": ["t"]}]}])
 
     assert answer["groups"] == {"0": {"sources": ["t"], "sinks": []}}

@@ -224,6 +224,11 @@ PUBLIC = {
         "skip_on_invalid",
         "wall_clock",
     ],
+    "zkconsumer.topology.windows": [
+        "SessionWindows",
+        "TimeWindow",
+        "TimeWindows",
+    ],
     "zkconsumer.version": [
         "__version__",
     ],

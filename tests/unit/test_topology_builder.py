@@ -73,7 +73,7 @@ def test_partition_counts_of_subtopology_must_be_equal() -> None:
         topology.check_partition_counts({"left": 4, "alone": 1})
 
 
-def test_offset_reset_is_checked() -> None:
+def test_unknown_offset_reset_is_rejected() -> None:
     with pytest.raises(TopologyError, match="must be 'earliest' or 'latest', got 'none'"):
         Topology().add_source("a", "t", offset_reset="none")
 
@@ -116,12 +116,12 @@ def test_store_arguments_are_checked(declare: object, message: str) -> None:
         (Nothing(), "processor 'p': supplier must be a class or function, got"),
     ],
 )
-def test_supplier_is_checked(supplier: Any, message: str) -> None:
+def test_invalid_supplier_is_rejected_with_reason(supplier: Any, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         Topology().add_source("a", "t").add_processor("p", supplier, "a")
 
 
-def test_lists_are_checked() -> None:
+def test_non_list_arguments_are_rejected() -> None:
     with pytest.raises(TopologyError, match="the topics of source 'a' must be a list, got 5"):
         Topology().add_source("a", 5)  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="the stores of processor 'p' must be a list, got StoreBuilder"):
@@ -132,7 +132,7 @@ def test_description_of_empty_topology() -> None:
     assert Topology().describe() == "Topologies:\n "
 
 
-def test_group_of_global_store_takes_number() -> None:
+def test_global_store_counts_as_numbered_subtopology() -> None:
     topology = Topology().add_source("a", "t")
     topology.add_global_store(stores.key_value("g", logging=False), "g-source", "g-topic", "g-processor", Nothing)
     topology.add_source("b", "u")

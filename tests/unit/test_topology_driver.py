@@ -164,7 +164,7 @@ def test_listener_is_set_before_start() -> None:
         ({"headers": [("a", "b")]}, "a header must be a tuple of str and bytes or None, got"),
     ],
 )
-def test_input_is_checked(arguments: Any, message: str) -> None:
+def test_invalid_driver_input_is_rejected(arguments: Any, message: str) -> None:
     with TopologyTestDriver(counting(), TEXT) as driver, pytest.raises((ValueError, StreamsError), match=message):
         driver.create_input_topic("in").pipe_input(**{"key": "k", "value": "v", **arguments})
 

@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from zkconsumer.topology import Processor, ProcessorContext, Record, Topology, TopologyTestDriver
+from zkconsumer.topology import (
+    ApplicationConfig,
+    ErrorContext,
+    ErrorResponse,
+    Processor,
+    ProcessorContext,
+    Record,
+    Topology,
+    TopologyTestDriver,
+    serdes,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,16 +36,22 @@ def run_pytest(path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def guide_program(line: str) -> dict[str, Any]:
+    """Return the names that the program with a line defines."""
+    text = (ROOT / "docs" / "topologies.rst").read_text()
+    [code] = [block for block in _CODE.findall(text) if line in block]
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent(code), names)
+    return names
+
+
 @pytest.mark.parametrize("name", ["test_click_sessions.py", "test_idle_alarm.py"])
-def test_example_passes(name: str) -> None:
+def test_examples_pass_their_own_tests(name: str) -> None:
     run_pytest(ROOT / "examples" / name)
 
 
 def test_custom_store_of_guide_works() -> None:
-    text = (ROOT / "docs" / "topologies.rst").read_text()
-    [code] = [block for block in _CODE.findall(text) if "class HighestStore" in block]
-    names: dict[str, Any] = {}
-    exec(textwrap.dedent(code), names)
+    names = guide_program("class HighestStore")
 
     class Offer(Processor):
         def init(self, context: ProcessorContext) -> None:
@@ -51,6 +67,27 @@ def test_custom_store_of_guide_works() -> None:
         driver.create_input_topic("in").pipe_key_values([(b"a", b"5"), (b"a", b"4"), (b"b", b"1"), (b"a", b"300")])
 
         assert driver.create_output_topic("out").read_values() == [b"5", b"1", b"300"]
+
+
+def test_window_example_of_guide_works() -> None:
+    names = guide_program("class CountPerMinute")
+    topology = Topology().add_source("in", "in")
+    topology.add_processor("count", names["CountPerMinute"], "in", stores=[names["counts"]])
+    with TopologyTestDriver(topology, ApplicationConfig(key_serde=serdes.STRING)) as driver:
+        topic = driver.create_input_topic("in")
+        for time in (0, 59_999, 69_999, 30_000, 70_000, 40_000):
+            topic.pipe_input("a", b"", time)
+
+        assert [count for _, count in driver.get_state_store("counts").all()] == [3, 2]
+        assert driver.metrics["count/late"] == 1
+
+
+def test_handler_of_guide_works() -> None:
+    config = guide_program("def drop_bad_values")["config"]
+    context = ErrorContext("processing", "0_0", "p", None, 0)
+
+    assert config.processing_handler(context, ValueError()) is ErrorResponse.CONTINUE
+    assert config.processing_handler(context, KeyError()) is ErrorResponse.FAIL
 
 
 def test_programs_of_tutorial_run(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_persistent_stores_survive_close(tmp_path: Path) -> None:
         assert entries(driver, "memory") == {}
 
 
-def test_record_that_fails_leaves_no_trace_in_file(tmp_path: Path) -> None:
+def test_failed_record_does_not_change_file(tmp_path: Path) -> None:
     path = tmp_path / "state"
     with TopologyTestDriver(counting(), TEXT, state_file=path) as driver:
         words = driver.create_input_topic("in")
@@ -113,7 +113,7 @@ def _write_until_killed(path: Path, records: int) -> int:
     return records + sum(line.endswith("\n") for line in rest)
 
 
-def test_file_in_use_is_refused(tmp_path: Path) -> None:
+def test_file_in_use_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "state"
     driver = TopologyTestDriver(counting(), TEXT, state_file=path)
 
@@ -123,7 +123,7 @@ def test_file_in_use_is_refused(tmp_path: Path) -> None:
     driver.close()
 
 
-def test_other_file_is_refused(tmp_path: Path) -> None:
+def test_other_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "state"
     path.write_text("notes" * 1_000)
 
@@ -133,7 +133,7 @@ def test_other_file_is_refused(tmp_path: Path) -> None:
         StateFile(tmp_path / "missing" / "state")
 
 
-def test_file_is_free_after_processor_has_failed_in_init(tmp_path: Path) -> None:
+def test_failed_init_releases_state_file(tmp_path: Path) -> None:
     class Failing(Processor):
         def init(self, _context: ProcessorContext) -> None:
             raise ValueError("no")

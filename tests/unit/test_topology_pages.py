@@ -123,7 +123,7 @@ def test_discard_reads_only_pages_at_its_ends() -> None:
     assert [k for k, _ in PagedMap(pages).scan()] == [key(n) for n in (*range(100), *range(19_900, 20_000))]
 
 
-def test_page_of_later_release_is_refused() -> None:
+def test_page_of_later_release_is_rejected() -> None:
     pages = MemoryPages()
     entries = PagedMap(pages)
     entries.put(b"key", b"value")

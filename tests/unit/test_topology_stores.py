@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -153,7 +154,7 @@ def test_window_fetch_includes_both_ends() -> None:
     assert list(store.fetch_times("k", 4, 1)) == []
 
 
-def test_windows_of_other_keys_with_same_prefix_are_not_returned() -> None:
+def test_window_fetch_excludes_keys_sharing_prefix() -> None:
     # Source: Kafka 3.9 AbstractWindowBytesStoreTest.shouldFetchAndIterateOverExactKeys
     store = windows().store
     for key in ("a", "aa", "a\0", "b"):
@@ -166,7 +167,7 @@ def test_windows_of_other_keys_with_same_prefix_are_not_returned() -> None:
     assert [w.key for w, _ in store.fetch_keys("aa", None, 0, 10)] == ["aa", "b"]
 
 
-def test_window_is_hidden_exactly_after_retention_and_dropped_with_its_segment() -> None:
+def test_window_expires_after_retention_and_segment() -> None:
     # Source: Kafka 3.9 AbstractRocksDBSegmentedBytesStore.get,
     # put; AbstractWindowBytesStoreTest.shouldMeasureExpiredRecords
     opened = windows(retention_ms=2 * MINUTE)
@@ -213,7 +214,7 @@ def test_expiry_continues_after_restart() -> None:
 
 
 @pytest.mark.parametrize("kind", ["window", "session"])
-def test_size_stays_flat_for_a_day_of_rotating_keys(kind: str) -> None:
+def test_expiry_bounds_size_with_rotating_keys(kind: str) -> None:
     builder = (
         timestamped_window("s", TEXT, TEXT, retention_ms=HOUR, window_size_ms=MINUTE)
         if kind == "window"
@@ -302,7 +303,7 @@ def test_versions_are_valid_until_next_one() -> None:
     assert store.get("k", 35) == VersionedRecord("c", 30, 40)
 
 
-def test_versions_older_than_history_are_refused() -> None:
+def test_versions_older_than_history_are_rejected() -> None:
     # Source: Kafka 3.9 RocksDBVersionedStoreTest.shouldNotPutExpired, shouldNotGetExpired,
     # shouldGetExpiredIfLatestValue
     opened = versions(history_ms=MINUTE)
@@ -400,11 +401,12 @@ def test_negative_times_are_rejected_by_put_and_not_found() -> None:
 
     assert window_store.fetch("a", -5) is None
     assert session_store.fetch_session("a", -5, 5) is None
-    for put in (
+    puts: list[Callable[[], object]] = [
         lambda: window_store.put("a", "x", -1),
         lambda: session_store.put(Windowed("a", -1, 5), "x"),
         lambda: versions.put("a", "x", -1),
-    ):
+    ]
+    for put in puts:
         with pytest.raises(ValueError, match="store '[wsv]': a time must be an integer of at least 0, got -1"):
             put()
     with pytest.raises(ValueError, match="store 's': the end must be an integer of at least the start 5, got 4"):

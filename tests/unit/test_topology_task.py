@@ -369,7 +369,7 @@ def test_handler_must_return_response() -> None:
 @pytest.mark.parametrize(
     ("sink", "message"),
     [
-        ({"topic": lambda *_: None}, "the topic extractor must return a str that is not empty, it returned None"),
+        ({"topic": lambda *_: None}, "the topic extractor must return a non-empty str, it returned None"),
         ({"topic": lambda *_: [][0]}, "IndexError: list index out of range"),
         ({"partitioner": lambda *_: -1}, "the partitioner must return None or a partition number, it returned -1"),
     ],
@@ -393,7 +393,7 @@ def test_errors_of_sink_functions_name_sink(sink: Any, message: str) -> None:
         {"timestamp_extractor": 5},
     ],
 )
-def test_settings_are_checked(setting: Any) -> None:
+def test_invalid_settings_name_the_option(setting: Any) -> None:
     [(name, value)] = setting.items()
     with pytest.raises(ConfigurationError, match=f"{name} must be .*, got {value!r}"):
         ApplicationConfig(**setting)

@@ -10,7 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from zkconsumer.errors import ConfigurationError, TopologyError
 from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.topology import description
-from zkconsumer.topology.checks import check_functions, check_name, check_supplier, checked_tuple
+from zkconsumer.topology.checks import (
+    check_functions,
+    check_name,
+    check_source_functions,
+    check_supplier,
+    checked_tuple,
+)
 from zkconsumer.topology.nodes import (
     Deserializer,
     GlobalStore,
@@ -23,6 +29,7 @@ from zkconsumer.topology.nodes import (
     TopicExtractor,
     TopicGroup,
     UnionFind,
+    matched_topics,
     node_groups,
 )
 from zkconsumer.topology.processor import ProcessorSupplier
@@ -61,7 +68,8 @@ class Topology:
         Args:
             name: name of the node.
             topics: a topic or several.
-            pattern: Java regular expression of topics, in place of ``topics``. It must not contain commas and blanks.
+            pattern: Java regular expression of topics, instead of ``topics``. It must not contain commas,
+                spaces and quotation marks.
             offset_reset: ``earliest`` or ``latest``: where a partition without a committed offset starts; None for the
                 setting of the application.
             timestamp_extractor: returns the timestamp of a record; None for that of the application.
@@ -78,18 +86,12 @@ class Topology:
         if pattern is None:
             self._check_topics(name, names)
         elif names:
-            raise TopologyError(f"source {name!r}: set either topics or pattern")
+            raise TopologyError(f"source {name!r}: topics and pattern are mutually exclusive")
         else:
             self._check_pattern(name, pattern)
-        check_functions(
-            f"source {name!r}",
-            timestamp_extractor=timestamp_extractor,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-        )
-        self._nodes[name] = SourceNode(
-            name, names, pattern, offset_reset, timestamp_extractor, key_deserializer, value_deserializer
-        )
+        node = SourceNode(name, names, pattern, offset_reset, timestamp_extractor, key_deserializer, value_deserializer)
+        check_source_functions(node)
+        self._nodes[name] = node
         self._connected.add(name)
         return self
 
@@ -205,7 +207,7 @@ class Topology:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> Topology:
-        """Add a store that every task has as a whole, with the contents of all partitions of a topic.
+        """Add a global store: every task can read the contents of all partitions of a topic.
 
         Args:
             builder: the store, with ``logging=False``.
@@ -235,13 +237,8 @@ class Topology:
                 f"source and processor of a global store must have different names, both are {source!r}"
             )
         self._check_topics(source, (topic,))
-        check_functions(
-            f"source {source!r}",
-            timestamp_extractor=timestamp_extractor,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-        )
         reader = SourceNode(source, (topic,), None, None, timestamp_extractor, key_deserializer, value_deserializer)
+        check_source_functions(reader)
         writer = ProcessorNode(processor, (source,), supplier, {builder.name: None})
         self._nodes[source] = reader
         self._connected.add(source)
@@ -293,21 +290,8 @@ class Topology:
         Raises:
             TopologyError: two patterns match a topic.
         """
-        existing = sorted(set(topics) - {store.source.topics[0] for store in self._global_stores.values()})
-        matched: dict[str, tuple[str, ...]] = {}
-        owner: dict[str, SourceNode] = {}
-        for node in self._nodes.values():
-            if not isinstance(node, SourceNode) or node.pattern is None:
-                continue
-            matched[node.name] = tuple(Whitelist(node.pattern).select(existing))
-            for topic in matched[node.name]:
-                other = owner.setdefault(topic, node)
-                if other is not node:
-                    raise TopologyError(
-                        f"topic {topic!r} matches the patterns {other.pattern!r} of source {other.name!r} and "
-                        f"{node.pattern!r} of source {node.name!r}"
-                    )
-        self._matched_topics = matched
+        existing = sorted(set(topics) - self._global_topics())
+        self._matched_topics = matched_topics(self._sources(), existing)
 
     def check_partition_counts(self, counts: Mapping[str, int]) -> None:
         """Check that all topics of each sub-topology have the same number of partitions.
@@ -374,18 +358,21 @@ class Topology:
         check_name("pattern", pattern)
         if set(pattern) & set(", \"'"):
             raise TopologyError(
-                f"source {source!r}: pattern must not contain commas, blanks and quotes, got {pattern!r}"
+                f"source {source!r}: pattern must not contain commas, spaces and quotation marks, got {pattern!r}"
             )
         try:
             topic_filter = Whitelist(pattern)
         except ConfigurationError as error:
             raise TopologyError(f"source {source!r}: {error}") from error
-        global_topics = {store.source.topics[0] for store in self._global_stores.values()}
+        global_topics = self._global_topics()
         for other in self._sources():
             for topic in topic_filter.select([topic for topic in other.topics if topic not in global_topics], False):
                 raise TopologyError(
                     f"source {source!r}: pattern {pattern!r} matches topic {topic!r}, which source {other.name!r} reads"
                 )
+
+    def _global_topics(self) -> set[str]:
+        return {store.source.topics[0] for store in self._global_stores.values()}
 
     def _sources(self) -> list[SourceNode]:
         return [node for node in self._nodes.values() if isinstance(node, SourceNode)]

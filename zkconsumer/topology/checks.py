@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zkconsumer.errors import TopologyError
+from zkconsumer.topology.nodes import SourceNode
 from zkconsumer.topology.processor import Processor, ProcessorSupplier
 from zkconsumer.topology.serdes import Serde
 
@@ -12,7 +13,7 @@ from zkconsumer.topology.serdes import Serde
 def check_name(what: str, name: Any) -> None:
     """Raise TopologyError if a name is not a str or is empty."""
     if not isinstance(name, str) or not name:
-        raise TopologyError(f"the name of a {what} must be a str that is not empty, got {name!r}")
+        raise TopologyError(f"the name of a {what} must be a non-empty str, got {name!r}")
 
 
 def check_supplier(name: str, supplier: ProcessorSupplier) -> None:
@@ -44,3 +45,13 @@ def check_functions(where: str, **functions: Any) -> None:
             raise TopologyError(f"{where}: {name} must be a function; use serialize or deserialize of the Serde")
         if function is not None and not callable(function):
             raise TopologyError(f"{where}: {name} must be a function, got {function!r}")
+
+
+def check_source_functions(source: SourceNode) -> None:
+    """Raise TopologyError if an argument of a source is neither None nor a function."""
+    check_functions(
+        f"source {source.name!r}",
+        timestamp_extractor=source.timestamp_extractor,
+        key_deserializer=source.key_deserializer,
+        value_deserializer=source.value_deserializer,
+    )

@@ -14,19 +14,20 @@ from zkconsumer.topology.timestamps import TimestampExtractor
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationConfig:
-    """Settings. Where a source or sink has no (de)serializer of its own, it uses that of the serdes here.
+    """Settings of an application. Sources and sinks without their own (de)serializers use these serdes.
 
     Attributes:
-        application_id: name of the application.
-        key_serde: for keys.
-        value_serde: for values.
+        application_id: name of the application. Default ``application``.
+        key_serde: for keys. Default ``serdes.BYTES``.
+        value_serde: for values. Default ``serdes.BYTES``.
         timestamp_extractor: returns the timestamps of records; see ``zkconsumer.topology.timestamps``.
-        max_task_idle_ms: milliseconds for which a task waits for records of partitions that are empty, so that it
-            processes records in the order of their timestamps; -1 never waits, not even for partitions with a lag.
-        deserialization_handler: for records that cannot be deserialized.
-        processing_handler: for errors of processors and punctuations.
-        production_handler: for records that cannot be serialized.
-        quarantine_topic: topic of ``ErrorResponse.QUARANTINE``.
+        max_task_idle_ms: maximum time to wait for records of empty partitions without a lag, in milliseconds, so that
+            records are processed in the order of their timestamps. Default 0: wait only for partitions with a lag. -1:
+            never wait.
+        deserialization_handler: called if a record cannot be deserialized. Default ``handlers.fail``.
+        processing_handler: called if a processor or punctuation fails. Default ``handlers.fail``.
+        production_handler: called if a record cannot be serialized. Default ``handlers.fail``.
+        quarantine_topic: topic to which ``ErrorResponse.QUARANTINE`` sends records. Default None.
 
     Raises:
         ConfigurationError: a value is invalid.
@@ -59,4 +60,4 @@ class ApplicationConfig:
             self.production_handler,
         )
         if uses_quarantine and self.quarantine_topic is None:
-            raise ConfigurationError("a handler is quarantine: set quarantine_topic")
+            raise ConfigurationError("handlers.quarantine requires a topic: set quarantine_topic")

@@ -1,4 +1,4 @@
-"""What a processor sees of its task."""
+"""Implementation of ``ProcessorContext``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NodeContext:
 
     @property
     def current_stream_time_ms(self) -> int:
-        """The highest timestamp of the records that the task has taken."""
+        """The highest timestamp of the records processed so far."""
         return self._task.stream_time_ms
 
     @property

@@ -62,7 +62,7 @@ class TestInputTopic:
 
         Raises:
             ValueError: no source reads the topic, or an argument is invalid.
-            StreamsError: a node has failed, and the handler has answered FAIL.
+            StreamsError: a node has failed, and the error handler has returned FAIL.
         """
         if timestamp is None:
             timestamp = self._time_ms

@@ -1,4 +1,4 @@
-"""What happens to records that cannot be deserialized, processed or serialized.
+"""Error handlers for records that cannot be deserialized, processed or serialized.
 
 Source: Kafka 3.9 DeserializationExceptionHandler, ProcessingExceptionHandler and ProductionExceptionHandler; quarantine
 as the dead letter queue of KIP-1034.
@@ -14,7 +14,7 @@ from zkconsumer.topology.records import Header, SinkRecord, SourceRecord
 
 
 class ErrorResponse(enum.Enum):
-    """What to do about an error."""
+    """Response of an error handler."""
 
     #: End the task.
     FAIL = "fail"
@@ -32,7 +32,7 @@ class ErrorContext:
         phase: ``deserialization``, ``processing``, ``punctuation`` or ``production``.
         task_id: the task, such as ``0_3``.
         node: the node that failed.
-        record: the record that the task has read last; None in a punctuation.
+        record: the source record that is processed; None in a punctuation.
         timestamp: timestamp of the record or of the punctuation in milliseconds.
     """
 
@@ -58,7 +58,7 @@ def fail(_context: ErrorContext, _error: Exception) -> ErrorResponse:
 
 
 def proceed(_context: ErrorContext, _error: Exception) -> ErrorResponse:
-    """Drop the record and continue."""
+    """Drop the record and continue, as ``LogAndContinueExceptionHandler``."""
     return ErrorResponse.CONTINUE
 
 

@@ -13,7 +13,7 @@ from zkconsumer.errors import StreamsError
 
 
 class ApplicationState(enum.Enum):
-    """What an application does."""
+    """State of an application."""
 
     CREATED = "created"
     REBALANCING = "rebalancing"
@@ -46,7 +46,7 @@ TRANSITIONS: dict[ApplicationState, frozenset[ApplicationState]] = {
     _S.ERROR: frozenset(),
 }
 
-#: Transitions that are refused without an error, because a second shutdown or a late report of a thread is normal.
+#: Transitions that are ignored, because a second shutdown or a late report of a thread is normal.
 _IGNORED: dict[ApplicationState, frozenset[ApplicationState]] = {
     _S.PENDING_SHUTDOWN: frozenset(_S) - {_S.NOT_RUNNING},
     _S.NOT_RUNNING: frozenset({_S.PENDING_SHUTDOWN, _S.NOT_RUNNING}),
@@ -107,7 +107,7 @@ class Lifecycle:
         return True
 
     def wait_for(self, *states: ApplicationState, timeout_s: float | None = None) -> bool:
-        """Wait until the state is one of some, and return whether it is.
+        """Wait for one of the given states, and return False after the timeout.
 
         Args:
             states: the states.

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from zkconsumer.errors import TopologyError
+from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.records import Record, RecordMetadata
 from zkconsumer.topology.stores.builder import StoreBuilder
@@ -77,7 +79,7 @@ class TopicGroup(NamedTuple):
 
 
 class GlobalStore(NamedTuple):
-    """A store that each task has as a whole: the builder, and the nodes that fill it from a topic."""
+    """A global store: the builder, and the nodes that fill it from a topic."""
 
     builder: StoreBuilder
     source: SourceNode
@@ -114,3 +116,26 @@ def node_groups(nodes: Mapping[str, Node], connected: UnionFind) -> list[list[st
     for name in nodes:
         groups.setdefault(connected.root(name), []).append(name)
     return list(groups.values())
+
+
+def matched_topics(sources: Iterable[SourceNode], existing: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the topics of each source with a pattern, by name of the source.
+
+    Raises:
+        TopologyError: two patterns match a topic.
+    """
+    topics = list(existing)
+    matched: dict[str, tuple[str, ...]] = {}
+    owner: dict[str, SourceNode] = {}
+    for source in sources:
+        if source.pattern is None:
+            continue
+        matched[source.name] = tuple(Whitelist(source.pattern).select(topics))
+        for topic in matched[source.name]:
+            other = owner.setdefault(topic, source)
+            if other is not source:
+                raise TopologyError(
+                    f"topic {topic!r} matches the patterns {other.pattern!r} of source {other.name!r} and "
+                    f"{source.pattern!r} of source {source.name!r}"
+                )
+    return matched

@@ -1,4 +1,4 @@
-"""What applications implement and use: processors and their context.
+"""Interfaces for applications: processors and their context.
 
 Source: Kafka 3.9 org.apache.kafka.streams.processor.api.
 """
@@ -20,7 +20,7 @@ Punctuator = Callable[[int], object]
 class PunctuationType(enum.Enum):
     """The clock of a schedule."""
 
-    #: The highest timestamp of the records that the task has taken. It does not advance without records.
+    #: The highest timestamp of the records processed so far. It does not advance without records.
     STREAM_TIME = "stream time"
     #: The clock of the machine.
     WALL_CLOCK_TIME = "wall-clock time"
@@ -58,7 +58,7 @@ class ProcessorContext(Protocol):
 
     @property
     def current_stream_time_ms(self) -> int:
-        """The highest timestamp of the records that the task has taken, in milliseconds; -1 before the first."""
+        """The highest timestamp of the records processed so far, in milliseconds; -1 before the first."""
 
     @property
     def current_system_time_ms(self) -> int:
@@ -81,8 +81,9 @@ class ProcessorContext(Protocol):
         """Call a function periodically. A call that is late is made once, however many intervals have passed.
 
         Args:
-            interval_ms: at least 1. A stream-time schedule is aligned to multiples of it, and first due with the next
-                record; a wall-clock schedule is first due after the interval.
+            interval_ms: at least 1. A stream-time schedule is aligned to multiples of it, and first called after the
+                next record, or after the current one if it is created in ``process``; a wall-clock schedule is first
+                called after the interval.
             kind: the clock.
             punctuator: called with the current time of that clock.
 

@@ -51,7 +51,7 @@ class RecordQueue:
     def __init__(self, partition: TopicPartition, decode: Decode) -> None:
         self.partition = partition
         self.head: Stamped | None = None
-        #: The highest timestamp of the records that were taken.
+        #: The highest timestamp of the records processed so far.
         self.time_ms = UNKNOWN
         self._decode = decode
         self._raw: deque[SourceRecord] = deque()

@@ -38,7 +38,7 @@ class Host(Protocol):
 
     @property
     def stream_time_ms(self) -> int:
-        """The highest timestamp of the records that were taken."""
+        """The highest timestamp of the records processed so far."""
 
     def schedule(self, node: str, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Create a schedule."""
@@ -139,7 +139,7 @@ class RunningSink(RunningNode):
         assert self._extractor is not None
         topic = self._extractor(record, self._task.record_metadata or RecordMetadata(None, -1, -1))
         if not isinstance(topic, str) or not topic:
-            raise ValueError(f"the topic extractor must return a str that is not empty, it returned {topic!r}")
+            raise ValueError(f"the topic extractor must return a non-empty str, it returned {topic!r}")
         return topic
 
     def _selected(self, topic: str, record: Record) -> int | None:

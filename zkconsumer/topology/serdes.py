@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Serde(NamedTuple):
-    """A serializer and the deserializer that reverses it. Neither is called for None, except by sources and sinks.
+    """A serializer and the deserializer that reverses it. Sources and sinks also call them with None; stores do not.
 
     Attributes:
         serialize: returns bytes for topic and object.

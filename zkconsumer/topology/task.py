@@ -186,7 +186,7 @@ class StreamTask:
 
     @property
     def stream_time_ms(self) -> int:
-        """The highest timestamp of the records that were taken, in milliseconds; -1 before the first."""
+        """The highest timestamp of the records processed so far, in milliseconds; -1 before the first."""
         return self._group.stream_time_ms
 
     @property
@@ -199,11 +199,11 @@ class StreamTask:
 
     @property
     def queued(self) -> int:
-        """Number of records that were not taken yet."""
+        """Number of records that were not processed yet."""
         return len(self._group)
 
     def partition_times(self) -> dict[TopicPartition, int]:
-        """Return the highest timestamp of the records that were taken, by partition, in milliseconds."""
+        """Return the highest timestamp of the records processed so far, by partition, in milliseconds."""
         return self._group.times()
 
     def set_partition_times(self, times: Mapping[TopicPartition, int]) -> None:
@@ -235,7 +235,7 @@ class StreamTask:
         """Process the next record, and return whether there was one.
 
         Raises:
-            StreamsError: a node has failed, and the handler has answered FAIL.
+            StreamsError: a node has failed, and the error handler has returned FAIL.
         """
         try:
             polled = self._group.poll()
@@ -271,7 +271,7 @@ class StreamTask:
         """Call the stream-time schedules that are due, and return whether there was one.
 
         Raises:
-            StreamsError: a punctuator has failed, and the handler has answered FAIL.
+            StreamsError: a punctuator has failed, and the error handler has returned FAIL.
         """
         if self.stream_time_ms == UNKNOWN:
             return False
@@ -281,7 +281,7 @@ class StreamTask:
         """Call the wall-clock schedules that are due, and return whether there was one.
 
         Raises:
-            StreamsError: a punctuator has failed, and the handler has answered FAIL.
+            StreamsError: a punctuator has failed, and the error handler has returned FAIL.
         """
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._io.clock())
 

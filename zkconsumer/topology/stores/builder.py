@@ -20,13 +20,12 @@ from zkconsumer.topology.stores.window import TimestampedWindowStore, WindowStor
 
 @dataclass(frozen=True, eq=False)
 class StoreBuilder:
-    """A store that each task creates for itself. Two builders are different stores, even if they have one name.
+    """Declaration of a state store; each task creates its own. Builders are compared by identity.
 
     Attributes:
         name: name of the store.
         create: returns a new store.
-        logging: whether its changes belong to the state that the runtime saves; False for global stores, whose topic
-            has them.
+        logging: False declares that the store needs no changelog, as a global store, whose topic has its contents.
     """
 
     name: str
@@ -35,7 +34,7 @@ class StoreBuilder:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise TopologyError(f"the name of a store must be a str that is not empty, got {self.name!r}")
+            raise TopologyError(f"the name of a store must be a non-empty str, got {self.name!r}")
 
 
 def key_value(
