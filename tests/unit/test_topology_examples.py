@@ -29,9 +29,9 @@ _CODE = re.compile(r"\.\. code-block:: python\n\n((?:    .*\n|\n)+)")
 _PROGRAM = re.compile(r"Save this as ``(\w+\.py)``.*\n\n" + _CODE.pattern)
 
 
-def run_pytest(path: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path.name]
-    done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False, timeout=60)
+def run_pytest(folder: Path, name: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
 
     assert done.returncode == 0, done.stdout
 
@@ -47,7 +47,7 @@ def guide_program(line: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["test_click_sessions.py", "test_idle_alarm.py"])
 def test_examples_pass_their_own_tests(name: str) -> None:
-    run_pytest(ROOT / "examples" / name)
+    run_pytest(ROOT, f"examples/{name}")
 
 
 def test_custom_store_of_guide_works() -> None:
@@ -100,4 +100,4 @@ def test_programs_of_tutorial_run(tmp_path: Path) -> None:
     described = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
 
     assert described.stdout.startswith("Topologies:\n   Sub-topology: 0\n    Source: words (topics: [words-in])\n")
-    run_pytest(tmp_path / "test_counting.py")
+    run_pytest(tmp_path, "test_counting.py")
