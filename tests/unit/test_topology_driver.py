@@ -68,6 +68,7 @@ def test_output_can_be_read_in_each_form() -> None:
         clicks.pipe_key_values([("a", "x"), ("a", "x"), ("b", "x")])
         assert len(counts) == 3
         assert counts.read_map() == {"a": "4", "b": "2"}
+        driver.create_output_topic("unused")
         assert driver.produced_topics() == {"out"}
 
 

@@ -27,7 +27,7 @@ from zkconsumer.topology import (
     serdes,
     stores,
 )
-from zkconsumer.topology.stores import MemoryPages, StateStore, StoreBuilder, StoreContext
+from zkconsumer.topology.stores import MemoryPages, StateStore, StoreBuilder, StoreContext, files
 
 PARTITION = TopicPartition("in", 0)
 
@@ -104,12 +104,25 @@ def test_records_after_unreadable_first_one_are_processed() -> None:
     with pytest.raises(StreamsError, match="offset 0"):
         add(task, b"bad", b"bad", b"2")
     assert task.queued == 2
+    task.update_lags()
+    assert task.is_processable()
 
     with pytest.raises(StreamsError, match="offset 1"):
         task.process()
     assert task.process()
     assert not task.process()
     assert stored(task) == ["2"]
+
+
+def test_records_added_after_unreadable_one_are_processed_once() -> None:
+    task = keeping_task()
+    with pytest.raises(StreamsError, match="offset 0"):
+        add(task, b"bad")
+    add(task, b"1")
+
+    assert task.process()
+    assert not task.process()
+    assert stored(task) == ["1"]
 
 
 @pytest.mark.parametrize("idle_ms", [-1, 0, 50])
@@ -265,6 +278,36 @@ def test_failed_commit_rolls_back_and_names_task(tmp_path: Path) -> None:
         assert [store.get(key) for key in (b"a", b"b", b"c")] == [b"1", None, b"3"]
 
 
+@pytest.mark.parametrize("remaining", range(1, 7))
+def test_commit_that_fails_halfway_keeps_committed_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remaining: int
+) -> None:
+    path, config = tmp_path / "state", ApplicationConfig(**CONFIG)
+    with TopologyTestDriver(keeping(), config, state_file=path) as driver:
+        topic = driver.create_input_topic("in")
+        for number in range(100):
+            topic.pipe_input(f"{number:03}", "x" * 500)
+        committed = list(driver.get_state_store("s").all())
+        put, counter = files._FilePages.put, iter(range(1, 100))
+
+        def failing(pages: Any, page_id: int, data: bytes) -> None:
+            if next(counter) == remaining:
+                raise OSError("no space left")
+            put(pages, page_id, data)
+
+        for number in range(100):  # without a commit in between, so that several pages change
+            driver.get_state_store("s").put(f"{number:03}", "y" * 600)
+        monkeypatch.setattr(files._FilePages, "put", failing)
+        with pytest.raises(StreamsError, match="task 0_0: the commit has failed: OSError: no space left"):
+            topic.pipe_input("100", "y")
+        monkeypatch.undo()
+        assert list(driver.get_state_store("s").all()) == committed
+        topic.pipe_input("100", "z")
+
+    with TopologyTestDriver(keeping(), config, state_file=path) as driver:
+        assert list(driver.get_state_store("s").all()) == [*committed, ("100", "z")]
+
+
 def test_changes_in_close_are_discarded(tmp_path: Path) -> None:
     class Late(Keep):
         def close(self) -> None:
@@ -310,9 +353,14 @@ def test_wrong_store_is_rejected(create: Callable[[], Any], message: str) -> Non
 
 
 def test_failure_in_close_of_store_closes_others() -> None:
-    driver = TopologyTestDriver(custom_topology(lambda: Custom("close")))
-    with pytest.raises(StreamsError, match="task 0_0: store 'custom' failed in close: OSError: no close"):
+    created = {name: Custom("close", name) for name in ("custom", "other")}
+    topology = custom_topology(lambda: created["custom"])
+    topology.add_state_store(StoreBuilder("other", lambda: created["other"]), "use")
+    driver = TopologyTestDriver(topology)
+    with pytest.raises(StreamsError, match="task 0_0: store '(custom|other)' failed in close: OSError: no close"):
         driver.close()
+
+    assert [store.calls[-1] for store in created.values()] == ["close", "close"]
 
 
 def test_store_of_two_tasks_is_rejected() -> None:
@@ -361,6 +409,7 @@ def test_failed_init_closes_initialized_processors() -> None:
             raise KeyError("counts")
 
     topology = Topology().add_source("src", "in").add_processor("a", First, "src").add_processor("b", Second, "a")
+    topology.add_processor("c", First, "b")
     with pytest.raises(StreamsError, match="processor 'b' failed in init: KeyError: 'counts'") as failed:
         TopologyTestDriver(topology)
 

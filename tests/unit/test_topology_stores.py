@@ -442,3 +442,14 @@ def test_deserializer_that_fails_names_store() -> None:
 
     with pytest.raises(ValueError, match="store 's': b'x' cannot be deserialized: unpack requires"):
         numbers.store.get("a")
+
+
+def test_rejected_put_on_read_only_window_store_does_not_expire_entries() -> None:
+    opened = windows()
+    opened.store.put("a", "x", 0)
+    opened.byte_map("w").is_read_only = True
+
+    with pytest.raises(StreamsError, match="is global"):
+        opened.store.put("b", "y", HOUR)
+
+    assert opened.store.fetch("a", 0) == "x"

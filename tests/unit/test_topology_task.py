@@ -269,6 +269,7 @@ def test_punctuation_error_names_node() -> None:
             lambda context, _record: context.schedule(1, PunctuationType.STREAM_TIME, None),
             "the punctuator of a schedule must be a function, got None",
         ),
+        (lambda context, _record: context.forward("x"), "node 'p', .*forward needs a Record, got 'x'"),
         (lambda context, _record: context.get_state_store("s").put(None, "v"), "store 's': the key must not be None"),
         (lambda context, _record: context.get_state_store("s").get(None), "store 's': the key must not be None"),
         (lambda context, _record: context.get_state_store("s").put("k", 5), "store 's': int 5 cannot be serialized"),
@@ -495,6 +496,8 @@ def test_global_store_is_read_only_for_other_processors() -> None:
     table = stores.key_value("table", serdes.STRING, serdes.STRING, logging=False)
     topology.add_global_store(table, "g-src", "table-topic", "g-proc", Update).add_sink("out", "out", "p")
     with TopologyTestDriver(topology, TEXT) as driver:
+        with pytest.raises(StreamsError, match="store 'table' is global: only its own processor can change it"):
+            driver.create_input_topic("t").pipe_input("k", "v")
         driver.create_input_topic("table-topic").pipe_input("k", "joined")
 
         with pytest.raises(StreamsError, match="store 'table' is global: only its own processor can change it"):
