@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -143,6 +144,16 @@ def test_extractor_must_return_integer() -> None:
     task = keeping_task(timestamp_extractor=lambda *_: "7")
     with pytest.raises(StreamsError, match="node 'src', .* offset 0: .*extractor has failed: .* returned '7'"):
         add(task, b"0")
+
+
+def test_dropped_record_is_logged_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "zkconsumer")
+    task = keeping_task(deserialization_handler=handlers.proceed)
+    add(task, b"bad", b"1")
+
+    [message] = [record.getMessage() for record in caplog.records if "record_dropped" in record.getMessage()]
+    for text in ("task='0_0'", "node='src'", "topic='in'", "partition=0", "offset=0", "ValueError: unreadable"):
+        assert text in message
 
 
 # ---- handlers that fail ----------------------------------------------------------------------------------------------
