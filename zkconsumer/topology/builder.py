@@ -10,13 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from zkconsumer.errors import ConfigurationError, TopologyError
 from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.topology import description
-from zkconsumer.topology.checks import (
-    check_functions,
-    check_name,
-    check_source_functions,
-    check_supplier,
-    checked_tuple,
-)
+from zkconsumer.topology.checks import check_name, check_supplier, checked_tuple
 from zkconsumer.topology.nodes import (
     Deserializer,
     GlobalStore,
@@ -89,9 +83,9 @@ class Topology:
             raise TopologyError(f"source {name!r}: topics and pattern are mutually exclusive")
         else:
             self._check_pattern(name, pattern)
-        node = SourceNode(name, names, pattern, offset_reset, timestamp_extractor, key_deserializer, value_deserializer)
-        check_source_functions(node)
-        self._nodes[name] = node
+        self._nodes[name] = SourceNode(
+            name, names, pattern, offset_reset, timestamp_extractor, key_deserializer, value_deserializer
+        )
         self._connected.add(name)
         return self
 
@@ -149,9 +143,6 @@ class Topology:
         if not callable(topic):
             check_name("topic", topic)
         self._check_parents("sink", name, parents)
-        check_functions(
-            f"sink {name!r}", key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner
-        )
         fixed, extractor = (None, topic) if callable(topic) else (topic, None)
         self._add_child(SinkNode(name, parents, fixed, extractor, key_serializer, value_serializer, partitioner))
         return self
@@ -238,7 +229,6 @@ class Topology:
             )
         self._check_topics(source, (topic,))
         reader = SourceNode(source, (topic,), None, None, timestamp_extractor, key_deserializer, value_deserializer)
-        check_source_functions(reader)
         writer = ProcessorNode(processor, (source,), supplier, {builder.name: None})
         self._nodes[source] = reader
         self._connected.add(source)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from zkconsumer.errors import TopologyError
-from zkconsumer.topology.nodes import SourceNode
 from zkconsumer.topology.processor import Processor, ProcessorSupplier
 from zkconsumer.topology.serdes import Serde
 
@@ -45,13 +44,3 @@ def check_functions(where: str, **functions: Any) -> None:
             raise TopologyError(f"{where}: {name} must be a function; use serialize or deserialize of the Serde")
         if function is not None and not callable(function):
             raise TopologyError(f"{where}: {name} must be a function, got {function!r}")
-
-
-def check_source_functions(source: SourceNode) -> None:
-    """Raise TopologyError if an argument of a source is neither None nor a function."""
-    check_functions(
-        f"source {source.name!r}",
-        timestamp_extractor=source.timestamp_extractor,
-        key_deserializer=source.key_deserializer,
-        value_deserializer=source.value_deserializer,
-    )

@@ -174,16 +174,8 @@ class TopologyTestDriver:
     # ---- tasks ---------------------------------------------------------------------------------------------
 
     def _task_io(self) -> TaskIO:
-        state = self._state
-        if state is None:
-            return TaskIO(clock=self._clock, pages=self._pages_of, send=self._sent.append)
-        return TaskIO(
-            clock=self._clock,
-            pages=self._pages_of,
-            send=self._sent.append,
-            commit=state.commit,
-            rollback=state.rollback,
-        )
+        io = TaskIO(clock=self._clock, pages=self._pages_of, send=self._sent.append)
+        return io if self._state is None else replace(io, commit=self._state.commit, rollback=self._state.rollback)
 
     def _start(self, io: TaskIO) -> None:
         self._global_tasks: dict[str, StreamTask] = {}

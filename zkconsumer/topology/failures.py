@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.log import get_logger
@@ -58,20 +59,22 @@ class Failures:
             FailedNodeError: the handler has returned FAIL, or has failed.
         """
         context = ErrorContext("deserialization", self._task_id, node, source, source.timestamp)
-        if not self._drops(self._config.deserialization_handler, context, error):
-            raise FailedNodeError(context, error) from error
+        self._drop_or_fail(self._config.deserialization_handler, context, error)
+
+    def without_timestamp(self, node: str, source: SourceRecord, error: Exception) -> NoReturn:
+        """Raise FailedNodeError, because the timestamp extractor has failed; no handler is called."""
+        context = ErrorContext("deserialization", self._task_id, node, source, source.timestamp)
+        raise FailedNodeError(context, StreamsError(f"the timestamp extractor has failed: {text(error)}")) from error
 
     def failed(self, node: str, source: SourceRecord | None, timestamp: int, error: Exception) -> None:
         """Call the processing handler for an error of a processor; see ``unreadable``."""
         context = ErrorContext("processing", self._task_id, node, source, timestamp)
-        if not self._drops(self._config.processing_handler, context, error):
-            raise FailedNodeError(context, error) from error
+        self._drop_or_fail(self._config.processing_handler, context, error)
 
     def failed_punctuation(self, node: str, now_ms: int, error: Exception) -> None:
         """Call the processing handler for an error of a punctuation; see ``unreadable``."""
         context = ErrorContext("punctuation", self._task_id, node, None, now_ms)
-        if not self._drops(self._config.processing_handler, context, error):
-            raise FailedNodeError(context, error) from error
+        self._drop_or_fail(self._config.processing_handler, context, error)
 
     def unserializable(
         self, node: str, source: SourceRecord | None, topic: str, record: Record, error: Exception
@@ -95,6 +98,10 @@ class Failures:
         if source is not None:
             where |= {"topic": source.topic, "partition": source.partition, "offset": source.offset}
         _log.warning("record_dropped", task=self._task_id, reason=reason, **where)
+
+    def _drop_or_fail(self, handler: ErrorHandler, context: ErrorContext, error: Exception) -> None:
+        if not self._drops(handler, context, error):
+            raise FailedNodeError(context, error) from error
 
     def _drops(self, handler: ErrorHandler, context: ErrorContext, error: Exception) -> bool:
         try:
@@ -123,7 +130,7 @@ def ending(task_id: str, source: SourceRecord | None, error: Exception) -> tuple
         what, remedy = _TEXTS.get(error.context.phase, ("", ""))
         remedy = f"; {remedy}" if error.error is error.__cause__ and remedy else ""
         return StreamsError(f"{error.context}: {what}{text(error.error)}{remedy}"), error.error
-    where = "" if source is None else f", topic {source.topic}, partition {source.partition}, offset {source.offset}"
+    where = "" if source is None else f", {source.place}"
     return StreamsError(f"task {task_id}{where}: {text(error)}"), error
 
 

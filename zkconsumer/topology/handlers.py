@@ -20,7 +20,7 @@ class ErrorResponse(enum.Enum):
     FAIL = "fail"
     #: Drop the record, count it, and continue.
     CONTINUE = "continue"
-    #: Write the record as it was read to the quarantine topic, and continue.
+    #: Write the source record to the quarantine topic, and continue.
     QUARANTINE = "quarantine"
 
 
@@ -43,9 +43,8 @@ class ErrorContext:
     timestamp: int
 
     def __str__(self) -> str:
-        read = "" if self.record is None else f", topic {self.record.topic}, partition {self.record.partition}"
-        at = "" if self.record is None else f", offset {self.record.offset}"
-        return f"task {self.task_id}, node {self.node!r}{read}{at}"
+        where = "" if self.record is None else f", {self.record.place}"
+        return f"task {self.task_id}, node {self.node!r}{where}"
 
 
 #: Decides what to do about an error. An error that it raises ends the task.

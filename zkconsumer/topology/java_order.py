@@ -5,7 +5,7 @@ Source: java.util.HashMap and java.util.PriorityQueue of OpenJDK 17.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from zkconsumer.javahash import java_hash, signed32
@@ -67,10 +67,6 @@ class PriorityQueue(Generic[T]):
         """Return the first element, or None."""
         return self._heap[0] if self._heap else None
 
-    def elements(self) -> Sequence[T]:
-        """Return all elements, in the order of the heap."""
-        return tuple(self._heap)
-
     def add(self, element: T) -> None:
         """Insert an element."""
         self._heap.append(element)
@@ -85,10 +81,6 @@ class PriorityQueue(Generic[T]):
         if self._heap:
             self._sift_down(0, last)
         return first
-
-    def clear(self) -> None:
-        """Remove all elements."""
-        self._heap.clear()
 
     def _sift_up(self, index: int, element: T) -> None:
         heap, key = self._heap, self._key

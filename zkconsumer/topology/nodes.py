@@ -1,4 +1,4 @@
-"""The nodes of a topology as they were declared, and their groups."""
+"""The declared nodes of a topology, and their groups."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.rebalance.topic_filter import Whitelist
+from zkconsumer.topology.checks import check_functions
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.records import Record, RecordMetadata
 from zkconsumer.topology.stores.builder import StoreBuilder
@@ -39,6 +40,14 @@ class SourceNode:
     value_deserializer: Deserializer | None
     parents: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_functions(
+            f"source {self.name!r}",
+            timestamp_extractor=self.timestamp_extractor,
+            key_deserializer=self.key_deserializer,
+            value_deserializer=self.value_deserializer,
+        )
+
 
 @dataclass(frozen=True)
 class ProcessorNode:
@@ -61,6 +70,14 @@ class SinkNode:
     key_serializer: Serializer | None
     value_serializer: Serializer | None
     partitioner: Partitioner | None
+
+    def __post_init__(self) -> None:
+        check_functions(
+            f"sink {self.name!r}",
+            key_serializer=self.key_serializer,
+            value_serializer=self.value_serializer,
+            partitioner=self.partitioner,
+        )
 
 
 Node = SourceNode | ProcessorNode | SinkNode

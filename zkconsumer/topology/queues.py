@@ -24,7 +24,7 @@ class Stamped(NamedTuple):
     """A record at the head of a queue.
 
     Attributes:
-        source: the record as it was read.
+        source: the source record.
         record: the deserialized record; None if all records of the queue were dropped, so that only its offset counts.
         timestamp: milliseconds since the epoch.
     """

@@ -104,6 +104,11 @@ class SourceRecord(NamedTuple):
     value: bytes | None
     headers: tuple[Header, ...] = ()
 
+    @property
+    def place(self) -> str:
+        """Topic, partition and offset, for errors."""
+        return f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
+
 
 class SinkRecord(NamedTuple):
     """A serialized record that a sink sends.

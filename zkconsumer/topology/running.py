@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.failures import FailedNodeError, Failures, text
-from zkconsumer.topology.handlers import ErrorContext
 from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType, Punctuator
 from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
@@ -97,9 +96,7 @@ class RunningSource(RunningNode):
             if not isinstance(timestamp, int):
                 raise TypeError(f"it must return an int, it returned {timestamp!r}")
         except Exception as error:
-            where = ErrorContext("deserialization", self._task.task_id, self.name, source, source.timestamp)
-            cause = StreamsError(f"the timestamp extractor has failed: {text(error)}")
-            raise FailedNodeError(where, cause) from error
+            self._task.failures.without_timestamp(self.name, source, error)
         if timestamp < 0:
             self._task.failures.drop("negative_timestamp", source, node=self.name)
             return None

@@ -54,7 +54,7 @@ class TimeWindows:
         return [TimeWindow(start, start + self.size_ms) for start in range(first, timestamp + 1, advance_ms)]
 
     def is_closed(self, end_ms: int, stream_time_ms: int) -> bool:
-        """Return whether a window with this end accepts no more records at this stream time."""
+        """Return whether a window with this end rejects records at this stream time."""
         return end_ms <= stream_time_ms - self.grace_ms
 
 
@@ -83,7 +83,7 @@ class SessionWindows:
         return self.gap_ms + self.grace_ms
 
     def is_closed(self, end_ms: int, stream_time_ms: int) -> bool:
-        """Return whether a session whose last record has this timestamp accepts no more records at this stream time."""
+        """Return whether a session whose last record has this timestamp rejects records at this stream time."""
         return end_ms < stream_time_ms - self.grace_ms - self.gap_ms
 
 

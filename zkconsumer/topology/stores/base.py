@@ -43,7 +43,7 @@ class StateStore(ABC):
         """Open the store."""
 
     def flush(self) -> None:  # noqa: B027
-        """Write what is not in the map of bytes yet. The task calls it before each commit."""
+        """Write values cached in this object to the map of bytes. The task calls it before each commit."""
 
     def rollback(self) -> None:  # noqa: B027
         """Discard values cached in this object. The task calls it after it has discarded the changes of the entries."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import serdes
+from zkconsumer.topology.checks import check_name
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore
@@ -33,8 +34,7 @@ class StoreBuilder:
     logging: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise TopologyError(f"the name of a store must be a non-empty str, got {self.name!r}")
+        check_name("store", self.name)
 
 
 def key_value(

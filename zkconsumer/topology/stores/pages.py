@@ -38,7 +38,7 @@ _CACHED_PAGES = 4_096
 class PageStore(Protocol):
     """Where pages are kept: a dictionary, a file, or the state of a Spark task.
 
-    Whoever provides it makes the changes of all stores between two commits permanent together, or discards them.
+    The changes of all stores between two commits are atomic: the provider commits them together, or discards them.
     """
 
     def get(self, page_id: int) -> bytes | None:
@@ -235,12 +235,7 @@ class PagedMap:
         first = bisect_right(self._first_keys, start) - 1
         last = bisect_left(self._first_keys, stop) - 1
         for index in {first, last} if last >= first else ():
-            for key, _ in self._within(index, start, stop):
-                page = self._page(index)
-                page.size -= _LENGTHS_BYTES + len(key) + len(page.entries.pop(key))
-                del page.order[bisect_left(page.order, key)]
-                self._changed.add(self._ids[index])
-                self._count -= 1
+            self._discard_within(index, start, stop)
         if last - first > 1:
             average = self._count // len(self._ids)
             pages = [self._loaded.get(page_id) for page_id in self._ids[first + 1 : last]]
@@ -312,10 +307,15 @@ class PagedMap:
             "empty store"
         )
 
-    def _within(self, index: int, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+    def _discard_within(self, index: int, start: bytes, stop: bytes) -> None:
         page = self._page(index)
-        keys = page.order[bisect_left(page.order, start) : bisect_left(page.order, stop)]
-        return [(key, page.entries[key]) for key in keys]
+        low, high = bisect_left(page.order, start), bisect_left(page.order, stop)
+        for key in page.order[low:high]:
+            page.size -= _LENGTHS_BYTES + len(key) + len(page.entries.pop(key))
+        if low < high:
+            del page.order[low:high]
+            self._count -= high - low
+            self._changed.add(self._ids[index])
 
     def _split(self, index: int, page: _Page) -> None:
         """Move the second half of a page's bytes to a new page after it."""
