@@ -103,3 +103,22 @@ def deserializer(store: str, serde: Serde) -> Callable[[bytes], Any]:
             raise ValueError(f"store {store!r}: {data[:40]!r} cannot be deserialized: {error}") from error
 
     return deserialized
+
+
+class SerdeStore(StateStore):
+    """A store whose keys and values have serdes.
+
+    Args:
+        name: see ``StateStore``.
+        serdes: serdes of keys and values.
+        is_persistent: see ``StateStore``.
+        layout: see ``StateStore``.
+    """
+
+    def __init__(self, name: str, serdes: tuple[Serde, Serde], is_persistent: bool, layout: str | None = None) -> None:
+        super().__init__(name, is_persistent, layout)
+        key_serde, value_serde = serdes
+        self._key = key_serializer(name, key_serde)
+        self._original_key = deserializer(name, key_serde)
+        self._serialized = value_serializer(name, value_serde)
+        self._deserialized = deserializer(name, value_serde)

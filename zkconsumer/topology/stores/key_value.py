@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.base import StateStore, StoreContext, deserializer, key_serializer, value_serializer
+from zkconsumer.topology.stores.base import SerdeStore, StoreContext
 from zkconsumer.topology.stores.pages import PagedMap
 
 V = TypeVar("V")
@@ -25,7 +25,7 @@ class ValueAndTimestamp(NamedTuple):
     timestamp: int
 
 
-class KeyValueStore(StateStore, Generic[V]):
+class KeyValueStore(SerdeStore, Generic[V]):
     """A map whose keys are ordered by their serialized bytes. A value of None means that there is none.
 
     ``get``, ``put``, ``put_if_absent`` and ``delete`` use one page. ``range`` and ``prefix_scan`` read
@@ -34,11 +34,7 @@ class KeyValueStore(StateStore, Generic[V]):
     """
 
     def __init__(self, name: str, key_serde: Serde, value_serde: Serde, is_persistent: bool) -> None:
-        super().__init__(name, is_persistent)
-        self._key = key_serializer(name, key_serde)
-        self._original_key = deserializer(name, key_serde)
-        self._serialized = value_serializer(name, value_serde)
-        self._deserialized = deserializer(name, value_serde)
+        super().__init__(name, (key_serde, value_serde), is_persistent)
         self._map: PagedMap
 
     def init(self, context: StoreContext) -> None:

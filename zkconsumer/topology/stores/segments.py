@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import struct
 
+from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.stores.base import SerdeStore, StoreContext
 from zkconsumer.topology.stores.pages import PagedMap
 
 _SEGMENT = struct.Struct(">Q")
@@ -148,3 +150,43 @@ class SegmentedMap:
 
     def _key(self, time_ms: int, key: bytes) -> bytes:
         return _SEGMENT.pack(self._segment(time_ms)) + key
+
+
+class SegmentedStore(SerdeStore):
+    """A store whose entries expire by segments.
+
+    Args:
+        name: name of the store.
+        serdes: serdes of keys and values.
+        is_persistent: see ``StateStore``.
+        retention_ms: milliseconds after which an entry is not returned any more.
+        interval_ms: milliseconds of a segment.
+        details: what else the layout depends on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serdes: tuple[Serde, Serde],
+        is_persistent: bool,
+        retention_ms: int,
+        interval_ms: int,
+        details: str = "",
+    ) -> None:
+        super().__init__(name, serdes, is_persistent, f"{type(self).__name__}, segments of {interval_ms} ms{details}")
+        self._retention_ms, self._interval_ms = retention_ms, interval_ms
+        self._segments: SegmentedMap
+        self._context: StoreContext
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store."""
+        self._context = context
+        self._segments = SegmentedMap(context.byte_map(self.name), self._retention_ms, self._interval_ms)
+
+    def flush(self) -> None:
+        """Save the latest time."""
+        self._segments.save()
+
+    def rollback(self) -> None:
+        """Read the latest time again."""
+        self._segments.load()

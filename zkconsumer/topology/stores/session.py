@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.base import StateStore, StoreContext, deserializer, key_serializer, value_serializer
 from zkconsumer.topology.stores.key_value import next_prefix
-from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap, check_times, segment_interval_ms
+from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedStore, check_times, segment_interval_ms
 from zkconsumer.topology.stores.window import Windowed
 
 _SUFFIX = struct.Struct(">QQ")
@@ -20,7 +19,7 @@ _SUFFIX = struct.Struct(">QQ")
 V = TypeVar("V")
 
 
-class SessionStore(StateStore, Generic[V]):
+class SessionStore(SegmentedStore, Generic[V]):
     """Aggregates by key and session, which expire by their end.
 
     An aggregate is returned until the latest end that was put is ``retention_ms`` after its own, and can be put until
@@ -35,29 +34,7 @@ class SessionStore(StateStore, Generic[V]):
     """
 
     def __init__(self, name: str, retention_ms: int, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
-        layout = f"{type(self).__name__}, segments of {segment_interval_ms(retention_ms)} ms"
-        super().__init__(name, is_persistent, layout)
-        self._retention_ms = retention_ms
-        self._key = key_serializer(name, serdes[0])
-        self._original_key = deserializer(name, serdes[0])
-        self._serialized = value_serializer(name, serdes[1])
-        self._deserialized = deserializer(name, serdes[1])
-        self._segments: SegmentedMap
-        self._context: StoreContext
-
-    def init(self, context: StoreContext) -> None:
-        """Open the store."""
-        self._context = context
-        interval_ms = segment_interval_ms(self._retention_ms)
-        self._segments = SegmentedMap(context.byte_map(self.name), self._retention_ms, interval_ms)
-
-    def flush(self) -> None:
-        """Save the latest time."""
-        self._segments.save()
-
-    def rollback(self) -> None:
-        """Read the latest time again."""
-        self._segments.load()
+        super().__init__(name, serdes, is_persistent, retention_ms, segment_interval_ms(retention_ms))
 
     def put(self, session: Windowed, aggregate: V | None) -> None:
         """Set the aggregate of a session; None deletes it.

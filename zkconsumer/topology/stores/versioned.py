@@ -9,10 +9,10 @@ import struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.base import StateStore, StoreContext, deserializer, key_serializer, value_serializer
+from zkconsumer.topology.stores.base import StoreContext
 from zkconsumer.topology.stores.key_value import next_prefix
 from zkconsumer.topology.stores.pages import PagedMap
-from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap, check_times
+from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedStore, check_times
 
 V = TypeVar("V")
 
@@ -46,7 +46,7 @@ class _Version(NamedTuple):
     data: bytes | None
 
 
-class VersionedKeyValueStore(StateStore, Generic[V]):
+class VersionedKeyValueStore(SegmentedStore, Generic[V]):
     """Values by key and time. A value is valid until the time of the next one, which may be a deletion.
 
     Old versions expire by segments of the time at which they ended, the latest one never. ``put`` and ``get`` of the
@@ -64,28 +64,13 @@ class VersionedKeyValueStore(StateStore, Generic[V]):
     def __init__(
         self, name: str, history_ms: int, segment_interval_ms: int, serdes: tuple[Serde, Serde], is_persistent: bool
     ) -> None:
-        super().__init__(name, is_persistent, f"{type(self).__name__}, segments of {segment_interval_ms} ms")
-        self._history_ms, self._interval_ms = history_ms, segment_interval_ms
-        self._key = key_serializer(name, serdes[0])
-        self._serialized = value_serializer(name, serdes[1])
-        self._deserialized = deserializer(name, serdes[1])
+        super().__init__(name, serdes, is_persistent, history_ms, segment_interval_ms)
         self._map: PagedMap
-        self._old: SegmentedMap
-        self._context: StoreContext
 
     def init(self, context: StoreContext) -> None:
         """Open the store."""
-        self._context = context
+        super().init(context)
         self._map = context.byte_map(self.name)
-        self._old = SegmentedMap(self._map, self._history_ms, self._interval_ms)
-
-    def flush(self) -> None:
-        """Save the latest time."""
-        self._old.save()
-
-    def rollback(self) -> None:
-        """Read the latest time again."""
-        self._old.load()
 
     def put(self, key: Any, value: V | None, timestamp: int) -> int:
         """Add a version, and return the time until which it is valid, ``VALID_TO_UNDEFINED`` or ``NOT_PUT``.
@@ -101,10 +86,10 @@ class VersionedKeyValueStore(StateStore, Generic[V]):
         check_times(self.name, timestamp)
         raw_key = self._key(key)
         data = None if value is None else self._serialized(value)
-        if timestamp < self._old.observed_time - self._history_ms:
+        if timestamp < self._segments.observed_time - self._retention_ms:
             self._context.count_expired(self.name)
             return NOT_PUT
-        self._old.observe(timestamp)
+        self._segments.observe(timestamp)
         latest = self._latest(raw_key)
         if latest is None or timestamp < latest.start:
             return self._put_late(raw_key, data, timestamp, latest)
@@ -116,7 +101,7 @@ class VersionedKeyValueStore(StateStore, Generic[V]):
     def delete(self, key: Any, timestamp: int) -> VersionedRecord | None:
         """Delete a key from a time on, and return the version that was valid then, or None."""
         raw_key = self._key(key)
-        is_late = timestamp < self._old.observed_time - self._history_ms
+        is_late = timestamp < self._segments.observed_time - self._retention_ms
         found = None if is_late else self._record(self._find(raw_key, timestamp))
         self.put(key, None, timestamp)
         return found
@@ -130,7 +115,7 @@ class VersionedKeyValueStore(StateStore, Generic[V]):
         latest = self._latest(raw_key)
         if latest is not None and latest.start <= as_of:
             return latest
-        if as_of < self._old.observed_time - self._history_ms:
+        if as_of < self._segments.observed_time - self._retention_ms:
             return None
         return next((v for v in self._old_versions(raw_key, as_of) if v.start <= as_of < v.end), None)
 
@@ -174,17 +159,17 @@ class VersionedKeyValueStore(StateStore, Generic[V]):
         prefix = _TIME.pack(len(raw_key)) + raw_key
         return [
             _Version(_TIME.unpack_from(raw, len(raw) - _TIME.size)[0], end, data[_OLD.size :] if has_value else None)
-            for raw, data in self._old.scan(from_ms, MAX_TIME, prefix, next_prefix(prefix))
+            for raw, data in self._segments.scan(from_ms, MAX_TIME, prefix, next_prefix(prefix))
             for end, has_value in [_OLD.unpack_from(data)]
         ]
 
     def _put_old(self, raw_key: bytes, version: _Version) -> None:
         has_value = version.data is not None
         data = _OLD.pack(version.end, has_value) + (version.data or b"")
-        self._old.put(version.end, self._old_key(raw_key, version), data)
+        self._segments.put(version.end, self._old_key(raw_key, version), data)
 
     def _remove_old(self, raw_key: bytes, version: _Version) -> None:
-        self._old.remove(version.end, self._old_key(raw_key, version))
+        self._segments.remove(version.end, self._old_key(raw_key, version))
 
     def _old_key(self, raw_key: bytes, version: _Version) -> bytes:
         return _TIME.pack(len(raw_key)) + raw_key + _TIME.pack(version.start)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.base import StateStore, StoreContext, deserializer, key_serializer, value_serializer
 from zkconsumer.topology.stores.key_value import (
     ValueAndTimestamp,
     decode_timestamped,
@@ -18,7 +17,7 @@ from zkconsumer.topology.stores.key_value import (
     next_prefix,
     none_if_empty,
 )
-from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedMap, check_times, segment_interval_ms
+from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedStore, check_times, segment_interval_ms
 
 V = TypeVar("V")
 
@@ -34,7 +33,7 @@ class Windowed(NamedTuple):
     end: int
 
 
-class WindowStore(StateStore, Generic[V]):
+class WindowStore(SegmentedStore, Generic[V]):
     """Values by key and start of a window, which expire.
 
     A value is returned until the latest start that was put is ``retention_ms`` after its own. It can be put as long as
@@ -60,31 +59,9 @@ class WindowStore(StateStore, Generic[V]):
         serdes: tuple[Serde, Serde],
         is_persistent: bool,
     ) -> None:
-        duplicates = ", with duplicates" if retain_duplicates else ""
-        layout = f"{type(self).__name__}, segments of {segment_interval_ms(retention_ms)} ms{duplicates}"
-        super().__init__(name, is_persistent, layout)
-        self._retention_ms, self._window_size_ms = retention_ms, window_size_ms
-        self._retains_duplicates = retain_duplicates
-        self._key = key_serializer(name, serdes[0])
-        self._original_key = deserializer(name, serdes[0])
-        self._serialized = value_serializer(name, serdes[1])
-        self._deserialized = deserializer(name, serdes[1])
-        self._segments: SegmentedMap
-        self._context: StoreContext
-
-    def init(self, context: StoreContext) -> None:
-        """Open the store."""
-        self._context = context
-        interval_ms = segment_interval_ms(self._retention_ms)
-        self._segments = SegmentedMap(context.byte_map(self.name), self._retention_ms, interval_ms)
-
-    def flush(self) -> None:
-        """Save the latest time."""
-        self._segments.save()
-
-    def rollback(self) -> None:
-        """Read the latest time again."""
-        self._segments.load()
+        details = ", with duplicates" if retain_duplicates else ""
+        super().__init__(name, serdes, is_persistent, retention_ms, segment_interval_ms(retention_ms), details)
+        self._window_size_ms, self._retains_duplicates = window_size_ms, retain_duplicates
 
     def put(self, key: Any, value: V | None, start_ms: int) -> None:
         """Set the value of a key and a window; None deletes it, or has no effect if duplicates are retained.
