@@ -35,6 +35,15 @@ def key(number: int) -> bytes:
     return f"key-{number:07}".encode()
 
 
+def filled(pages: MemoryPages, count: int) -> PagedMap:
+    """Return a map with entries for ascending keys, after a flush."""
+    entries = PagedMap(pages)
+    for number in range(count):
+        entries.put(key(number), bytes(20))
+    entries.flush()
+    return entries
+
+
 @pytest.mark.parametrize("size", [10, 400, 6_000])
 def test_random_changes_equal_those_of_dictionary(size: int) -> None:
     seed = secrets.randbits(32)
@@ -88,10 +97,7 @@ def test_pages_have_4_to_16_kilobytes() -> None:
 
 def test_each_page_is_read_and_written_once_per_commit() -> None:
     pages = CountingPages()
-    entries = PagedMap(pages)
-    for number in range(10_000):
-        entries.put(key(number), bytes(20))
-    entries.flush()
+    entries = filled(pages, 10_000)
     pages.reads.clear()
     pages.writes.clear()
     entries = PagedMap(pages)
@@ -107,10 +113,7 @@ def test_each_page_is_read_and_written_once_per_commit() -> None:
 
 def test_discard_reads_only_pages_at_its_ends() -> None:
     pages = CountingPages()
-    entries = PagedMap(pages)
-    for number in range(20_000):
-        entries.put(key(number), bytes(20))
-    entries.flush()
+    entries = filled(pages, 20_000)
     before = len(pages)
     entries = PagedMap(pages)
     pages.reads.clear()
@@ -181,10 +184,7 @@ def test_pages_of_other_layout_are_rejected() -> None:
 def test_pages_leave_memory_after_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zkconsumer.topology.stores.pages._CACHED_PAGES", 3)
     pages = CountingPages()
-    entries = PagedMap(pages)
-    for number in range(20_000):
-        entries.put(key(number), bytes(20))
-    entries.flush()
+    entries = filled(pages, 20_000)
     pages.reads.clear()
 
     for _ in range(2):
@@ -241,10 +241,7 @@ class FailingPages(MemoryPages):
 @pytest.mark.parametrize("remaining", range(1, 12))
 def test_failed_flush_keeps_committed_entries(remaining: int) -> None:
     pages = FailingPages()
-    entries = PagedMap(pages)
-    for number in range(2_000):
-        entries.put(key(number), bytes(20))
-    entries.flush()
+    entries = filled(pages, 2_000)
     pages.commit()
     expected = entries.scan()
 
