@@ -120,6 +120,8 @@ class FakeBroker(FrameServer):
         fetches: fetch offset and maximum bytes of each Fetch request.
         newest: newest version of each request.
         change_frame: changes a response with its size and correlation id; takes the API key, too.
+        peers: the brokers in Metadata responses, in the order of their ids; this one only by default.
+        topic_errors: error codes of topics in responses to Fetch requests, and to Metadata requests that name them.
         partition_counts: topics in Metadata responses; None for each requested topic with one partition.
         metadata_requests: number of Metadata requests.
         committed: committed offsets of all groups; the broker is their coordinator.
@@ -137,6 +139,7 @@ class FakeBroker(FrameServer):
         self.high_watermark = self.end = entries[-1][1] if entries else start
         self.change_frame: Callable[[int, bytes], bytes] = lambda _key, frame: frame
         self.partition_counts: dict[str, int] | None = None
+        self.topic_errors: dict[str, int] = {}
         self.metadata_requests = 0
         self.committed: dict[TopicPartition, int] = {}
         self.fetches: list[tuple[int, int]] = []
@@ -149,6 +152,7 @@ class FakeBroker(FrameServer):
             API_VERSIONS: 2,
         }
         super().__init__(self._response)
+        self.peers: Sequence[Endpoint] = [self.endpoint]
 
     def _response(self, frame: bytes, _connection: socket.socket) -> bytes | None:
         key, version, correlation = struct.unpack_from(">hhi", frame, 4)
@@ -188,11 +192,11 @@ class FakeBroker(FrameServer):
         [topic] = request.topics
         [wanted] = topic.partitions
         self.fetches.append((wanted.fetch_offset, wanted.partition_max_bytes))
-        is_in_range = self.start <= wanted.fetch_offset <= self.end
+        is_in_range = self.start <= wanted.fetch_offset <= self.end and topic.topic not in self.topic_errors
         records = b"".join(data for data, after in self.entries if after > wanted.fetch_offset) if is_in_range else b""
         part = FetchResponse.FetchableTopicResponse.PartitionData(
             partition_index=wanted.partition,
-            error_code=0 if is_in_range else _OUT_OF_RANGE,
+            error_code=self.topic_errors.get(topic.topic, 0 if is_in_range else _OUT_OF_RANGE),
             high_watermark=self.high_watermark,
             last_stable_offset=self.high_watermark,
             log_start_offset=self.start,
@@ -254,10 +258,11 @@ class FakeBroker(FrameServer):
         counts = self.partition_counts
         if counts is None:
             counts = {topic.name: 1 for topic in request.topics or ()}
+        counts = {name: count for name, count in counts.items() if name not in self.topic_errors}
         names = list(counts) if request.topics is None else [topic.name for topic in request.topics]
         topics = [
             MetadataResponse.MetadataResponseTopic(
-                error_code=0 if name in counts else _UNKNOWN_TOPIC,
+                error_code=self.topic_errors.get(name, 0 if name in counts else _UNKNOWN_TOPIC),
                 name=name,
                 is_internal=False,
                 partitions=[
@@ -275,9 +280,10 @@ class FakeBroker(FrameServer):
             )
             for name in names
         ]
-        here = MetadataResponse.MetadataResponseBroker(
-            node_id=0, host=self.endpoint.host, port=self.endpoint.port, rack=None
-        )
+        brokers = [
+            MetadataResponse.MetadataResponseBroker(node_id=number, host=peer.host, port=peer.port, rack=None)
+            for number, peer in enumerate(self.peers)
+        ]
         return MetadataResponse(
-            version=version, throttle_time_ms=0, brokers=[here], cluster_id="c", controller_id=0, topics=topics
+            version=version, throttle_time_ms=0, brokers=brokers, cluster_id="c", controller_id=0, topics=topics
         )

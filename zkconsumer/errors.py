@@ -8,6 +8,9 @@
         BrokerUnavailableError
         NotLeaderError
         ZooKeeperUnavailableError
+        AuthorizationError          the rights to a topic, the group or a znode are missing; they may be granted later
+          TopicAuthorizationError
+          GroupAuthorizationError
       AuthenticationError           authentication with a broker or ZooKeeper failed; never retried
       OwnershipLostError            another member may own the partition; stop committing
       ConsumerRebalanceFailedError  the first rebalance used up its retries
@@ -52,6 +55,18 @@ class NotLeaderError(RetriableError):
 
 class ZooKeeperUnavailableError(RetriableError):
     """ZooKeeper is unreachable, or did not respond in time."""
+
+
+class AuthorizationError(RetriableError):
+    """The client lacks the rights for a request. It is retried, because they can be granted while a consumer runs."""
+
+
+class TopicAuthorizationError(AuthorizationError):
+    """A broker returned TOPIC_AUTHORIZATION_FAILED (29)."""
+
+
+class GroupAuthorizationError(AuthorizationError):
+    """A broker returned GROUP_AUTHORIZATION_FAILED (30), or ZooKeeper denies access to the group's znodes."""
 
 
 class AuthenticationError(ZkConsumerError):

@@ -509,6 +509,13 @@ EVENTS = (
         "topic that is deleted and created again while no consumer runs is not detected.",
     ),
     LogEvent(
+        "topic_metadata_unavailable",
+        ("warning",),
+        "zkconsumer.cluster",
+        "No broker returned the metadata of a topic that existed, for example because access to it was denied. Its "
+        "last known partitions remain assigned.",
+    ),
+    LogEvent(
         "topic_missing",
         ("warning",),
         "zkconsumer.rebalance",

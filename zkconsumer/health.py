@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from zkconsumer.errors import GroupAuthorizationError, TopicAuthorizationError
 from zkconsumer.message import TopicPartition
 
 #: Seconds between two looks at the state.
@@ -24,6 +25,11 @@ _JOIN_TIMEOUT_S = 2.0
 
 #: Seconds for which a rebalance, or a partition without a leader, is not reported.
 GRACE_S = 1.0
+
+
+#: Codes of ``HealthReason`` for missing rights, whichever request they are missing for.
+TOPIC_AUTHORIZATION_FAILED = "topic_authorization_failed"
+GROUP_AUTHORIZATION_FAILED = "group_authorization_failed"
 
 
 class HealthState(enum.IntEnum):
@@ -48,8 +54,8 @@ class HealthReason:
     Attributes:
         code: what is wrong: ``member_failed``, ``zookeeper_disconnected``, ``rebalancing``, ``rebalance_failed``,
             ``registration_invalid``, ``partition_not_released``, ``leader_not_found``, ``topic_authorization_failed``,
-            ``fetch_failed``, ``commit_failed``, ``partitions_not_found`` or ``planning_failed``; in the tool ``doctor``
-            also ``no_members``.
+            ``group_authorization_failed``, ``fetch_failed``, ``commit_failed``, ``partitions_not_found`` or
+            ``planning_failed``; in the tool ``doctor`` also ``no_members``.
         since: seconds since the epoch.
         message: details and remedy.
         partitions: the partitions concerned; empty if all are, or none.
@@ -114,14 +120,26 @@ class Problem:
     since: float
 
     @classmethod
-    def again(cls, previous: Problem | None, code: str, message: str) -> Problem:
-        """Return a problem that begins now, or continues the previous one if that has the same code."""
+    def again(cls, previous: Problem | None, code: str, error: BaseException) -> Problem:
+        """Return a problem that begins now, or continues the previous one if that has the same code.
+
+        Args:
+            code: the code unless the client lacks rights; see ``health_code``.
+        """
+        code = health_code(error, code)
         since = previous.since if previous is not None and previous.code == code else time.time()
-        return cls(code, message, since)
+        return cls(code, str(error) or repr(error), since)
 
     def reason(self, partitions: Iterable[TopicPartition] = ()) -> HealthReason:
         """Return the reason why a consumer with this problem is stalled."""
         return HealthReason(HealthState.STALLED, self.code, self.since, self.message, frozenset(partitions))
+
+
+def health_code(error: BaseException, default: str) -> str:
+    """Return the code of ``HealthReason`` for an error: ``default`` unless the client lacks rights."""
+    if isinstance(error, TopicAuthorizationError):
+        return TOPIC_AUTHORIZATION_FAILED
+    return GROUP_AUTHORIZATION_FAILED if isinstance(error, GroupAuthorizationError) else default
 
 
 class HealthMonitor:

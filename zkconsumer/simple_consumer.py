@@ -9,20 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
-from kafka import errors as kafka_errors
-
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.error_codes import broker_error
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import (
     BrokerUnavailableError,
     ConfigurationError,
     CorruptRecordError,
     MessageSizeTooLargeError,
-    NotLeaderError,
-    OffsetOutOfRangeError,
-    RetriableError,
-    ZkConsumerError,
 )
 from zkconsumer.fetcher.batch_headers import make_chunk
 from zkconsumer.fetcher.decode import MAX_ROWS, read_messages
@@ -61,7 +56,8 @@ class SimpleConsumer:
     """One connection to one broker; used by one thread.
 
     Each request raises ``NotLeaderError`` if another broker is the leader of the partition, ``BrokerUnavailableError``
-    if the broker does not respond, and ``RetriableError`` or ``ZkConsumerError`` for other errors of the broker.
+    if the broker does not respond, ``AuthorizationError`` if the client lacks rights, and ``RetriableError`` for other
+    errors of the broker.
 
     Args:
         so_timeout_ms: maximum milliseconds to wait for a response.
@@ -217,8 +213,15 @@ class SimpleConsumer:
         return found
 
     def metadata(self, topics: Iterable[str]) -> dict[str, list[PartitionMetadata]]:
-        """Return the partitions of each topic; topics that do not exist are omitted."""
+        """Return the partitions of each topic; topics that do not exist are omitted.
+
+        Raises:
+            TopicAuthorizationError: the client may not describe one of the topics.
+        """
         response = self._channel.request(protocol.metadata_request(topics))
+        for topic in response.topics:
+            if topic.error_code not in (protocol.UNKNOWN_TOPIC_OR_PARTITION, protocol.LEADER_NOT_AVAILABLE):
+                self._check(topic.error_code, f"describe topic {topic.name!r}")
         return {
             topic.name: [
                 PartitionMetadata(
@@ -247,13 +250,7 @@ class SimpleConsumer:
     def _check(self, code: int, operation: str) -> None:
         if not code:
             return
-        kind = kafka_errors.for_code(code)
-        text = f"broker {self._channel.endpoint} could not {operation}: {kind.__name__} (error {code})"
-        if code == protocol.OFFSET_OUT_OF_RANGE:
-            raise OffsetOutOfRangeError(text)
-        if code in protocol.NO_LEADER:
-            raise NotLeaderError(text)
-        raise RetriableError(text) if getattr(kind, "retriable", False) else ZkConsumerError(text)
+        raise broker_error(code, f"broker {self._channel.endpoint} could not {operation}")
 
 
 def _request_version(storage: str) -> int | None:

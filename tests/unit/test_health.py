@@ -8,6 +8,7 @@ import time
 from support import wait_for
 
 from zkconsumer import TopicPartition
+from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import Health, HealthMonitor, HealthReason, HealthState, Problem, merged, stalled_partitions
 from zkconsumer.log import get_logger
 
@@ -59,7 +60,7 @@ def test_problems_of_one_code_are_one_reason() -> None:
 
 
 def test_problem_of_a_moment_is_no_reason() -> None:
-    assert stalled_partitions([(A, Problem.again(None, "fetch_failed", "now"))]) == []
+    assert stalled_partitions([(A, Problem.again(None, "fetch_failed", ZkConsumerError("now")))]) == []
 
 
 def test_reason_without_partitions_concerns_all() -> None:

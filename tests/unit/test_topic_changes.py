@@ -9,21 +9,32 @@ from typing import Any, cast
 import pytest
 
 from zkconsumer.broker.cluster import ZooKeeperCluster
+from zkconsumer.broker.topics import Topic, TopicState
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.spark.driver import topic_ids as topics
 
 
 class Logs:
-    """Replaces LogOffsets: returns the topic ids that the test has set."""
+    """Replaces LogOffsets: returns the topic ids that the test has set; other topics have the state ``absent``."""
 
     def __init__(self, **ids: str) -> None:
         self.ids: dict[str, str] = ids
+        self.absent = TopicState.DELETED
         self.fails = False
 
-    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+    @property
+    def topics(self) -> Logs:
+        return self
+
+    def look_up(self, topics: Sequence[str]) -> dict[str, Topic]:
         if self.fails:
             raise BrokerUnavailableError("no broker responds")
-        return {topic: self.ids[topic] for topic in topics if topic in self.ids}
+        return {
+            topic: Topic(
+                topic, TopicState.EXISTS if topic in self.ids else self.absent, topic_id=self.ids.get(topic, "")
+            )
+            for topic in topics
+        }
 
 
 @pytest.fixture
@@ -65,6 +76,24 @@ def test_deleted_topic_is_reported_once(passing: list[float]) -> None:
     passing[0] += 6
     assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})
     assert (known.deleted, known.ids) == (set(), {"a": "id-2"})
+
+
+@pytest.mark.parametrize("state", [TopicState.DENIED, TopicState.UNAVAILABLE, TopicState.MISSING])
+def test_topic_is_deleted_only_if_confirmed(passing: list[float], state: TopicState) -> None:
+    logs = Logs(a="id-1")
+    known = ids_of(logs, a="id-1")
+    known.check("a")
+    logs.ids, logs.absent = {}, state
+    for _ in range(10):
+        passing[0] += 60
+        assert known.check("a") == (set(), {}, set())
+        assert (known.deleted, known.replaced({"a": "id-1"})) == (set(), set())
+        assert known.is_uncertain == (state is TopicState.MISSING)
+    logs.absent = TopicState.DELETED
+    for _ in range(2):
+        passing[0] += 60
+        known.check("a")
+    assert known.deleted == {"a"}
 
 
 def test_ids_without_common_part_are_equal(passing: list[float]) -> None:

@@ -5,23 +5,14 @@ Source: Kafka 1.1 ZkUtils.getCluster, ZkUtils.getPartitionsForTopics.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from zkconsumer.broker import protocol
-from zkconsumer.broker.known_partitions import GRACE_S, KnownPartitions, Partitions
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.security import PLAINTEXT, Security
+from zkconsumer.broker.topics import Topic, TopicLookup, TopicState
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import (
-    AuthenticationError,
-    ConfigurationError,
-    RetriableError,
-    UnsupportedBrokerError,
-    ZkConsumerError,
-    ZooKeeperUnavailableError,
-)
+from zkconsumer.errors import ConfigurationError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
 from zkconsumer.zookeeper import registry
@@ -39,7 +30,11 @@ class Cluster(Protocol):
         """Return the sorted names of all topics, and watch for created and deleted ones."""
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
-        """Return the sorted partitions of each topic that exists, and watch for changes."""
+        """Return the sorted partitions of each topic that exists, and watch for changes.
+
+        Raises:
+            TopicAuthorizationError: the client may not describe a topic whose partitions are not known.
+        """
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
@@ -154,12 +149,12 @@ def _topic_id(topic: str, node: Node) -> str:
 class BootstrapCluster:
     """Metadata from the brokers, for KRaft clusters and for Spark tasks. Used by one thread.
 
-    The connection to the last broker that responded is kept open. If a topic or partition is missing in its response,
-    the request is repeated at another bootstrap server; see ``KnownPartitions``.
+    The connection to the last broker that responded is kept open. A topic that existed keeps its partitions until it
+    counts as deleted, see ``TopicLookup``: also while the client may not describe it.
 
     Args:
         servers: the bootstrap servers.
-        timeout: maximum seconds to wait for each broker.
+        timeout: maximum seconds for a lookup, with all brokers together.
         poll_interval: seconds between two requests for partitions.
     """
 
@@ -176,9 +171,9 @@ class BootstrapCluster:
         self.topic_ids: Mapping[str, str] = {}
         self._servers = list(servers)
         self._leaders = LeaderLookup(client_id, timeout, security)
-        self._known = KnownPartitions()
-        self._ids: dict[str, str] = {}
-        self._replaced_at: dict[str, float] = {}  # time.monotonic at which a topic with another id was seen, by old id
+        self._topics = TopicLookup(self._leaders, self.brokers)
+        self._reported: set[str] = set()  # topics whose last known partitions are used
+        self._log = get_logger("zkconsumer.cluster")
 
     def brokers(self) -> list[Endpoint]:
         """Return the bootstrap servers."""
@@ -186,45 +181,32 @@ class BootstrapCluster:
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
-        return sorted(self._look_up(None))
+        return sorted(topic.name for topic in self._existing(self._topics.list_topics()))
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return the sorted partitions of each topic that exists."""
-        existing = self._look_up(topics) if topics else {}
-        self.topic_ids = {topic: self._ids.get(topic, "") for topic in existing}
-        return existing
+        found = self._topics.look_up(topics)
+        existing = self._existing(found)
+        known = {topic.name for topic in existing}
+        for topic in found.values():
+            if topic.name not in known and topic.state in (TopicState.DENIED, TopicState.UNAVAILABLE):
+                raise topic.error()
+        self.topic_ids = {topic.name: topic.topic_id for topic in existing}
+        return {topic.name: list(topic.partitions) for topic in existing}
 
-    def _look_up(self, topics: Sequence[str] | None) -> dict[str, list[int]]:
-        found = self._partitions_at(self._servers, topics)
-        return self._known.confirm(topics, found, lambda: self._ask_another(topics))
-
-    def _ask_another(self, topics: Sequence[str] | None) -> Partitions | None:
-        """Return the partitions in the response of a broker other than the last one; None if none responds."""
-        others = [server for server in self._servers if server != self._leaders.endpoint]
-        try:
-            return self._partitions_at(others, topics) if others else None
-        except (RetriableError, AuthenticationError, UnsupportedBrokerError):
-            return None
-
-    def _partitions_at(self, servers: Sequence[Endpoint], topics: Sequence[str] | None) -> Partitions:
-        """Return the sorted partitions of each topic in the response of one of the brokers."""
-        response = self._leaders.metadata(servers, topics)
-        self._update_ids(protocol.topic_ids_of(response))
-        return {
-            topic.name: sorted(p.partition_index for p in topic.partitions)
-            for topic in response.topics
-            if topic.error_code in (protocol.NONE, protocol.LEADER_NOT_AVAILABLE) and topic.partitions
+    def _existing(self, found: Mapping[str, Topic]) -> list[Topic]:
+        """Return the topics that exist; those that are denied, unavailable or missing with their last known state."""
+        kept = {
+            topic.name: known
+            for topic in found.values()
+            if topic.state not in (TopicState.EXISTS, TopicState.DELETED)
+            and (known := self._topics.last_known(topic.name)) is not None
         }
-
-    def _update_ids(self, ids: Mapping[str, str]) -> None:
-        """Store the ids in a response, unless the broker does not know a new topic yet, or has no ids."""
-        now = time.monotonic()
-        for topic, topic_id in ids.items():
-            if not topic_id or now - self._replaced_at.get(topic_id, -GRACE_S) < GRACE_S:
-                continue
-            if self._ids.get(topic, topic_id) != topic_id:
-                self._replaced_at[self._ids[topic]] = now
-            self._ids[topic] = topic_id
+        for name in sorted(kept.keys() - self._reported):
+            error = str(found[name].error()) if found[name].error_code else ""
+            self._log.warning("topic_metadata_unavailable", topic=name, error=error)
+        self._reported = (self._reported - found.keys()) | kept.keys()
+        return [kept.get(topic.name, topic) for topic in found.values() if topic.partitions or topic.name in kept]
 
     def close(self) -> None:
         """Close the connection."""

@@ -13,12 +13,20 @@ from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.error_codes import denied_topic_error, error_name
 from zkconsumer.broker.security import PLAINTEXT, Security
-from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, RetriableError, UnsupportedBrokerError
+from zkconsumer.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    NotLeaderError,
+    RetriableError,
+    UnsupportedBrokerError,
+    ZkConsumerError,
+)
 from zkconsumer.message import Endpoint, TopicPartition
 
-#: The code of ``HealthReason`` for a topic to which access is denied.
-_DENIED = "topic_authorization_failed"
+#: Maximum seconds for a lookup, even if ``socket.timeout.ms`` is longer. Brokers respond from memory.
+MAX_LOOKUP_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +49,22 @@ class LeaderLookup:
     ``close()``.
 
     Args:
-        timeout: maximum seconds for a lookup, with all brokers together.
+        timeout: maximum seconds for a lookup, with all brokers together; at most ``MAX_LOOKUP_TIMEOUT_S`` applies.
+
+    Attributes:
+        timeout_s: the timeout that applies.
     """
 
     def __init__(self, client_id: str, timeout: float, security: Security = PLAINTEXT) -> None:
         self._client_id = client_id
-        self._timeout = timeout
+        self.timeout_s = min(timeout, MAX_LOOKUP_TIMEOUT_S)
         self._security = security
         self._channel: BrokerChannel | None = None
         self._closed = False
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """The broker that responded last; None if the last lookup has failed."""
+        """The broker that responded last; None if the last lookup failed."""
         channel = self._channel
         return None if channel is None else channel.endpoint
 
@@ -91,16 +102,19 @@ class LeaderLookup:
                 partition = TopicPartition(topic.name, p.partition_index)
                 if partition in requested and p.leader_id in endpoints:
                     leaders[partition] = (int(p.leader_id), endpoints[p.leader_id])
-                    del errors[partition]
+                    errors.pop(partition, None)
         return Leaders(leaders, errors)
 
-    def metadata(self, brokers: Sequence[Endpoint], topics: Sequence[str] | None) -> Any:
+    def metadata(
+        self, brokers: Sequence[Endpoint], topics: Sequence[str] | None, timeout_s: float | None = None
+    ) -> Any:
         """Send a Metadata request to one broker after another until one responds, and return the response.
 
         The broker that responded last is tried first.
 
         Args:
             topics: names; None for all topics.
+            timeout_s: maximum seconds for all brokers together; None for ``timeout_s`` of the object.
 
         Raises:
             BrokerUnavailableError: none of the brokers responded.
@@ -112,7 +126,7 @@ class LeaderLookup:
             endpoints.remove(self._channel.endpoint)
             endpoints.insert(0, self._channel.endpoint)
         failures: dict[Endpoint, Exception] = {}
-        for endpoint, timeout in shares_of(self._timeout, endpoints):
+        for endpoint, timeout in shares_of(self.timeout_s if timeout_s is None else timeout_s, endpoints):
             try:
                 return self._channel_to(endpoint).request(protocol.metadata_request(topics), timeout)
             except (RetriableError, AuthenticationError, UnsupportedBrokerError) as error:
@@ -128,7 +142,7 @@ class LeaderLookup:
         if channel is None or channel.endpoint != endpoint:
             self._disconnect()
             channel = self._channel = BrokerChannel(
-                endpoint, self._client_id, timeout=self._timeout, security=self._security
+                endpoint, self._client_id, timeout=self.timeout_s, security=self._security
             )
         if self._closed:  # checked after self._channel is set, so that either close() or this method closes it
             channel.close()
@@ -147,23 +161,11 @@ class LeaderLookup:
             channel.close()
 
 
-def problem_of(error: int, topic: str, code: str, message: str) -> tuple[str, str]:
-    """Return the code (see ``HealthReason``) and the message for a broker's error that concerns a topic.
-
-    Args:
-        error: error code of Kafka.
-        code: the code unless access is denied.
-        message: the message unless access is denied.
-    """
-    if error == protocol.TOPIC_AUTHORIZATION_FAILED:
-        code, message = _DENIED, f"access to topic {topic!r} is denied (error {error}); allow DESCRIBE and READ"
-    return code, message
-
-
-def no_leader_problem(error: int, partition: TopicPartition) -> tuple[str, str]:
-    """Return the code and the message for a partition without a leader; see ``problem_of``."""
-    message = f"partition {partition} has no leader (error {error}); check its replicas"
-    return problem_of(error, partition.topic, "leader_not_found", message)
+def no_leader_error(code: int, partition: TopicPartition) -> ZkConsumerError:
+    """Return the error of a partition without a leader in a Metadata response."""
+    if code == protocol.TOPIC_AUTHORIZATION_FAILED:
+        return denied_topic_error(partition.topic)
+    return NotLeaderError(f"partition {partition} has no leader: {error_name(code)}; check its replicas")
 
 
 def shares_of(timeout: float, brokers: Sequence[Endpoint]) -> Iterator[tuple[Endpoint, float]]:

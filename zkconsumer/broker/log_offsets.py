@@ -5,31 +5,41 @@ Source: Kafka 1.1 kafka.consumer.SimpleConsumer.getOffsetsBefore.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
-from zkconsumer.broker.leaders import LeaderLookup
+from zkconsumer.broker.error_codes import broker_error
+from zkconsumer.broker.leaders import MAX_LOOKUP_TIMEOUT_S, LeaderLookup, no_leader_error, shares_of
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.broker.security import PLAINTEXT, Security
+from zkconsumer.broker.topics import TopicLookup
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import NotLeaderError, RetriableError
+from zkconsumer.errors import NotLeaderError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
 
-#: Kafka's UNKNOWN_SERVER_ERROR; also used for a partition that is missing in a response.
-_UNKNOWN_SERVER_ERROR = -1
+#: Maximum seconds to wait for all leaders together that did not respond to their last requests in time.
+_SILENT_TIMEOUT_S = 2.0
 
 
 class LogOffsets:
     """Requests to the leaders of partitions, with one connection per broker. Used by one thread.
 
+    All leaders share one timeout, so that a silent one does not delay the result by more. Leaders that did not respond
+    in time are requested last, with a shorter timeout.
+
     Args:
         brokers: returns the brokers that may receive Metadata requests.
-        timeout: maximum seconds to wait for each response.
+        timeout: maximum seconds to wait for all leaders together; at most ``MAX_LOOKUP_TIMEOUT_S`` applies to start and
+            end offsets, which leaders return from memory.
         read_committed: treat the last stable offset as the end of a log, and fetch committed records only.
 
     Attributes:
         leaders: cached ``(broker id, endpoint)`` of the leader of each partition.
+        topics: looks up topics, with the same connection as the leaders.
     """
 
     def __init__(
@@ -48,7 +58,9 @@ class LogOffsets:
         self._read_committed = read_committed
         self._security = security
         self._lookup = LeaderLookup(client_id, timeout, security)
+        self.topics = TopicLookup(self._lookup, brokers)
         self._channels: dict[Endpoint, BrokerChannel] = {}
+        self._silent: set[Endpoint] = set()  # leaders that did not respond to their last request in time
 
     @classmethod
     def of(cls, brokers: Callable[[], Sequence[Endpoint]], config: ConsumerConfig) -> LogOffsets:
@@ -64,11 +76,19 @@ class LogOffsets:
 
     def find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, Endpoint]]:
         """Return ``(broker id, endpoint)`` of the leader of each partition that has one, from the cache if possible."""
+        return self._find_leaders(partitions)[0]
+
+    def _find_leaders(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, tuple[int, Endpoint]], dict[TopicPartition, ZkConsumerError]]:
+        """Return the leaders as ``find_leaders`` does, and the error of each other partition."""
         requested = set(partitions)
-        missing = requested - self.leaders.keys()
-        if missing:
-            self.leaders.update(self._lookup.leaders(self._brokers(), missing))
-        return {partition: self.leaders[partition] for partition in requested if partition in self.leaders}
+        errors: dict[TopicPartition, ZkConsumerError] = {}
+        if missing := requested - self.leaders.keys():
+            found = self._lookup.look_up(self._brokers(), missing)
+            self.leaders.update(found.leaders)
+            errors = {partition: no_leader_error(code, partition) for partition, code in found.errors.items()}
+        return {p: self.leaders[p] for p in requested if p in self.leaders}, errors
 
     def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         """Return an offset of each partition, or -1 if no record is at or after ``timestamp``.
@@ -86,32 +106,30 @@ class LogOffsets:
 
     def look_up(
         self, partitions: Iterable[TopicPartition], timestamp: int
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, RetriableError]]:
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ZkConsumerError]]:
         """Return the offset of each partition as ``offsets`` does, or its error.
 
         Raises:
             RetriableError: the leaders could not be looked up.
         """
         offsets: dict[TopicPartition, int] = {}
-        requested = set(partitions)
-        leaders = self.find_leaders(requested)
-        errors: dict[TopicPartition, RetriableError] = {
-            partition: NotLeaderError(f"partition {partition} has no leader")
-            for partition in requested - leaders.keys()
-        }
-        for channel, led_partitions in self._by_leader(leaders):
+        leaders, errors = self._find_leaders(partitions)
+        timeout_s = self._timeout if timestamp >= 0 else min(self._timeout, MAX_LOOKUP_TIMEOUT_S)
+        for channel, led_partitions, share_s in self._by_leader(leaders, timeout_s):
             request = protocol.list_offsets_request(led_partitions, timestamp, read_committed=self._read_committed)
             try:
-                results = protocol.parse_list_offsets_response(channel.request(request))
+                with self._observed(channel.endpoint):
+                    results = protocol.parse_list_offsets_response(channel.request(request, share_s))
             except RetriableError as error:
                 errors.update(dict.fromkeys(led_partitions, error))
                 continue
             for partition in led_partitions:
-                code, offset = results.get(partition, (_UNKNOWN_SERVER_ERROR, -1))
-                if code:
-                    errors[partition] = NotLeaderError(
-                        f"could not list offsets of partition {partition} on broker {channel.endpoint}: error {code}"
-                    )
+                failure = f"could not list offsets of partition {partition} on broker {channel.endpoint}"
+                code, offset = results.get(partition, (protocol.NONE, -1))
+                if partition not in results:
+                    errors[partition] = NotLeaderError(f"{failure}: the response does not contain it")
+                elif code:
+                    errors[partition] = broker_error(code, failure)
                 else:
                     offsets[partition] = offset
         self._invalidate_leaders(errors)
@@ -131,7 +149,10 @@ class LogOffsets:
             RetriableError: a partition has no leader, or a leader did not respond.
         """
         fetched: dict[TopicPartition, PartitionData] = {}
-        for channel, led_partitions in self._by_leader(positions):
+        leaders, errors = self._find_leaders(positions)
+        if errors:
+            raise errors[min(errors)]
+        for channel, led_partitions, share_s in self._by_leader(leaders, self._timeout):
             request = protocol.fetch_request(
                 {partition: positions[partition] for partition in sorted(led_partitions)},
                 max_wait_ms=0,
@@ -140,7 +161,7 @@ class LogOffsets:
                 read_committed=self._read_committed,
             )
             try:
-                with channel.exchange(request) as frame:
+                with self._observed(channel.endpoint), channel.exchange(request, share_s) as frame:
                     result = protocol.read_fetch_response(frame, request.API_VERSION)
             except RetriableError:
                 self._invalidate_leaders(led_partitions)
@@ -151,35 +172,41 @@ class LogOffsets:
                     continue
                 if error:
                     self._invalidate_leaders(led_partitions)
-                    raise NotLeaderError(
-                        f"could not fetch partition {data.partition} from broker {channel.endpoint}: error {error}"
-                    )
+                    failure = f"could not fetch partition {data.partition} from broker {channel.endpoint}"
+                    raise broker_error(error, failure)
                 fetched[data.partition] = data
         return fetched
 
-    def _by_leader(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[BrokerChannel, list[TopicPartition]]]:
-        requested = set(partitions)
-        leaders = self.find_leaders(requested)
-        if missing := sorted(requested - leaders.keys()):
-            raise NotLeaderError(f"partition {missing[0]} has no leader")
+    def _by_leader(
+        self, leaders: Mapping[TopicPartition, tuple[int, Endpoint]], timeout_s: float
+    ) -> Iterator[tuple[BrokerChannel, list[TopicPartition], float]]:
+        """Yield each leader's channel, its partitions and the seconds to wait for its response."""
         by_leader: dict[Endpoint, list[TopicPartition]] = {}
         for partition, (_, endpoint) in leaders.items():
             by_leader.setdefault(endpoint, []).append(partition)
-        for endpoint, led_partitions in by_leader.items():
+        silent = by_leader.keys() & self._silent
+        deadline = time.monotonic() + timeout_s
+        for endpoint, share_s in itertools.chain(
+            shares_of(timeout_s, [*(by_leader.keys() - silent)]),
+            shares_of(min(timeout_s, _SILENT_TIMEOUT_S), [*silent]),
+        ):
             channel = self._channels.get(endpoint)
             if channel is None:
                 channel = self._channels[endpoint] = BrokerChannel(
                     endpoint, self._client_id, timeout=self._timeout, security=self._security
                 )
-            yield channel, led_partitions
+            yield channel, by_leader[endpoint], min(share_s, max(0.0, deadline - time.monotonic()))
 
-    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return the topic id of each topic that exists, see ``topic_id``; "" if the brokers have no topic ids.
-
-        Raises:
-            BrokerUnavailableError: none of the brokers responded.
-        """
-        return protocol.topic_ids_of(self._lookup.metadata(self._brokers(), topics))
+    @contextlib.contextmanager
+    def _observed(self, leader: Endpoint) -> Iterator[None]:
+        """Record whether a leader responds in time."""
+        try:
+            yield
+        except RetriableError as error:
+            if isinstance(error.__cause__, TimeoutError):
+                self._silent.add(leader)
+            raise
+        self._silent.discard(leader)
 
     def close(self) -> None:
         """Close the connections."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tenacity import Retrying, retry_if_result, sleep_using_event, stop_when_event_set, wait_fixed
 
-from zkconsumer.broker.leaders import LeaderLookup, no_leader_problem
+from zkconsumer.broker.leaders import LeaderLookup, no_leader_error
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.settings import FATAL_ERROR_BACKOFF_S, FetchSettings
@@ -19,9 +19,6 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 
 _JOIN_TIMEOUT_S = 5.0
-
-#: Maximum seconds to wait for the response of one broker before the next broker is tried.
-_MAX_LOOKUP_TIMEOUT_S = 10.0
 
 
 class LeaderFinderThread:
@@ -49,8 +46,7 @@ class LeaderFinderThread:
         self._shutdown_idle_fetchers = shutdown_idle_fetchers
         self._on_failure = on_failure
         self._log = get_logger("zkconsumer.leader_finder")
-        timeout_s = min(settings.socket_timeout_s, _MAX_LOOKUP_TIMEOUT_S)
-        self._lookup = LeaderLookup(settings.client_id, timeout_s, settings.security)
+        self._lookup = LeaderLookup(settings.client_id, settings.socket_timeout_s, settings.security)
         self._lock = threading.Lock()
         self._no_leader: dict[TopicPartition, PartitionTopicInfo] = {}  # guarded by the lock
         self._changed = threading.Event()
@@ -130,11 +126,11 @@ class LeaderFinderThread:
             except RetriableError as error:
                 self._log.warning("leaders_not_found", partitions=len(infos), error=str(error))
                 for info in infos.values():
-                    info.record_problem("leader_not_found", str(error))
+                    info.record_problem("leader_not_found", error)
             except ZkConsumerError as error:  # not retriable, such as failed authentication
                 self._log.error("leader_lookup_failed", partitions=len(infos), error=str(error))
                 for info in infos.values():
-                    info.record_problem("leader_not_found", str(error))
+                    info.record_problem("leader_not_found", error)
                     self._on_failure(info, error)
                 self._stop.wait(FATAL_ERROR_BACKOFF_S)
         self._shutdown_idle_fetchers()
@@ -145,7 +141,7 @@ class LeaderFinderThread:
         """Record why partitions have no leader, and log each new reason once."""
         new: dict[int, list[str]] = {}
         for info, code in errors.items():
-            if info.record_problem(*no_leader_problem(code, info.partition)):
+            if info.record_problem("leader_not_found", no_leader_error(code, info.partition)):
                 new.setdefault(code, []).append(str(info.partition))
         for code, partitions in new.items():
             self._log.warning("leaders_missing", partitions=sorted(partitions), error=code)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zkconsumer.broker import protocol
+from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.chunk import NO_LIMIT
 from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.health import Problem
@@ -76,11 +77,15 @@ class PartitionTopicInfo:
         self.is_slow = self.is_slow and doubled < default
         self.max_bytes = doubled if self.is_slow else 0
 
-    def record_problem(self, code: str, message: str) -> bool:
-        """Record why the partition cannot be fetched; returns whether it was another problem before, or none."""
+    def record_problem(self, code: str, error: ZkConsumerError) -> bool:
+        """Record why the partition cannot be fetched; returns whether it was another problem before, or none.
+
+        Args:
+            code: see ``Problem.again``.
+        """
         previous = self.problem
-        self.problem = Problem.again(previous, code, message)
-        return previous is None or previous.code != code
+        self.problem = Problem.again(previous, code, error)
+        return previous is None or previous.code != self.problem.code
 
     @property
     def lag(self) -> int:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.leaders import problem_of
+from zkconsumer.broker.error_codes import broker_error
 from zkconsumer.broker.throttle import Throttle
 from zkconsumer.errors import (
     ClosedError,
@@ -187,13 +187,13 @@ class ConsumerFetcherThread:
         except RetriableError as error:
             self._log.warning("fetch_failed", partitions=len(requested), error=str(error))
             for info in requested:
-                info.record_problem("fetch_failed", str(error))
+                info.record_problem("fetch_failed", error)
             if isinstance(error.__cause__, TimeoutError):
                 self._reduce_fetch_sizes(requested)
             failed = requested
         except ZkConsumerError as error:  # not retriable, such as failed authentication
             for info in requested:
-                info.record_problem("fetch_failed", str(error))
+                info.record_problem("fetch_failed", error)
                 self._on_failure(info, error)
             self._pause(FATAL_ERROR_BACKOFF_S)
             failed = requested
@@ -362,8 +362,8 @@ class ConsumerFetcherThread:
     def _record_problem(self, info: PartitionTopicInfo, error_code: int) -> None:
         """Record why the broker does not return records, and log each new reason once."""
         topic, partition = info.partition
-        message = f"broker {self.endpoint} rejects fetches of partition {info.partition} with error {error_code}"
-        if info.record_problem(*problem_of(error_code, topic, "fetch_failed", message)):
+        error = broker_error(error_code, f"could not fetch partition {info.partition} from broker {self.endpoint}")
+        if info.record_problem("fetch_failed", error):
             log = self._log.warning if error_code == protocol.TOPIC_AUTHORIZATION_FAILED else self._log.info
             log("partition_fetch_failed", topic=topic, partition=partition, error=error_code)
 

@@ -101,7 +101,7 @@ class OffsetCommitter:
         if error is None or isinstance(error, ClosedError):
             self.problem = None
             return
-        self.problem = Problem.again(self.problem, "commit_failed", str(error) or repr(error))
+        self.problem = Problem.again(self.problem, "commit_failed", error)
         if isinstance(error, ZkConsumerError):
             self._log.warning("auto_commit_failed", error=str(error))
         else:

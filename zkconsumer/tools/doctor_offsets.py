@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.leaders import no_leader_problem
+from zkconsumer.broker.leaders import no_leader_error
 from zkconsumer.errors import ZkConsumerError
+from zkconsumer.health import health_code
 from zkconsumer.message import TopicPartition
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
@@ -96,10 +97,11 @@ def _check_leaders(state: GroupState, access: Access, partitions: Iterable[Topic
         yield Finding(str(error), "brokers", remedy, "leader_not_found" if state.owners else "")
         return
     for partition, error_code in sorted(errors.items()):
-        code, message = no_leader_problem(error_code, partition)
+        failure = no_leader_error(error_code, partition)
+        code = health_code(failure, "leader_not_found")
         remedy = "check the brokers and the ACLs of the topic; the partition cannot be consumed until this is fixed"
         yield Finding(
-            message, f"partition {partition}", remedy, code if partition in state.owners else "", (partition,)
+            str(failure), f"partition {partition}", remedy, code if partition in state.owners else "", (partition,)
         )
 
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.errors import RetriableError
-from zkconsumer.health import HealthReason, HealthState
+from zkconsumer.errors import ZkConsumerError
+from zkconsumer.health import HealthReason, HealthState, health_code, merged
 from zkconsumer.message import TopicPartition
 
-#: Minimum seconds before an unavailable partition is looked up again. After a look-up that timed out, it is twice the
-#: duration of that look-up.
+#: Minimum seconds before an unavailable partition is looked up again.
 _RETRY_INTERVAL_S = 1.0
+#: Minimum seconds before the next look-up for each second that the last one took, because planning waits meanwhile.
+_RETRY_FACTOR = 10.0
 
 
 class AvailableOffsets:
@@ -23,7 +24,7 @@ class AvailableOffsets:
         self._logs = logs
         self._log = log
         #: By unavailable partition: the error, and the time (``time.monotonic``) of the next look-up.
-        self._unavailable: dict[TopicPartition, tuple[RetriableError, float]] = {}
+        self._unavailable: dict[TopicPartition, tuple[ZkConsumerError, float]] = {}
         self._since: dict[TopicPartition, float] = {}  # seconds since the epoch
 
     @property
@@ -33,15 +34,19 @@ class AvailableOffsets:
 
     def health_reasons(self) -> list[HealthReason]:
         """Return why the query is not healthy: partitions are unavailable."""
-        if not self._unavailable:
-            return []
-        since = min(self._since[partition] for partition in self._unavailable)
-        error, _ = self._unavailable[min(self._unavailable)]
-        partitions = frozenset(self._unavailable)
-        return [HealthReason(HealthState.STALLED, "leader_not_found", since, str(error), partitions)]
+        return merged(
+            HealthReason(
+                HealthState.STALLED,
+                health_code(error, "leader_not_found"),
+                self._since.get(partition, time.time()),
+                str(error),
+                frozenset([partition]),
+            )
+            for partition, (error, _) in sorted(self._unavailable.copy().items())
+        )
 
     def retain(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget unavailable partitions that are not among these, because they are not read any more."""
+        """Forget unavailable partitions that are not among these, because they are no longer read."""
         for partition in self._unavailable.keys() - set(partitions):
             del self._unavailable[partition]
 
@@ -62,7 +67,7 @@ class AvailableOffsets:
         if failed and (all_ or not found):
             raise failed[min(failed)]
         elapsed = time.monotonic() - now
-        retry_at = now + elapsed + max(_RETRY_INTERVAL_S, 2 * elapsed)
+        retry_at = now + elapsed + max(_RETRY_INTERVAL_S, _RETRY_FACTOR * elapsed)
         if new := sorted(errors.keys() - self._unavailable.keys()):
             self._log.warning("partitions_unavailable", partitions=list(map(str, new)), error=str(errors[new[0]]))
         if again := sorted(found.keys() & self._unavailable.keys()):

@@ -16,7 +16,13 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableError, ZkConsumerError
+from zkconsumer.errors import (
+    AuthorizationError,
+    ConfigurationError,
+    OwnershipLostError,
+    RetriableError,
+    ZkConsumerError,
+)
 from zkconsumer.health import Health, Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
@@ -299,16 +305,17 @@ class Planner:
         Raises:
             ZkConsumerError: planning has failed for ``unavailable.timeout.ms``.
         """
-        self._problem = Problem.again(self._problem, "planning_failed", str(error))
+        self._problem = Problem.again(self._problem, "planning_failed", error)
         now, timeout_s = time.monotonic(), self._options.unavailable_timeout
         if self._failing_since is None:
             self._failing_since = now
             self._log.warning("batch_planning_failed", error=str(error))
         if now - self._failing_since > timeout_s:
-            raise ZkConsumerError(
-                f"no batch could be planned for {timeout_s:g} s (option unavailable.timeout.ms): {error}. Check that "
-                "ZooKeeper and the brokers are running, or increase the option"
-            ) from error
+            failure = f"no batch could be planned for {timeout_s:g} s (option unavailable.timeout.ms): {error}"
+            if isinstance(error, AuthorizationError):
+                raise type(error)(f"{failure}, and restart the query") from error
+            remedy = "Check that ZooKeeper and the brokers are running, or increase the option"
+            raise ZkConsumerError(f"{failure}. {remedy}") from error
         time.sleep(IDLE_INTERVAL)
 
     # ---- PartitionHandler, in the member's thread ----

@@ -18,7 +18,7 @@ from typing import Any
 from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooKeeperUnavailableError
-from zkconsumer.health import HealthReason, HealthState
+from zkconsumer.health import HealthReason, Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
@@ -65,6 +65,7 @@ class StandaloneReader:
         self.rebalances = 0
         self.discoveries = 0
         self.unbalanced_since: float | None = None
+        self._problem: Problem | None = None  # while the partitions cannot be listed
         self._config = config
         self._subscription = subscription
         self._handler = handler
@@ -124,11 +125,8 @@ class StandaloneReader:
 
     def health_reasons(self) -> list[HealthReason]:
         """Return why the partitions cannot be listed; empty if they can. See ``GroupMember``."""
-        since = self.unbalanced_since
-        if since is None:
-            return []
-        started = time.time() - (time.monotonic() - since)
-        return [HealthReason(HealthState.STALLED, "partitions_not_found", started, "the partitions cannot be listed")]
+        problem = self._problem
+        return [] if problem is None else [problem.reason()]
 
     def wake(self) -> None:
         """Do nothing: no other member waits for a partition."""
@@ -196,11 +194,12 @@ class StandaloneReader:
             if not isinstance(error, ZkConsumerError):
                 self._handler.fail(failure_of(error))
                 return None
+            self._problem = Problem.again(self._problem, "partitions_not_found", error)
             if self.unbalanced_since is None:
                 self.unbalanced_since = time.monotonic()
                 self._log.warning("partitions_not_found", error=str(error))
             return time.monotonic() + self._config.rebalance_backoff
-        self.unbalanced_since = None
+        self.unbalanced_since = self._problem = None
         if not self._first.done():
             self._first.set_result(None)
         interval = self.cluster.poll_interval

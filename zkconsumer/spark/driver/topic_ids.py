@@ -7,12 +7,13 @@ topic. Offsets alone do not distinguish the two topics, because the new log may 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from zkconsumer.broker.cluster import Cluster, ZooKeeperCluster
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.topic_id import is_same_topic
+from zkconsumer.broker.topics import TopicState
 
 #: Seconds after which a missing topic counts as deleted. Brokers that have just started may not list it yet.
 _GRACE = 5.0
@@ -100,19 +101,32 @@ class TopicIds:
         looked_up = self._due(wanted, discoveries, now)
         if not looked_up:
             return TopicChanges(set(), {}, set())
-        names = sorted(looked_up)
-        found = self._in_zookeeper.look_up_topic_ids(names) if self._in_zookeeper else self._logs.topic_ids(names)
+        found, confirmed = self._look_up(sorted(looked_up))
         found = {**{topic: self._ids[topic] for topic in (wanted - looked_up) & self._ids.keys()}, **found}
         self._checked = discoveries, now, wanted
         self._missing_since = {topic: self._missing_since.get(topic, now) for topic in wanted - found.keys()}
         missing = {topic: since for topic, since in self._missing_since.items() if topic in self._ids}
         reported = {*self._deleted}
-        lasting = [topic for topic, since in sorted(missing.items()) if topic in reported or now - since > _GRACE]
+        lasting = [
+            topic
+            for topic, since in sorted(missing.items())
+            if topic in reported or (topic in confirmed and now - since > _GRACE)
+        ]
         self._deleted = dict.fromkeys([*(topic for topic in self._deleted if topic in missing), *lasting])
         before = {topic: self._ids[topic] for topic in found.keys() & self._ids.keys()}
         recreated = {t: (old, found[t]) for t, old in before.items() if not is_same_topic(old, found[t])}
         self._ids.update({topic: new for topic, new in found.items() if new or topic not in self._ids})
         return TopicChanges({*self._deleted} - reported, recreated, reported & recreated.keys())
+
+    def _look_up(self, names: Sequence[str]) -> tuple[dict[str, str], set[str]]:
+        """Return the ids of topics that may exist, and the topics that do not exist for certain."""
+        if self._in_zookeeper is not None:
+            ids = self._in_zookeeper.look_up_topic_ids(names)
+            return ids, {*names} - ids.keys()
+        topics = self._logs.topics.look_up(names).values()
+        kept = (TopicState.EXISTS, TopicState.DENIED, TopicState.UNAVAILABLE)
+        ids = {topic.name: topic.topic_id or self._ids.get(topic.name, "") for topic in topics if topic.state in kept}
+        return ids, {topic.name for topic in topics if topic.state is TopicState.DELETED}
 
     def forget(self, topic: str) -> None:
         """Forget a deleted topic. If it is created again, it counts as a new topic."""

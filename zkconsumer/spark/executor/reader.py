@@ -11,12 +11,20 @@ from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.errors import BrokerUnavailableError, CorruptRecordError, OffsetOutOfRangeError, ZkConsumerError
+from zkconsumer.broker.topics import TopicState
+from zkconsumer.errors import (
+    BrokerUnavailableError,
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationError,
+    ZkConsumerError,
+)
 from zkconsumer.fetcher.channel_pool import ChannelPool
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.health import TOPIC_AUTHORIZATION_FAILED
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import DataLossError, end_offset_decreased, raise_or_log, range_deleted, topics_deleted
@@ -59,12 +67,14 @@ def read(task: FetchTask) -> Iterator[Any]:
         on_failure=lambda info, error: _on_failure(task, stream, info, error),
         channels=_channels,
     )
+    loss_check = _LossCheck(task)
     manager.start_connections()
     try:
         manager.add_partitions(infos, task.leaders)
-        yield from _TaskReader(task, stream, manager).read()
+        yield from _TaskReader(task, stream, manager, loss_check).read()
     finally:
         stream.close()
+        loss_check.close()
         manager.stop_connections()
 
 
@@ -86,8 +96,11 @@ def _on_failure(task: FetchTask, stream: StreamQueue, info: PartitionTopicInfo, 
 class _TaskReader:
     """Reads fetched chunks until all ranges of a task are complete. Used by the task's thread only."""
 
-    def __init__(self, task: FetchTask, stream: StreamQueue, manager: ConsumerFetcherManager) -> None:
+    def __init__(
+        self, task: FetchTask, stream: StreamQueue, manager: ConsumerFetcherManager, loss_check: _LossCheck
+    ) -> None:
         self._task = task
+        self._loss_check = loss_check
         self._stream = stream
         self._manager = manager
         self._rows = task.layout.reader(check_crcs=task.check_crcs, can_end=task.can_end)
@@ -153,19 +166,30 @@ class _TaskReader:
         """
         timeout = self._task.unavailable_timeout
         if silence > timeout:
-            partition = min(self._missing)
-            raise BrokerUnavailableError(
-                f"no records arrived for {timeout:g} s (option unavailable.timeout.ms); topic {partition.topic!r} "
-                f"partition {partition.partition} must be read up to offset {self._missing[partition]}. Check that "
-                "its leader is reachable from the executors, or increase the option"
-            )
-        losses = _losses(self._task, self._missing)
+            raise self._unavailable_error()
+        losses = self._loss_check.losses(self._missing)
         self._lost_since = {partition: self._lost_since.get(partition, silence) for partition in losses}
         for partition, since in self._lost_since.items():
             if silence - since >= min(timeout / 2, _DELETED_AFTER_S):
                 raise_or_log(losses[partition], self._task.fails_on_data_loss, get_logger("zkconsumer.spark"))
                 self._lost[partition] += self._missing[partition] - self._positions[partition]
                 self._complete(partition)
+
+    def _unavailable_error(self) -> ZkConsumerError:
+        """Return the error of a task that has received no records for ``unavailable_timeout``."""
+        partition = min(self._missing)
+        failure = (
+            f"no records arrived for {self._task.unavailable_timeout:g} s (option unavailable.timeout.ms); topic "
+            f"{partition.topic!r} partition {partition.partition} must be read up to offset {self._missing[partition]}"
+        )
+        problems = dict(self._manager.problems)
+        for problem in problems.values():
+            if problem.code == TOPIC_AUTHORIZATION_FAILED:
+                return TopicAuthorizationError(f"{failure}. {problem.message}, and restart the query")
+        reason = f": {problems[partition].message}" if partition in problems else ""
+        return BrokerUnavailableError(
+            f"{failure}{reason}. Check that its leader is reachable from the executors, or increase the option"
+        )
 
     def _report_skipped(self) -> None:
         """Report skipped records to the planning process; if it is unreachable, only this process logs them."""
@@ -187,23 +211,35 @@ class _TaskReader:
         self._manager.remove_partitions([partition])
 
 
-def _losses(task: FetchTask, missing: Mapping[TopicPartition, int]) -> dict[TopicPartition, DataLossError]:
-    """Return the errors of partitions whose topic was deleted, or whose log ends before their range."""
-    logs = LogOffsets(
-        lambda: task.brokers,
-        task.settings.client_id,
-        timeout=task.settings.socket_timeout_s,
-        security=task.settings.security,
-    )
-    try:
-        exist = logs.topic_ids(sorted({partition.topic for partition in missing}))
-        found = {p: topics_deleted({p.topic}, {}) for p in missing if p.topic not in exist}
-        ends = logs.offsets([p for p in missing if p not in found], protocol.LATEST)
+class _LossCheck:
+    """Looks up which records of a task no longer exist. Used by the task's thread."""
+
+    def __init__(self, task: FetchTask) -> None:
+        self._logs = LogOffsets(
+            lambda: task.brokers,
+            task.settings.client_id,
+            timeout=task.settings.socket_timeout_s,
+            security=task.settings.security,
+        )
+
+    def losses(self, missing: Mapping[TopicPartition, int]) -> dict[TopicPartition, DataLossError]:
+        """Return the errors of partitions whose topic was deleted, or whose log ends before their range.
+
+        Args:
+            missing: end offsets of the ranges.
+        """
+        try:
+            topics = self._logs.topics.look_up(partition.topic for partition in missing)
+            deleted = {p for p in missing if topics[p.topic].state is TopicState.DELETED}
+            ends, _unavailable = self._logs.look_up(missing.keys() - deleted, protocol.LATEST)
+        except ZkConsumerError:
+            return {}  # unknown; the next check tries again
+        found = {p: topics_deleted({p.topic}, {}) for p in deleted}
         return found | {p: end_offset_decreased(p, missing[p], end) for p, end in ends.items() if end < missing[p]}
-    except ZkConsumerError:
-        return {}  # unknown; the next check tries again
-    finally:
-        logs.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._logs.close()
 
 
 def _freeze_once() -> None:

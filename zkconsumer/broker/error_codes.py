@@ -1,0 +1,65 @@
+"""Names of Kafka's error codes, and the errors of this package that they cause.
+
+Source: Kafka 4.3 org.apache.kafka.common.protocol.Errors.
+"""
+
+from __future__ import annotations
+
+from kafka import errors
+
+from zkconsumer.broker import protocol
+from zkconsumer.errors import (
+    ConfigurationError,
+    GroupAuthorizationError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    RetriableError,
+    TopicAuthorizationError,
+    ZkConsumerError,
+)
+
+#: Names that differ from those of kafka-python.
+_NAMES = {
+    -1: "UNKNOWN_SERVER_ERROR",
+    6: "NOT_LEADER_OR_FOLLOWER",
+    10: "MESSAGE_TOO_LARGE",
+    17: "INVALID_TOPIC_EXCEPTION",
+}
+
+#: The class of an error that is not just retriable.
+_CLASSES: dict[int, type[ZkConsumerError]] = {
+    protocol.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
+    **dict.fromkeys(protocol.NO_LEADER, NotLeaderError),
+    protocol.INVALID_TOPIC_EXCEPTION: ConfigurationError,
+    protocol.TOPIC_AUTHORIZATION_FAILED: TopicAuthorizationError,
+    protocol.GROUP_AUTHORIZATION_FAILED: GroupAuthorizationError,
+}
+
+_REMEDIES = {
+    protocol.INVALID_TOPIC_EXCEPTION: "correct the topic name",
+    protocol.TOPIC_AUTHORIZATION_FAILED: "allow this client to DESCRIBE and READ the topic",
+    protocol.GROUP_AUTHORIZATION_FAILED: "allow this client to DESCRIBE and READ the group",
+}
+
+
+def error_name(code: int) -> str:
+    """Return the name of an error with its code, for example ``NOT_LEADER_OR_FOLLOWER (6)``."""
+    known = errors.for_code(code)
+    name = _NAMES.get(code) or (known.message if known.errno == code else "")
+    return f"{name} ({code})" if name else f"error {code}"
+
+
+def broker_error(code: int, failure: str) -> ZkConsumerError:
+    """Return the error for an error code of a broker; most are retriable.
+
+    Args:
+        failure: what failed and for which object, such as ``could not fetch partition t-0 from broker h:9092``.
+    """
+    remedy = _REMEDIES.get(code, "")
+    kind = _CLASSES.get(code, RetriableError)
+    return kind(f"{failure}: {error_name(code)}" + (f"; {remedy}" if remedy else ""))
+
+
+def denied_topic_error(topic: str) -> ZkConsumerError:
+    """Return the error of a topic that the client may not describe or read."""
+    return broker_error(protocol.TOPIC_AUTHORIZATION_FAILED, f"access to topic {topic!r} was denied")
