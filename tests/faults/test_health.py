@@ -13,6 +13,7 @@ from kazoo.client import KazooClient
 from support import Load, numbers, produce, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
+from zkconsumer.broker.leaders import MAX_LOOKUP_TIMEOUT_S
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import Health, HealthReason, HealthState
@@ -248,3 +249,31 @@ def test_ordinary_rebalances_do_not_stall(
             others.append(member({name: 1}, consumer_id=f"b{number}"))
         one.wait_for_more(100)
     assert [health.reasons[0] for health in reported if health.state > HealthState.REBALANCING] == []
+
+
+@pytest.mark.parametrize("max_age_ms", [300_000, 200])
+def test_member_without_metadata_releases_partitions(
+    max_age_ms: int, cluster: DevCluster, member: Members, topic: Topics, load: Loads
+) -> None:
+    """The rival joins after the cut; with the short poll interval, a lookup is always in progress."""
+    name = topic(partitions=2)
+    load(name, 2)
+    with Cable(cluster.brokers[0].endpoint.port) as cable:
+        one = member(
+            {name: 1},
+            consumer_id="a",
+            bootstrap_servers=f"127.0.0.1:{cable.port}",
+            metadata_max_age_ms=max_age_ms,
+        )
+        one.wait_for_more(100)
+        cable.cut()
+        cut_at = time.time()
+        two = member({name: 1}, consumer_id="b")
+        assert (len(one.connector.assignment), len(two.connector.assignment)) == (1, 1)
+        one.wait_for_more(100)
+        two.wait_for_more(100)
+        found = reason(one, "rebalance_failed", 15)
+        assert found.state is HealthState.STALLED
+        assert time.time() - cut_at < MAX_LOOKUP_TIMEOUT_S + 6
+        cable.mend()
+        wait_until_healthy(one)

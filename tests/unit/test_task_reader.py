@@ -75,9 +75,7 @@ def test_existing_records_are_not_skipped(
 @pytest.mark.parametrize("code", [UNKNOWN, DENIED, STORAGE_ERROR])
 def test_task_resumes_after_temporary_error(code: int, brokers: list[FakeBroker]) -> None:
     fail_topic(brokers, code, code if code != UNKNOWN else 0)
-    restore = threading.Timer(
-        1.0, fail_topic, [brokers, 0, 0]
-    )  # before half of the timeout
+    restore = threading.Timer(1.0, fail_topic, [brokers, 0, 0])  # before half of the timeout
     restore.start()
     assert offsets(task_of(brokers, 4.0)) == list(range(30))
     restore.join()

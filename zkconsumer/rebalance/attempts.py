@@ -14,6 +14,8 @@ from concurrent.futures import Future
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
     AssignmentError,
+    AuthorizationError,
+    BrokerUnavailableError,
     ConfigurationError,
     ConsumerRebalanceFailedError,
     OwnershipLostError,
@@ -21,7 +23,7 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
-from zkconsumer.health import GRACE_S, HealthReason, HealthState
+from zkconsumer.health import GRACE_S, HealthReason, HealthState, health_code
 from zkconsumer.log import get_logger
 from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.rebalance.event_queue import EventQueue
@@ -30,6 +32,10 @@ from zkconsumer.rebalance.membership import Membership
 
 #: Lower limit of the random factor of ``rebalance.backoff.ms``.
 _LEAST_BACKOFF = 0.5
+
+
+#: Seconds for which a lookup of partitions is not interrupted by changes of the group.
+LOOKUP_GRACE_S = 1.0
 
 
 class RebalanceAttempts:
@@ -95,6 +101,17 @@ class RebalanceAttempts:
         """Make a rebalance due now."""
         self._due_at = time.monotonic()
 
+    def check_superseded(self) -> None:
+        """Abandon the current rebalance if another one is due and the current one waits for brokers for too long.
+
+        Raises:
+            RetriableError: the next rebalance releases what the last known partitions permit.
+        """
+        running_since = self.running_since
+        if self._due_at is None or running_since is None or time.time() - running_since < LOOKUP_GRACE_S:
+            return
+        raise RetriableError("the group has changed, and no broker has returned the partitions yet")
+
     @property
     def next_attempt_at(self) -> float | None:
         """``time.monotonic`` at which the next attempt is due; None if there is none."""
@@ -114,13 +131,17 @@ class RebalanceAttempts:
         """Return why the consumer is not balanced, None if it is or if it has been for a moment only.
 
         A rebalance that fails may succeed soon, when another member releases its partitions. It counts as stalled after
-        ``rebalance.max.retries`` attempts, and at once after an error that another member's registration causes.
+        ``rebalance.max.retries`` attempts, and at once after an error that another member's registration causes, and
+        while the partitions cannot be looked up.
         """
         failure, since = self.failure, self.unbalanced_since
         if failure is not None and since is not None:
             started = time.time() - (time.monotonic() - since)
             if isinstance(failure, (RegistrationError, AssignmentError)):
                 return HealthReason(HealthState.STALLED, "registration_invalid", started, str(failure))
+            if isinstance(failure, (AuthorizationError, BrokerUnavailableError)):
+                code = health_code(failure, "rebalance_failed")
+                return HealthReason(HealthState.STALLED, code, started, str(failure))
             if self._failures >= self._config.rebalance_max_retries:
                 code = "partition_not_released" if isinstance(failure, PartitionOwnedError) else "rebalance_failed"
                 return HealthReason(HealthState.STALLED, code, started, str(failure))

@@ -60,9 +60,12 @@ class BrokerCalls:
         """
         future = self.submit(function)
         future.add_done_callback(lambda _: self._wake())
-        if not wait_until_done(future, self._wait, deadline):
+        try:
+            if not wait_until_done(future, self._wait, deadline):
+                raise TimeoutError
+        except BaseException:  # also an error of the events that were processed meanwhile
             future.cancel()
-            raise TimeoutError
+            raise
         return future.result()
 
     def pause(self, duration_s: float) -> None:

@@ -6,7 +6,8 @@ Source: Kafka 1.1 kafka.consumer.AssignmentContext, TopicCount, ZkUtils.getConsu
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from zkconsumer.broker.cluster import Cluster
 from zkconsumer.config import ConsumerConfig
@@ -21,6 +22,28 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 #: Seconds after which the cause of a failing claim is examined, and seconds between two examinations.
 _EXAMINE_AFTER_S = 1.0
 _EXAMINE_INTERVAL_S = 30.0
+
+
+class _TopicSource(Protocol):
+    """The part of ``Cluster`` that an assignment needs."""
+
+    def topics(self) -> list[str]: ...
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]: ...
+
+
+class _LastLookup:
+    """The topics and partitions of the last lookups that succeeded."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.existing: dict[str, list[int]] = {}
+
+    def topics(self) -> list[str]:
+        return self.names
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        return {topic: self.existing[topic] for topic in topics if topic in self.existing}
 
 
 class AssignmentContext:
@@ -45,6 +68,7 @@ class AssignmentContext:
         self._own_filter = filter_of(registration) if registration.is_filter else None
         self._session = session
         self._cluster = cluster
+        self._last_lookup = _LastLookup()
         self._paths = GroupPaths(config.group_id)
         self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer_id=consumer_id)
         self._reported_missing: list[str] = []
@@ -53,14 +77,23 @@ class AssignmentContext:
         self._examine_at = 0.0
         self._mismatch: str | None = None
 
-    def assignment(self) -> Assignment:
-        """Return the assignment: of this member's topics with ``range``, else of all topics of the group.
+    def assignments(self) -> Iterator[Assignment]:
+        """Yield the assignment: of this member's topics with ``range``, else of all topics of the group.
+
+        If brokers must be asked for the partitions, the assignment of the last known ones comes before. Partitions that
+        it revokes can be released while the brokers do not respond; nothing must be claimed according to it.
 
         Raises:
             RegistrationError: another member's registration cannot be parsed, or its filter cannot be evaluated.
             AssignmentError: see ``assign_roundrobin``.
+            RetriableError: the partitions could not be looked up.
         """
-        threads, partitions = self._read_group()
+        if self._last_lookup.existing and self._cluster.poll_interval is not None:
+            yield self._assign(self._last_lookup)
+        yield self._assign(self._cluster)
+
+    def _assign(self, cluster: _TopicSource) -> Assignment:
+        threads, partitions = self._read_group(cluster)
         return assign(self._strategy, self._order, partitions, threads)
 
     def own_part(self, assignment: Assignment) -> Assignment:
@@ -88,7 +121,7 @@ class AssignmentContext:
 
     def _infer_mismatch(self) -> str | None:
         """Infer the assignment strategy of the other members, which registrations do not contain, from the owners."""
-        threads, partitions = self._read_group()
+        threads, partitions = self._read_group(self._cluster)
         expected = assign(self._strategy, self._order, partitions, threads)
         owners = self._read_foreign_owners(partitions)
         if not owners or all(expected.get(p) == thread for p, thread in owners.items()):
@@ -118,13 +151,13 @@ class AssignmentContext:
         owners = {p: node.data.decode(errors="replace") for p, node in zip(wanted, nodes, strict=True) if node}
         return {p: thread for p, thread in owners.items() if thread.rpartition("-")[0] != self._consumer_id}
 
-    def _read_group(self) -> tuple[dict[str, list[str]], dict[str, list[int]]]:
+    def _read_group(self, cluster: _TopicSource) -> tuple[dict[str, list[str]], dict[str, list[int]]]:
         """Return the thread ids that subscribe to each topic, and the partitions of each topic."""
         members = self._read_registrations()
         whole_group = self._strategy == "roundrobin"  # its result depends on the topics of all members
         existing: list[str] = []
         if self._own_filter or (whole_group and any(member.is_filter for member in members.values())):
-            existing = self._cluster.topics()
+            existing = cluster.topics()
         named = {topic for member in members.values() if not member.is_filter for topic in member.subscription}
         named = {topic for topic in named if is_valid_topic_name(topic)}  # a JVM member accepts invalid names
         own = sorted(self._registration.subscription)
@@ -133,8 +166,10 @@ class AssignmentContext:
         topics = sorted(named.union(existing)) if whole_group else own
         resolved = {name: self._resolve_filter(name, member, topics) for name, member in members.items()}
         threads = {topic: ids for topic, ids in threads_by_topic(resolved, topics).items() if ids}
-        partitions = self._cluster.partitions(sorted(threads))
-        self._report_missing(sorted(set(self._registration.subscription) - partitions.keys()))
+        partitions = cluster.partitions(sorted(threads))
+        if cluster is self._cluster:
+            self._last_lookup.names, self._last_lookup.existing = existing, partitions
+            self._report_missing(sorted(set(self._registration.subscription) - partitions.keys()))
         return threads, partitions
 
     def _report_missing(self, topics: list[str]) -> None:

@@ -153,11 +153,11 @@ class ZKRebalancerListener:
         # One deadline for all releases of this rebalance, because JVM members do not retry their claims forever.
         deadline = time.monotonic() + self._handler.release_timeout
         while not self._events.is_stopping:
-            assignment = self._context.assignment()
-            target = self._context.own_part(assignment)
+            for assignment in self._context.assignments():
+                target = self._context.own_part(assignment)
+                if revoked := self._find_revoked(target):
+                    break
             owned = self._membership.assignment
-            revoked = {partition for partition, thread in owned.items() if target.get(partition) != thread}
-            revoked |= self._releasing.keys() | self._find_recreated(owned)
             if revoked:
                 self._release(revoked, deadline)
                 continue  # the assignment may have changed meanwhile
@@ -176,6 +176,12 @@ class ZKRebalancerListener:
             self._recreated.clear()
             return None
         return None
+
+    def _find_revoked(self, target: Assignment) -> set[TopicPartition]:
+        """Return the owned partitions to release, given the part of the assignment that belongs to this member."""
+        owned = self._membership.assignment
+        revoked = {partition for partition, thread in owned.items() if target.get(partition) != thread}
+        return revoked | self._releasing.keys() | self._find_recreated(owned)
 
     def conflict_error(self, conflict: Conflict) -> PartitionOwnedError:
         """Return the error for a rebalance that a znode of another session prevents."""

@@ -19,7 +19,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.offsets.factory import offsets_of
-from zkconsumer.rebalance.attempts import RebalanceAttempts
+from zkconsumer.rebalance.attempts import LOOKUP_GRACE_S, RebalanceAttempts
 from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.committer import OffsetCommitter
@@ -82,7 +82,13 @@ class GroupMember:
             self._calls,
             interval_s=config.auto_commit_interval_ms / 1000 if auto_commit else None,
         )
-        called_cluster = CalledCluster(self.cluster, self._calls, self._announce_change)
+        #: Separate from the commits, so that partitions are released while brokers do not respond to lookups.
+        self._lookups = BrokerCalls(
+            f"zkconsumer-{config.group_id}-lookups-{self.consumer_id}",
+            wait=lambda _timeout_s: self._wait_for_lookup(listener),
+            wake=self._events.wake,
+        )
+        called_cluster = CalledCluster(self.cluster, self._lookups, self._announce_change)
         listener = ZKRebalancerListener(
             config,
             registration,
@@ -110,6 +116,10 @@ class GroupMember:
         self._thread = MemberThread(
             self.session, self._events, self._membership, listener, self._attempts, self._committer, handler
         )
+
+    def _wait_for_lookup(self, listener: ZKRebalancerListener) -> None:  # in the member's thread
+        listener.wait_for_events(LOOKUP_GRACE_S)
+        self._attempts.check_superseded()
 
     def _announce_change(self) -> None:
         """Make all members rebalance, because brokers do not notify them of new topics and partitions.
@@ -150,6 +160,8 @@ class GroupMember:
         self.session.start(connect_timeout)
         try:
             self._calls.start()
+            if self.config.bootstrap_servers:
+                self._lookups.start()
             self._thread.start()
         except BaseException:
             self.close()
@@ -162,8 +174,10 @@ class GroupMember:
             self._thread.stop(self._handler.release_timeout + LEAVE_TIMEOUT)
         finally:
             self._committer.close()
+            self._lookups.close(abort=self.cluster.close)
             self.session.close()  # before join(), because the call that is running may be waiting for ZooKeeper
             self._calls.join()
+            self._lookups.join()
 
     @property
     def assignment(self) -> dict[TopicPartition, str]:
