@@ -120,8 +120,9 @@ class FakeBroker(FrameServer):
         fetches: fetch offset and maximum bytes of each Fetch request.
         newest: newest version of each request.
         change_frame: changes a response with its size and correlation id; takes the API key, too.
-        peers: the brokers in Metadata responses, in the order of their ids; this one only by default.
-        topic_errors: error codes of topics in responses to Fetch requests, and to Metadata requests that name them.
+        peers: the brokers in Metadata responses, in the order of their ids, which lead the partitions in turn; this one
+            only by default.
+        topic_errors: error codes of topics in responses to Fetch, ListOffsets, and Metadata requests that name them.
         partition_counts: topics in Metadata responses; None for each requested topic with one partition.
         metadata_requests: number of Metadata requests.
         committed: committed offsets of all groups; the broker is their coordinator.
@@ -215,7 +216,7 @@ class FakeBroker(FrameServer):
                 partitions=[
                     kind.ListOffsetsPartitionResponse(
                         partition_index=p.partition_index,
-                        error_code=0,
+                        error_code=self.topic_errors.get(topic.name, 0),
                         timestamp=-1,
                         offset=self.start if p.timestamp == _EARLIEST else self.end,
                         old_style_offsets=[self.start if p.timestamp == _EARLIEST else self.end],
@@ -269,7 +270,7 @@ class FakeBroker(FrameServer):
                     MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
                         error_code=0,
                         partition_index=number,
-                        leader_id=0,
+                        leader_id=number % len(self.peers),
                         leader_epoch=0,
                         replica_nodes=[0],
                         isr_nodes=[0],
