@@ -106,7 +106,7 @@ class ConsumerRuntime:
         for name, count in registration.subscription.items():
             streams[name] = []
             for thread in thread_ids(self.member.consumer_id, count):
-                queue = StreamQueue()
+                queue = StreamQueue(self.fetchers.budget)
                 stream = KafkaStream(
                     name,
                     config.client_id,
@@ -195,7 +195,7 @@ class ConsumerRuntime:
             key = self._stream_key(partition, claim.thread_id)
             self._thread_of[partition] = claim.thread_id
             self._streams[key].acquire(partition, claim.offset)
-            queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks, self.fetchers.budget)
+            queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks)
             reset = "smallest" if claim.is_new else self._config.auto_offset_reset
             if claim.offset < 0 and not claim.is_new and partition in self._released_offsets:
                 self._log.warning(

@@ -17,24 +17,26 @@ import psutil
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 
 
-def read(consumer: ZookeeperConsumerConnector, topic: str, records: int) -> None:
+def read(consumer: ZookeeperConsumerConnector, topic: str, records: int) -> int:
+    """Read records, and return the resident memory before the first one was read."""
     [stream] = consumer.create_message_streams({topic: 1})[topic]
-    if records > 1:
-        wait_for_full_queues()
+    full = wait_for_full_queues() if records > 1 else 0
     for batch in stream.batches():
         records -= batch.num_rows
         if records <= 0:
-            return
+            break
+    return full
 
 
-def wait_for_full_queues() -> None:
-    """Wait until the resident memory has not grown for a second."""
+def wait_for_full_queues() -> int:
+    """Wait until the resident memory has not grown for three seconds, and return it."""
     highest, since = 0, time.monotonic()
-    while time.monotonic() - since < 1:
+    while time.monotonic() - since < 3:
         now = psutil.Process().memory_info().rss
         if now > highest + (1 << 20):
             highest, since = now, time.monotonic()
         time.sleep(0.05)
+    return highest
 
 
 def main(warm: str, topic: str, records: str, properties: str) -> None:
@@ -43,8 +45,8 @@ def main(warm: str, topic: str, records: str, properties: str) -> None:
         read(consumer, warm, 1)
     base = psutil.Process().memory_info().rss
     with create_consumer(config) as consumer:
-        read(consumer, topic, int(records))
-    print(json.dumps({"base": base, "peak": peak_memory(), "budget": config.queued_max_bytes}))
+        full = read(consumer, topic, int(records))
+    print(json.dumps({"base": base, "full": full, "peak": peak_memory(), "budget": config.queued_max_bytes}))
 
 
 def peak_memory() -> int:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import produce
+from kazoo.client import KazooClient
+from support import produce, set_offsets
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
@@ -20,10 +21,18 @@ RECORDS, SIZE = 512, 1024  # per partition
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("has_offsets", [False, True])
 def test_memory_is_bounded_with_thousand_partitions(
-    zkconsumer_cluster: DevCluster | ExistingCluster, topic: Callable[..., str], group: str
+    has_offsets: bool,
+    zkconsumer_cluster: DevCluster | ExistingCluster,
+    topic: Callable[..., str],
+    group: str,
+    zk: KazooClient,
 ) -> None:
+    """Without committed offsets, the first chunk of each partition announces its start offset."""
     warm, name, admin = topic(), topic(PARTITIONS), zkconsumer_cluster.admin
+    if has_offsets:
+        set_offsets(zk, group, name, dict.fromkeys(range(PARTITIONS), 0))
     produce(admin, warm, 0, [b"one"])
     for partition in range(PARTITIONS):
         produce(admin, name, partition, [os.urandom(SIZE)] * RECORDS)
@@ -34,4 +43,5 @@ def test_memory_is_bounded_with_thousand_partitions(
     assert done.returncode == 0, done.stderr
     memory = json.loads(done.stdout)
     print({key: f"{value / 2**20:.0f} MiB" for key, value in memory.items()})
+    assert memory["full"] >= memory["base"] + memory["budget"] // 2, "the queues were full before the first read"
     assert memory["peak"] <= memory["base"] + memory["budget"] + (64 << 20)

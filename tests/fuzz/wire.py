@@ -32,7 +32,7 @@ from zkconsumer.fetcher.arrow import ArrowReader
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.fetcher.partition import PartitionTopicInfo
-from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.metrics import Metrics
@@ -149,7 +149,7 @@ class Reading:
         self._log, self._is_permanent = log, is_permanent
         self._arrow = ArrowReader() if rng.random() < 0.5 else None
         self._end = log.entries[-1][1]
-        self._stream = StreamQueue()
+        self._stream = StreamQueue(budget := ByteBudget(1 << 30))
         largest = max(len(entry) for entry, _ in log.entries)
         settings = FetchSettings(
             "fuzz",
@@ -158,7 +158,7 @@ class Reading:
             socket_timeout_s=_REQUEST_TIMEOUT_S,
         )
         self._fetcher = ConsumerFetcherThread(
-            "fuzz-fetcher", broker.endpoint, settings, self._on_error, self._on_failure, Metrics()
+            "fuzz-fetcher", broker.endpoint, settings, self._on_error, self._on_failure, Metrics(), budget
         )
         self._returned: list[PartitionTopicInfo] = []
         self._has_failed = False

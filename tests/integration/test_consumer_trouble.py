@@ -16,7 +16,7 @@ from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import decode
 from zkconsumer.fetcher.partition import PartitionTopicInfo
-from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.metrics import Metrics
@@ -188,7 +188,7 @@ def test_deleted_topic_is_released_and_read_when_recreated(
 def test_unknown_start_offset_blocks_no_other_partition(admin: Any, topic: Topic) -> None:
     name = topic(1)
     produce(admin, name, 0, numbers(0, 3))
-    stream = StreamQueue()
+    stream = StreamQueue(budget := ByteBudget(1 << 30))
     handed_back: list[PartitionTopicInfo] = []
     good, missing = (
         PartitionTopicInfo(TopicPartition(name, number), PartitionQueue(stream, 2), -1, auto_offset_reset="smallest")
@@ -202,6 +202,7 @@ def test_unknown_start_offset_blocks_no_other_partition(admin: Any, topic: Topic
         handed_back.extend,
         lambda info, error: stream.fail(error),
         Metrics(),
+        budget,
     )
     fetcher.start()
     try:

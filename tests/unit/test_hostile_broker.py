@@ -21,8 +21,9 @@ from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
 from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
-from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.message import TopicPartition
 
 
 def entry(first: int, end: int, **options: Any) -> bytes:
@@ -43,7 +44,7 @@ class Reader:
     """Reads a partition of a broker with the fetchers of a consumer, as a stream and a Spark task do."""
 
     def __init__(self, broker: FakeBroker, offset: int, *, until: int = NO_LIMIT, reset: str | None = None) -> None:
-        self.stream = StreamQueue()
+        self.stream = StreamQueue(ByteBudget(1 << 30))
         self.failures: list[ZkConsumerError] = []
         self.manager = ConsumerFetcherManager(
             "test",
@@ -101,6 +102,35 @@ def reader() -> Iterator[Callable[..., Reader]]:
     for one in made:
         one.stream.close()
         one.manager.stop_connections()
+
+
+def test_fetchers_share_small_budget_without_starving() -> None:
+    """Two fetchers fill one stream, whose budget is smaller than one batch."""
+    with FakeBroker(LOG, start=100) as one, FakeBroker(LOG, start=100) as two:
+        for broker in (one, two):
+            broker.peers, broker.partition_counts = [one.endpoint, two.endpoint], {"t": 2}
+        settings = FetchSettings("test", socket_timeout_s=5, backoff_s=0.05, max_wait_ms=5, queued_max_bytes=10)
+        manager = ConsumerFetcherManager(
+            "test", settings, lambda: [one.endpoint, two.endpoint], num_fetchers=1, on_failure=lambda *_: None
+        )
+        stream = StreamQueue(manager.budget)
+        partitions = [TopicPartition("t", number) for number in range(2)]
+        manager.start_connections()
+        infos = [PartitionTopicInfo(partition, PartitionQueue(stream, 2), 100, 130) for partition in partitions]
+        try:
+            manager.add_partitions(infos[:1])
+            wait_for(lambda: manager.budget.is_spent)
+            manager.add_partitions(infos[1:])  # its fetcher has to wait for bytes that the other one uses
+            wait_for(lambda: not manager.no_leader_partitions)
+            read: dict[TopicPartition, list[int]] = {partition: [] for partition in partitions}
+            while sum(map(len, read.values())) < 60:
+                taken = stream.take(10)
+                assert taken is not None, f"starved after {read}"
+                read[taken[1].partition] += offsets_of(taken[1])
+            assert read == {partition: list(range(100, 130)) for partition in partitions}
+        finally:
+            stream.close()
+            manager.stop_connections()
 
 
 # ---- offsets ----------------------------------------------------------------------------------------

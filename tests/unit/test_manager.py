@@ -16,7 +16,7 @@ from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager, fetcher_id
 from zkconsumer.fetcher.partition import PartitionTopicInfo
-from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.javahash import java_hash
@@ -108,10 +108,11 @@ PARTITION = TopicPartition("t", 0)
 
 def test_reassigned_partition_with_queued_response_stays() -> None:
     failures: list[Any] = []
+    budget = ByteBudget(1 << 30)
     fetcher = ConsumerFetcherThread(
-        "t", NOWHERE, FetchSettings("t"), failures.extend, lambda *failure: failures.append(failure), Metrics()
+        "t", NOWHERE, FetchSettings("t"), failures.extend, lambda *failure: failures.append(failure), Metrics(), budget
     )
-    stream = StreamQueue()
+    stream = StreamQueue(budget)
     added_again = PartitionTopicInfo(PARTITION, PartitionQueue(stream, 2), 5)
 
     class Queue(PartitionQueue):
@@ -154,7 +155,7 @@ def test_failed_leader_search_is_logged_and_retried() -> None:
     )
     manager.start_connections()
     try:
-        manager.add_partitions([PartitionTopicInfo(PARTITION, PartitionQueue(StreamQueue(), 2), 0)])
+        manager.add_partitions([PartitionTopicInfo(PARTITION, PartitionQueue(StreamQueue(ByteBudget(1 << 30)), 2), 0)])
         wait_for(called_again.is_set, what="the lookup is retried")
         assert manager.no_leader_partitions == {PARTITION}
     finally:

@@ -33,7 +33,7 @@ def taken(stream: StreamQueue, timeout: float | None = 0) -> Chunk:
 
 @pytest.fixture
 def stream() -> StreamQueue:
-    return StreamQueue()
+    return StreamQueue(ByteBudget(1 << 30))
 
 
 # ---- order and bounds -----------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_partitions_alternate(stream: StreamQueue) -> None:
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6))
 def test_partition_waits_for_one_chunk_of_each_other(sizes: list[int]) -> None:
-    stream = StreamQueue()
+    stream = StreamQueue(ByteBudget(1 << 30))
     queues = [PartitionQueue(stream, 10) for _ in sizes]
     for number, (queue, size) in enumerate(zip(queues, sizes, strict=True)):
         for offset in range(size):
@@ -321,7 +321,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stream = StreamQueue()
+        self.stream = StreamQueue(ByteBudget(1 << 30))
         self.queues: list[PartitionQueue] = []
         self.waiting: list[list[int]] = []
         self.turns: list[int] = []
@@ -455,21 +455,50 @@ def test_concurrent_close_delivers_nothing_more(stream: StreamQueue) -> None:
 # ---- shared bytes ---------------------------------------------------------------------------------------
 
 
-def test_queues_share_bytes_but_each_may_queue_one_chunk(stream: StreamQueue) -> None:
+def test_queues_share_bytes_of_their_streams() -> None:
     budget = ByteBudget(100)
-    first, second = PartitionQueue(stream, 10, budget), PartitionQueue(stream, 10, budget)
+    stream, other = StreamQueue(budget), StreamQueue(budget)
+    first, second, third = PartitionQueue(stream, 10), PartitionQueue(stream, 10), PartitionQueue(other, 10)
+    queues = (first, second, third)
     first.put(Chunk(P0, 0, 1, bytes(60)))
-    assert (first.has_room, second.has_room) == (True, True)
+    assert [queue.has_room for queue in queues] == [True, True, True]
     first.put(Chunk(P0, 1, 2, bytes(60)))
-    assert (first.has_room, second.has_room) == (False, True)
-    second.put(Chunk(P1, 0, 1, bytes(60)))
-    assert (first.has_room, second.has_room) == (False, False)
+    assert [queue.has_room for queue in queues] == [False, False, True], "the other stream has nothing to read"
+    third.put(Chunk(P1, 0, 1, bytes(1)))
+    assert [queue.has_room for queue in queues] == [False, False, False]
     stream.take(0)
-    stream.take(0)
-    assert (first.has_room, second.has_room) == (True, True)
+    assert [queue.has_room for queue in queues] == [True, True, True]
     first.close()
     stream.close()
+    other.close()
     assert budget.reserve(1000, 1) == 100
+
+
+def test_chunks_without_records_use_no_room() -> None:
+    stream = StreamQueue(budget := ByteBudget(1))
+    full, announced = PartitionQueue(stream, 1), PartitionQueue(stream, 1)
+    announced.put(Chunk(P0, 5, 5, b""))
+    assert announced.has_room
+    full.put(Chunk(P1, 0, 1, b"x"))
+    assert budget.is_spent
+    assert not announced.has_room
+    stream.take(0)
+    stream.take(0)
+    assert announced.has_room
+
+
+def test_watcher_is_woken_once_when_bytes_are_free() -> None:
+    budget, event = ByteBudget(10), threading.Event()
+    budget.add(15)
+    budget.watch(event)
+    budget.add(-5)
+    assert not event.is_set(), "still spent"
+    budget.add(-1)
+    assert event.is_set()
+    event.clear()
+    budget.add(6)
+    budget.add(-6)
+    assert not event.is_set()
 
 
 def test_responses_in_flight_reserve_bytes() -> None:

@@ -20,7 +20,7 @@ from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition, decoded_
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import read_messages
-from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.message import decoded_message_type, string_decoder
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -43,7 +43,7 @@ class Fed:
     holds_lease: bool = True
 
     def __post_init__(self) -> None:
-        self.queue = StreamQueue()
+        self.queue = StreamQueue(ByteBudget(1 << 30))
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.stream = KafkaStream(
             "t",

@@ -190,8 +190,8 @@ class ConsumerFetcherManager:
             self._find_leaders,
             self._on_failure,
             self._metrics,
-            self._channels,
             self.budget,
+            self._channels,
         )
 
     def _find_leaders(self, infos: Iterable[PartitionTopicInfo]) -> None:

@@ -18,8 +18,8 @@ from zkconsumer.message import TopicPartition
 RESET_TIMESTAMPS = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
 
 
-#: Fetch size in bytes below which it is not reduced.
-_MIN_FETCH_BYTES = 16 << 10
+#: Minimum fetch size in bytes.
+MIN_FETCH_BYTES = 16 << 10
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +67,7 @@ class PartitionTopicInfo:
 
     def reduce_fetch_size(self, size: int) -> None:
         """Fetch at most ``size`` bytes from now on, because a larger response did not arrive in time."""
-        self.max_bytes, self.is_slow = max(_MIN_FETCH_BYTES, size), True
+        self.max_bytes, self.is_slow = max(MIN_FETCH_BYTES, size), True
 
     def restore_fetch_size(self, default: int, *, is_fast: bool) -> None:
         """Adapt the fetch size after a response: double a reduced one if responses are fast, reset an enlarged one."""

@@ -8,7 +8,6 @@ Source: Kafka 1.1 PartitionTopicInfo.enqueue. It has one queue per stream, which
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +22,8 @@ _MAX_ERRORS = 100
 class ByteBudget:
     """The bytes that the queues of several partitions, and the responses that fill them, may take together.
 
+    They are exceeded by one fetch of each fetcher at most, and by one record batch of each stream.
+
     Args:
         limit: maximum bytes.
     """
@@ -30,7 +31,8 @@ class ByteBudget:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._queued = self._reserved = 0
-        self._lock = threading.Lock()
+        self._watchers: set[threading.Event] = set()
+        self._lock = threading.Lock()  # acquired inside the locks of streams
 
     @property
     def is_spent(self) -> bool:
@@ -55,16 +57,34 @@ class ByteBudget:
     def add(self, size: int) -> None:
         """Count queued bytes, or bytes that have left a queue if ``size`` is negative."""
         with self._lock:
+            was_spent = self.is_spent
             self._queued += size
+            if was_spent and not self.is_spent:
+                for event in self._watchers:
+                    event.set()
+                self._watchers.clear()
+
+    def watch(self, event: threading.Event) -> None:
+        """Set an event once when the budget is no longer spent.
+
+        A fetcher calls it before it checks its queues. All of them may be empty, so that no reader wakes it.
+        """
+        with self._lock:
+            self._watchers.add(event)
 
 
 class StreamQueue:
     """The queues of one stream: their lock, and which of them are not empty.
 
     Any number of fetchers add chunks; one thread takes them.
+
+    Args:
+        budget: bytes that all queues of this stream share with those of other streams.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
+        self._nbytes = 0  # of records in all queues of this stream
         self._lock = threading.Lock()  # guards this object and the chunks of its partition queues
         self._changed = threading.Condition(self._lock)
         self._ready: deque[PartitionQueue] = deque()
@@ -97,7 +117,7 @@ class StreamQueue:
                 self._changed.wait(remaining)
             queue = self._ready.popleft()
             chunk = queue._chunks.popleft()
-            queue._budget.add(-chunk.nbytes)
+            self._count(-chunk.nbytes)
             if queue._chunks:
                 self._ready.append(queue)
         queue.on_room()
@@ -107,6 +127,10 @@ class StreamQueue:
         """Return the number of chunks in all queues of the stream."""
         with self._lock:
             return sum(len(queue._chunks) for queue in self._ready)
+
+    def _count(self, size: int) -> None:  # with the lock held
+        self._nbytes += size
+        self._budget.add(size)
 
     @property
     def is_closed(self) -> bool:
@@ -140,14 +164,12 @@ class PartitionQueue:
     """The chunks of one partition while it is assigned.
 
     Args:
-        capacity: number of chunks at which the queue is full.
-        budget: bytes that this queue shares with others; None for no limit.
+        capacity: number of chunks with records at which the queue is full.
     """
 
-    def __init__(self, stream: StreamQueue, capacity: int, budget: ByteBudget | None = None) -> None:
+    def __init__(self, stream: StreamQueue, capacity: int) -> None:
         self._stream = stream
         self._capacity = capacity
-        self._budget = budget or ByteBudget(sys.maxsize)
         self._chunks: deque[Chunk] = deque()
         self.is_closed = False
         #: Called after a chunk has been taken; set by the fetcher that fills the queue.
@@ -155,9 +177,19 @@ class PartitionQueue:
 
     @property
     def has_room(self) -> bool:
-        """Whether the next fetch request may include the partition; an empty queue always has room."""
-        count = len(self._chunks)
-        return count < self._capacity and (not count or not self._budget.is_spent)
+        """Whether the next fetch request may include the partition.
+
+        If the budget is spent, partitions have room only while their whole stream has no records. Otherwise, the reader
+        of this stream could wait for the reader of another one.
+        """
+        stream = self._stream
+        if stream._nbytes and stream._budget.is_spent:
+            return False
+        return len(self._chunks) < self._capacity or self._is_below_capacity()
+
+    def _is_below_capacity(self) -> bool:
+        with self._stream._lock:
+            return sum(1 for chunk in self._chunks if chunk.nbytes) < self._capacity
 
     @property
     def nbytes(self) -> int:
@@ -172,7 +204,7 @@ class PartitionQueue:
             if self.is_closed or stream._closed:
                 return
             self._chunks.append(chunk)
-            self._budget.add(chunk.nbytes)
+            stream._count(chunk.nbytes)
             if len(self._chunks) == 1:
                 stream._ready.append(self)
             stream._changed.notify()
@@ -188,8 +220,8 @@ class PartitionQueue:
 
     def replacement(self) -> PartitionQueue:
         """Return an empty queue of the same stream and capacity."""
-        return PartitionQueue(self._stream, self._capacity, self._budget)
+        return PartitionQueue(self._stream, self._capacity)
 
     def _discard_chunks(self) -> None:  # with the stream's lock held
-        self._budget.add(-sum(chunk.nbytes for chunk in self._chunks))
+        self._stream._count(-sum(chunk.nbytes for chunk in self._chunks))
         self._chunks.clear()

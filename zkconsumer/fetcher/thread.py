@@ -29,7 +29,7 @@ from zkconsumer.fetcher.batch_headers import BATCH_MISSING, DamagedBatch, make_c
 from zkconsumer.fetcher.channel_pool import ChannelPool, new_channel
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.fetcher_metrics import FetcherMetrics
-from zkconsumer.fetcher.partition import RESET_TIMESTAMPS, PartitionTopicInfo
+from zkconsumer.fetcher.partition import MIN_FETCH_BYTES, RESET_TIMESTAMPS, PartitionTopicInfo
 from zkconsumer.fetcher.partition_map import PartitionMap
 from zkconsumer.fetcher.queues import ByteBudget
 from zkconsumer.fetcher.settings import FATAL_ERROR_BACKOFF_S, FetchSettings
@@ -69,6 +69,7 @@ class ConsumerFetcherThread:
     Args:
         on_error: called with partitions that could not be fetched; their leaders must be looked up again.
         on_failure: called with a partition and the error to raise to its reader.
+        budget: limits the bytes of all fetchers and queues of a consumer or task.
         channels: connections of earlier fetchers, to which this one returns its connection; None to open and close it.
     """
 
@@ -80,15 +81,15 @@ class ConsumerFetcherThread:
         on_error: Callable[[Iterable[PartitionTopicInfo]], None],
         on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
         metrics: Metrics,
+        budget: ByteBudget,
         channels: ChannelPool | None = None,
-        budget: ByteBudget | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._settings = settings
         self._on_error = on_error
         self._on_failure = on_failure
         self._log = get_logger("zkconsumer.fetcher", endpoint=str(endpoint))
-        self._budget = budget or ByteBudget(settings.queued_max_bytes)
+        self._budget = budget
         self._channels = channels
         self._channel = new_channel(endpoint, settings) if channels is None else channels.take(endpoint, settings)
         self._throttle = Throttle(settings.socket_timeout_s)
@@ -98,6 +99,7 @@ class ConsumerFetcherThread:
         self._stopping = False
         self.has_ended = False
         self._wait_ms = settings.max_wait_ms
+        self._partition_max_bytes = settings.partition_max_bytes  # of the current request
         self._truncates_batches = False
         self._is_fast = True  # whether the last response took a small share of the timeout
         self._damaged: dict[TopicPartition, DamagedBatch] = {}
@@ -167,6 +169,7 @@ class ConsumerFetcherThread:
 
     def _do_work(self) -> None:
         self._wakeup.clear()
+        self._budget.watch(self._wakeup)
         if self._stopping:  # close() may have set the event just before it was cleared
             return
         requested = self.build_fetch_request()
@@ -205,6 +208,9 @@ class ConsumerFetcherThread:
         The broker returns a record of any size for the first partition that has data (KIP-74). The map moves partitions
         that returned data to the end, so that each partition becomes the first one in turn.
         """
+        # Of a stream without records, one batch is fetched even if the budget is spent (KIP-74).
+        default = self._settings.partition_max_bytes
+        self._partition_max_bytes = min(MIN_FETCH_BYTES, default) if self._budget.is_spent else default
         unfinished = [info for info in self._partition_map.infos() if info.fetch_offset < info.until]
         requested = [info for info in unfinished if info.queue.has_room]
         if len(requested) == len(unfinished):
@@ -224,7 +230,9 @@ class ConsumerFetcherThread:
         throttle_s = self._throttle.remaining()
         if throttle_s:
             self._pause(throttle_s)
-        max_bytes = self._budget.reserve(self._response_size(infos), self._settings.partition_max_bytes)
+        is_limited = self._partition_max_bytes < self._settings.partition_max_bytes
+        wanted = self._partition_max_bytes if is_limited else self._response_size(infos)
+        max_bytes = self._budget.reserve(wanted, self._partition_max_bytes)
         try:
             return self._fetch(infos, max_bytes)
         finally:
@@ -239,7 +247,7 @@ class ConsumerFetcherThread:
             {info.partition: info.fetch_offset for info in infos},
             max_wait_ms=self._wait_ms,
             min_bytes=self._settings.min_bytes,
-            partition_max_bytes=self._settings.partition_max_bytes,
+            partition_max_bytes=self._partition_max_bytes,
             max_bytes=max_bytes,
             max_bytes_overrides={info.partition: info.max_bytes for info in infos if info.max_bytes},
             read_committed=self._settings.read_committed,
@@ -369,7 +377,7 @@ class ConsumerFetcherThread:
 
     def _process_incomplete(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
         """Handle data without a complete batch: it exceeds the fetch size, or its header is damaged."""
-        fetch_size = info.fetch_size(self._settings.partition_max_bytes)
+        fetch_size = info.fetch_size(self._partition_max_bytes)
         topic, partition = info.partition
         if not self._truncates_batches or len(data.records) < fetch_size:
             # The broker has not truncated the data, so they are damaged. The reader raises the error.

@@ -53,12 +53,6 @@ def read(task: FetchTask) -> Iterator[Any]:
         BrokerUnavailableError: no records arrived for ``task.unavailable_timeout`` seconds.
     """
     _freeze_once()
-    stream = StreamQueue()
-    infos = [
-        PartitionTopicInfo(partition, PartitionQueue(stream, task.max_chunks), start, until)
-        for partition, (start, until) in task.ranges.items()
-        if start < until
-    ]
     manager = ConsumerFetcherManager(
         "zkconsumer-spark-task",
         task.settings,
@@ -67,6 +61,12 @@ def read(task: FetchTask) -> Iterator[Any]:
         on_failure=lambda info, error: _on_failure(task, stream, info, error),
         channels=_channels,
     )
+    stream = StreamQueue(manager.budget)
+    infos = [
+        PartitionTopicInfo(partition, PartitionQueue(stream, task.max_chunks), start, until)
+        for partition, (start, until) in task.ranges.items()
+        if start < until
+    ]
     loss_check = _LossCheck(task)
     manager.start_connections()
     try:
