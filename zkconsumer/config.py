@@ -307,7 +307,8 @@ class ConsumerConfig:
     queued_max_bytes: int = declare_own(
         Integer(1),
         256 << 20,
-        "Maximum bytes of records in the queues of all partitions together. Each partition may queue one chunk anyway.",
+        "Maximum bytes of records in the queues of all partitions together. Each fetcher thread may exceed it by one "
+        "fetch, and each stream by one record batch.",
     )
     auto_offset_reset_new_partitions: str = declare_own(
         Choice(("as-reset", "smallest")),
