@@ -112,7 +112,7 @@ def test_unwritable_group_is_reported(config: Configs, topic: Topics, group: str
     zk.create(f"/consumers/{group}", acl=READ_ACL_UNSAFE, makepath=True)
     one = create_consumer(config(rebalance_max_retries=1, zookeeper_session_timeout_ms=GIVE_UP_MS))
     with pytest.raises(
-        ConsumerRebalanceFailedError, match=rf"access to znode /consumers/{group}/ids denied by its ACL"
+        ConsumerRebalanceFailedError, match=rf"access to znode /consumers/{group}/ids was denied by its ACL"
     ):
         one.create_message_streams({topic(): 1})
 

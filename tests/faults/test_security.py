@@ -433,6 +433,6 @@ def test_unwritable_znode_is_named_with_remedy(
         }
     )
     with pytest.raises(
-        ZkConsumerError, match=rf"/consumers/{group}/owners/{name}/0 denied by.*zookeeper\.auth\.digest"
+        ZkConsumerError, match=rf"/consumers/{group}/owners/{name}/0 was denied by.*zookeeper\.auth\.digest"
     ):
         stranger.create_message_streams({name: 1})

@@ -13,17 +13,18 @@ from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.error_codes import broker_error, error_name
 from zkconsumer.broker.leaders import shares_of
 from zkconsumer.broker.protocol import CommittedOffset
 from zkconsumer.broker.security import PLAINTEXT, Security
-from zkconsumer.errors import BrokerUnavailableError, RetriableError, ZkConsumerError
+from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.zookeeper.registry import OFFSET_MAX
 
-_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR = 14, 15, 16
+_NOT_AVAILABLE, _NOT_COORDINATOR = 15, 16
 #: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS: the group has members that Kafka coordinates.
 _ACTIVE_MEMBERS = (22, 25, 27)
-_REASONS = {24: "invalid group id", 29: "topic authorization failed", 30: "group authorization failed"}
+_INVALID_GROUP_ID = 24
 
 
 class GroupCoordinator:
@@ -127,19 +128,14 @@ class GroupCoordinator:
         failure = f"could not {action} of group {self.group!r}"
         if code in (_NOT_AVAILABLE, _NOT_COORDINATOR):
             self._disconnect()
-            return RetriableError(f"{failure}: the coordinator is not available or has moved (error {code})")
-        if code == protocol.UNKNOWN_TOPIC_OR_PARTITION:
-            return RetriableError(f"{failure}: unknown partition (error {code})")
-        if code == _LOADING:
-            return RetriableError(f"{failure}: the coordinator is loading the offsets (error {code})")
         if code in _ACTIVE_MEMBERS:
             return ZkConsumerError(
-                f"{failure}: the group has active members that are coordinated by Kafka (error {code}); stop them, or "
-                "use another group.id"
+                f"{failure}: {error_name(code)}; the group has active members that are coordinated by Kafka. Stop "
+                "them, or use another group.id"
             )
-        return ZkConsumerError(
-            f"{failure}: {_REASONS.get(code, 'the coordinator rejected the request')} (error {code})"
-        )
+        if code == _INVALID_GROUP_ID:
+            return ConfigurationError(f"{failure}: {error_name(code)}; correct group.id")
+        return broker_error(code, failure)
 
     def _request(self, request: Any) -> Any:
         """Send a request to the coordinator; half of the time is left for it if the coordinator must be found first."""

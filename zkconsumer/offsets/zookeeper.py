@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from zkconsumer.broker.topic_id import created_zxid, is_same_topic
-from zkconsumer.errors import AuthenticationError, ZkConsumerError
+from zkconsumer.errors import AuthorizationError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC, LowerOffsetGuard
@@ -147,6 +147,15 @@ class ZooKeeperOffsets:
     def close(self) -> None:
         """Do nothing: the session is not closed with the offsets."""
 
+    def _write_without_ids(self, offsets: Mapping[TopicPartition, int], allow_lower: bool) -> dict[TopicPartition, int]:
+        """Write offsets as ``_write`` does; from now on without topic ids, unless the offsets are denied, too."""
+        self._stores_topic_ids = False
+        try:
+            return self._write(offsets, allow_lower)
+        except AuthorizationError:
+            self._stores_topic_ids = True
+            raise
+
     def _write(self, offsets: Mapping[TopicPartition, int], allow_lower: bool) -> dict[TopicPartition, int]:
         """Write offsets; return those to be written again, because their znodes have changed since they were read."""
         existing = self._existing_topic_ids()
@@ -174,12 +183,11 @@ class ZooKeeperOffsets:
         self._on_commit(len(chosen))
         try:
             versions = self._znodes.write_many(list(chosen.values()))
-        except AuthenticationError as error:
+        except AuthorizationError as error:
             if not any(len(writes) > 1 for writes in chosen.values()):
                 raise
             self._log.warning("topic_ids_not_stored", error=str(error))
-            self._stores_topic_ids = False
-            return {partition: offsets[partition] for partition in chosen}
+            return self._write_without_ids({partition: offsets[partition] for partition in chosen}, allow_lower)
         stale: dict[TopicPartition, int] = {}
         for partition, new_version in zip(chosen, versions, strict=True):
             if new_version is None:

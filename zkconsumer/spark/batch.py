@@ -74,7 +74,7 @@ class ZkConsumerBatchReader(DataSourceReader):
             group: dict[TopicPartition, int] = {}
             if session is not None:
                 offsets = ZooKeeperOffsets(session, config.group_id, topic_ids=lambda: cluster.topic_ids)
-                group = offsets.fetch(partitions)
+                group = retry(offsets.fetch, partitions)
             ranges = retry(_ranges, options, {p: group.get(p, -1) for p in partitions}, logs)
             return list(
                 tasks(

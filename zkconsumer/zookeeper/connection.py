@@ -16,7 +16,9 @@ from kazoo.protocol.states import KazooState
 
 from zkconsumer.errors import (
     AuthenticationError,
+    AuthorizationError,
     ConfigurationError,
+    GroupAuthorizationError,
     OwnershipLostError,
     RetriableError,
     ZooKeeperUnavailableError,
@@ -113,7 +115,8 @@ class Connection:
 
         Raises:
             NodeExists, NodeMissing, BadVersion: a precondition of the request does not hold.
-            AuthenticationError: the ACL of the znode denies the request, or authentication failed.
+            AuthorizationError: the ACL of the znode denies the request.
+            AuthenticationError: authentication failed.
             OwnershipLostError: the session has expired.
             ZooKeeperUnavailableError: any other failure, or no response before the deadline.
         """
@@ -173,10 +176,11 @@ class Connection:
             + "; check zookeeper.sasl.*, zookeeper.auth.digest and zookeeper.ssl.*"
         )
 
-    def access_denied_error(self, path: str) -> AuthenticationError:
+    def access_denied_error(self, path: str) -> AuthorizationError:
         """Return the error for a request that the ACL of ``path`` denies."""
+        kind = GroupAuthorizationError if path.startswith("/consumers/") else AuthorizationError
         znode = f"znode {path}" if path else "a znode"
-        return AuthenticationError(
-            f"access to {znode} denied by its ACL (ZooKeeper at {self.hosts!r}); set the credentials of its creator "
-            "(zookeeper.sasl.*, zookeeper.auth.digest), or change the ACL"
+        return kind(
+            f"access to {znode} was denied by its ACL (ZooKeeper at {self.hosts!r}); set the credentials of its "
+            "creator (zookeeper.sasl.*, zookeeper.auth.digest), or change the ACL"
         )

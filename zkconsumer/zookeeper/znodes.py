@@ -63,7 +63,7 @@ class Znodes:
     """Operations on znodes. Each blocks until its result has arrived; any thread may call them.
 
     All raise ``ZooKeeperUnavailableError`` without a connection or a response in time, ``OwnershipLostError`` if the
-    session has expired, and ``AuthenticationError`` if an ACL denies access.
+    session has expired, and ``AuthorizationError`` if an ACL denies access.
 
     Args:
         authenticates: whether the client authenticates; znodes are then writable by their creator only.
