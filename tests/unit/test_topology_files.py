@@ -151,13 +151,11 @@ def test_failed_init_releases_state_file(tmp_path: Path) -> None:
 def test_pages_of_stores_are_separate(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "state")
     first, second = file.pages("first"), file.pages("second")
-    first.put(1, b"one")
-    second.put(1, b"other")
-    first.put(2, b"two")
-    first.delete(3)
+    first.write({1: b"one", 2: b"two", 3: None})
+    second.write({1: b"other"})
 
     assert (first.get(1), second.get(1), second.get(2)) == (b"one", b"other", None)
     assert sorted(first.page_ids()) == [1, 2]
-    first.delete(1)
+    first.write({1: None})
     assert list(first.page_ids()) == [2]
     file.close()

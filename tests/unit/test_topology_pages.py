@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -26,9 +26,16 @@ class CountingPages(MemoryPages):
         self.reads[page_id] += 1
         return super().get(page_id)
 
-    def put(self, page_id: int, data: bytes) -> None:
-        self.writes[page_id] += 1
-        self[page_id] = data
+    def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
+        self.writes.update(changes.keys())
+        super().finish_commit(changes)
+
+
+def commit(entries: PagedMap) -> None:
+    """Commit the changes of a map."""
+    changes = entries.collect_changes()
+    entries.write(changes)
+    entries.finish_commit(changes)
 
 
 def key(number: int) -> bytes:
@@ -36,11 +43,11 @@ def key(number: int) -> bytes:
 
 
 def filled(pages: MemoryPages, count: int) -> PagedMap:
-    """Return a map with entries for ascending keys, after a flush."""
+    """Return a map with entries for ascending keys, after a commit."""
     entries = PagedMap(pages)
     for number in range(count):
         entries.put(key(number), bytes(20))
-    entries.flush()
+    commit(entries)
     return entries
 
 
@@ -70,13 +77,13 @@ def test_random_changes_equal_those_of_dictionary(size: int) -> None:
                 entries.discard(start, stop)
                 expected = {k: v for k, v in expected.items() if not start <= k < stop}
             case x if x < 0.98:
-                entries.flush()
+                commit(entries)
                 committed = dict(expected)
             case x if x < 0.99:
                 entries.rollback()
                 expected = dict(committed)
             case _:
-                entries.flush()
+                commit(entries)
                 committed = dict(expected)
                 entries = PagedMap(pages)  # as after a restart
         assert entries.get(name) == expected.get(name)
@@ -88,7 +95,7 @@ def test_pages_have_4_to_16_kilobytes() -> None:
     entries = PagedMap(pages)
     for number in range(20_000):
         entries.put(key(number * 7919 % 20_000), bytes(20))
-    entries.flush()
+    commit(entries)
 
     sizes = [len(data) for page_id, data in pages.items() if page_id > 0]
     assert max(sizes) <= SPLIT_BYTES
@@ -105,7 +112,7 @@ def test_each_page_is_read_and_written_once_per_commit() -> None:
     for _ in range(3):
         for number in range(0, 10_000, 3):
             entries.put(key(number), bytes(20))
-    entries.flush()
+    commit(entries)
 
     assert set(pages.reads.values()) == {1}
     assert set(pages.writes.values()) == {1}
@@ -119,7 +126,7 @@ def test_discard_reads_only_pages_at_its_ends() -> None:
     pages.reads.clear()
 
     entries.discard(key(100), key(19_900))
-    entries.flush()
+    commit(entries)
 
     assert sum(count for page_id, count in pages.reads.items() if page_id > 0) == 2
     assert len(pages) < before / 10
@@ -130,7 +137,7 @@ def test_page_of_later_release_is_rejected() -> None:
     pages = MemoryPages()
     entries = PagedMap(pages)
     entries.put(b"key", b"value")
-    entries.flush()
+    commit(entries)
     pages[1] = b"\x02" + pages[1][1:]
 
     with pytest.raises(
@@ -144,7 +151,7 @@ def test_missing_page_is_reported() -> None:
     pages = MemoryPages()
     entries = PagedMap(pages)
     entries.put(b"key", b"value")
-    entries.flush()
+    commit(entries)
     del pages[1]
 
     with pytest.raises(
@@ -159,7 +166,7 @@ def test_damaged_pages_are_reported(page_id: int) -> None:
     entries = PagedMap(pages)
     entries.put(b"key", b"value")
     entries.put(b"other", b"value")
-    entries.flush()
+    commit(entries)
     whole = pages[page_id]
     for length in range(len(whole)):
         pages[page_id] = whole[:length]
@@ -173,7 +180,7 @@ def test_pages_of_other_layout_are_rejected() -> None:
     pages = MemoryPages()
     entries = PagedMap(pages, "s", "WindowStore, segments of 60000 ms")
     entries.put(b"key", b"value")
-    entries.flush()
+    commit(entries)
 
     with pytest.raises(
         StreamsError, match="store 's': .* kind 'WindowStore, segments of 60000 ms', .* is 'KeyValueStore'"
@@ -189,7 +196,7 @@ def test_pages_leave_memory_after_commit(monkeypatch: pytest.MonkeyPatch) -> Non
 
     for _ in range(2):
         assert len(entries.scan()) == 20_000
-        entries.flush()
+        commit(entries)
 
     assert sum(count for page_id, count in pages.reads.items() if page_id > 0) >= 2 * (len(pages) - 10)
 
@@ -209,54 +216,31 @@ def test_read_only_map_rejects_changes() -> None:
     assert entries.get(b"a") == b"1"
 
 
-class FailingPages(MemoryPages):
-    """Pages with transactions, whose n-th change fails."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.committed: dict[int, bytes] = {}
-        self.remaining = -1
-
-    def commit(self) -> None:
-        self.committed = dict(self)
-
-    def rollback(self) -> None:
-        self.clear()
-        self.update(self.committed)
-
-    def put(self, page_id: int, data: bytes) -> None:
-        self._count()
-        self[page_id] = data
-
-    def delete(self, page_id: int) -> None:
-        self._count()
-        super().delete(page_id)
-
-    def _count(self) -> None:
-        self.remaining -= 1
-        if self.remaining == 0:
-            raise OSError("no space left")
-
-
-@pytest.mark.parametrize("remaining", range(1, 12))
-def test_failed_flush_keeps_committed_entries(remaining: int) -> None:
-    pages = FailingPages()
+def test_changes_are_collected_without_being_marked_as_written() -> None:
+    pages = MemoryPages()
     entries = filled(pages, 2_000)
-    pages.commit()
-    expected = entries.scan()
-
+    expected, committed = entries.scan(), dict(pages)
     for number in range(0, 2_000, 2):
         entries.put(key(number), bytes(40))
     for number in range(500, 1_500):
         entries.delete(key(number))
-    pages.remaining = remaining
-    with pytest.raises(OSError, match="no space left"):
-        entries.flush()
-    pages.rollback()
-    entries.rollback()
 
+    changes = entries.collect_changes()
+    entries.write(changes)
+
+    assert entries.collect_changes() == changes
+    assert dict(pages) == committed
+    entries.rollback()
     assert entries.scan() == expected
-    entries.put(key(0), b"new")
-    entries.flush()
-    assert PagedMap(pages).get(key(0)) == b"new"
-    assert len(PagedMap(pages).scan()) == 2_000
+    assert entries.collect_changes() == {}
+
+
+def test_map_is_closed_if_its_rollback_fails() -> None:
+    pages = MemoryPages()
+    entries = filled(pages, 10)
+    pages[0] = b""
+
+    with pytest.raises(StreamsError, match="directory cannot be read"):
+        entries.rollback()
+    with pytest.raises(StreamsError, match="store '' is closed"):
+        entries.get(key(1))

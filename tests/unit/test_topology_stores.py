@@ -53,7 +53,9 @@ class Opened:
 
     def commit(self) -> None:
         self.store.flush()
-        self._map.flush()
+        changes = self._map.collect_changes()
+        self._map.write(changes)
+        self._map.finish_commit(changes)
 
     def reopen(self) -> None:
         self._map = PagedMap(self.pages)

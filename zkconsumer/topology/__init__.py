@@ -32,7 +32,8 @@ from zkconsumer.topology.nodes import TopicGroup
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType
 from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.task import StreamTask, TaskIO
+from zkconsumer.topology.task import StreamTask
+from zkconsumer.topology.task_io import TaskIO
 
 __all__ = [
     "ApplicationConfig",

@@ -26,7 +26,8 @@ from zkconsumer.topology.records import SinkRecord, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.files import StateFile
 from zkconsumer.topology.stores.pages import MemoryPages, PageStore
-from zkconsumer.topology.task import StreamTask, TaskIO
+from zkconsumer.topology.task import StreamTask
+from zkconsumer.topology.task_io import TaskIO
 
 
 class TopologyTestDriver:

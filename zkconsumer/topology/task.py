@@ -5,8 +5,7 @@ Source: Kafka 3.9 StreamTask, ProcessorContextImpl and RecordCollectorImpl.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from zkconsumer.errors import StreamsError
@@ -18,41 +17,15 @@ from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
 from zkconsumer.topology.punctuation import PunctuationQueue, Schedule
 from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue
-from zkconsumer.topology.records import RecordMetadata, SinkRecord, SourceRecord
+from zkconsumer.topology.records import RecordMetadata, SourceRecord
 from zkconsumer.topology.running import RunningNode, RunningProcessor, RunningSink, RunningSource
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
-from zkconsumer.topology.stores.pages import PagedMap, PageStore
+from zkconsumer.topology.task_io import TaskIO
+from zkconsumer.topology.task_stores import TaskStores
 
 #: Metadata of records that a punctuation forwards.
 _PUNCTUATION = RecordMetadata(None, -1, -1)
-
-
-def _do_nothing() -> None:
-    pass
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskIO:
-    """Interfaces that a task uses.
-
-    Attributes:
-        clock: returns the wall-clock time in milliseconds.
-        pages: returns the pages of a store.
-        send: called with each record that a sink writes.
-        lag_of: returns the lag of a partition, or None if it is unknown.
-        partition_count: returns the number of partitions of a topic, for the partitioners of sinks.
-        commit: makes the changes of all pages since the last commit permanent.
-        rollback: discards these changes.
-    """
-
-    clock: Callable[[], int]
-    pages: Callable[[StateStore], PageStore]
-    send: Callable[[SinkRecord], object]
-    lag_of: Callable[[TopicPartition], int | None] = lambda _partition: 0
-    partition_count: Callable[[str], int] = lambda _topic: 1
-    commit: Callable[[], object] = _do_nothing
-    rollback: Callable[[], object] = _do_nothing
 
 
 class StreamTask:
@@ -103,10 +76,9 @@ class StreamTask:
         self._io = io
         self._schedules = {kind: PunctuationQueue() for kind in PunctuationType}
         self._is_initializing = False
-        self._maps: dict[str, PagedMap] = {}
+        self._stores = TaskStores(task_id, io, self._count_expired)
+        self.stores = self._stores.by_name
         self._nodes: dict[str, RunningNode] = {}
-        self._open_stores: list[StateStore] = []
-        self.stores: dict[str, StateStore] = {}
         for node in nodes:
             self._add(node, builders)
         self._sources = {partition: self._source(name) for partition, name in partitions.items()}
@@ -123,8 +95,7 @@ class StreamTask:
         """
         self._is_initializing = True
         try:
-            for store in self.stores.values():
-                self._open(store)
+            self._stores.open()
             for node in self._nodes.values():
                 if isinstance(node, RunningProcessor):
                     node.init_with(NodeContext(node, self))
@@ -138,29 +109,23 @@ class StreamTask:
             self._is_initializing = False
 
     def commit(self) -> None:
-        """Write all changes of the stores to their pages, and commit the pages.
+        """Commit the changes of all stores, or none.
 
         Raises:
-            StreamsError: they cannot be written. The stores contain what was committed last.
+            StreamsError: the commit failed. All stores contain the last commit.
         """
         try:
-            for store in self.stores.values():
-                store.flush()
-            for entries in self._maps.values():
-                entries.flush()
-            self._io.commit()
-        except Exception as error:
+            self._stores.commit()
+        except BaseException as error:
             self.rollback()
-            raise StreamsError(f"task {self.task_id}: the commit has failed: {text(error)}") from error
+            if not isinstance(error, Exception):
+                raise
+            raise StreamsError(f"task {self.task_id}: commit failed: {text(error)}") from error
         self.commit_requested = False
 
     def rollback(self) -> None:
         """Discard the changes of the stores since the last commit."""
-        self._io.rollback()
-        for entries in self._maps.values():
-            entries.rollback()
-        for store in self.stores.values():
-            store.rollback()
+        self._stores.rollback()
 
     def close(self) -> None:
         """Close the processors that were initialized, and the stores. Uncommitted changes are discarded.
@@ -174,11 +139,7 @@ class StreamTask:
                 node.close()
             except StreamsError as error:
                 errors.append(error)
-        while self._open_stores:
-            try:
-                self._close(self._open_stores.pop())
-            except StreamsError as error:
-                errors.append(error)
+        errors += self._stores.close()
         if errors:
             raise errors[0]
 
@@ -315,53 +276,12 @@ class StreamTask:
 
     # ---- stores --------------------------------------------------------------------------------------------
 
-    def byte_map(self, store: str) -> PagedMap:
-        """Return the map of bytes of a store."""
-        if store not in self._maps:
-            opened = self.stores[store]
-            self._maps[store] = PagedMap(self._io.pages(opened), store, opened.layout)
-        return self._maps[store]
-
-    def count_expired(self, store: str) -> None:
-        """Count and log an entry that a store has not accepted, because its time has expired."""
-        self.failures.drop("expired", self.source_record, store=store)
-
     def set_read_only(self, is_read_only: bool) -> None:
         """Let changes of the stores raise an error, or allow them."""
-        for entries in self._maps.values():
-            entries.is_read_only = is_read_only
+        self._stores.set_read_only(is_read_only)
 
-    def _open(self, store: StateStore) -> None:
-        if store._owning_task is not None:
-            raise StreamsError(
-                f"task {self.task_id}: store {store.name!r} belongs to task {store._owning_task}; its StoreBuilder "
-                "must create a new object for each task"
-            )
-        store._owning_task = self.task_id
-        self._open_stores.append(store)
-        try:
-            store.init(self)
-        except Exception as error:
-            raise StreamsError(f"task {self.task_id}: store {store.name!r} cannot be opened: {text(error)}") from error
-
-    def _close(self, store: StateStore) -> None:
-        store._owning_task = None
-        if store.name in self._maps:
-            self._maps[store.name].close()
-        try:
-            store.close()
-        except Exception as error:
-            raise StreamsError(f"task {self.task_id}: store {store.name!r} failed in close: {text(error)}") from error
-
-    def _created(self, builder: StoreBuilder) -> StateStore:
-        where = f"task {self.task_id}: create of the StoreBuilder {builder.name!r}"
-        try:
-            store = builder.create()
-        except Exception as error:
-            raise StreamsError(f"{where} has failed: {text(error)}") from error
-        if not isinstance(store, StateStore) or store.name != builder.name:
-            raise StreamsError(f"{where} must return a StateStore with that name, it returned {store!r}")
-        return store
+    def _count_expired(self, store: str) -> None:
+        self.failures.drop("expired", self.source_record, store=store)
 
     # ---- nodes ---------------------------------------------------------------------------------------------
 
@@ -373,8 +293,8 @@ class StreamTask:
             case ProcessorNode(stores=names):
                 running = RunningProcessor(node, self)
                 for name in names:
-                    if name in builders and name not in self.stores:
-                        self.stores[name] = self._created(builders[name])
+                    if name in builders:
+                        self._stores.create(builders[name])
             case SinkNode():
                 running = RunningSink(node, self)
         self._nodes[node.name] = running

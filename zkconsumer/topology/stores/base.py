@@ -14,14 +14,14 @@ class StoreContext(Protocol):
     """What a task provides to its stores."""
 
     def byte_map(self, store: str) -> PagedMap:
-        """Return the map of bytes in which a store keeps its entries. The task flushes it at each commit."""
+        """Return the byte map in which a store keeps its entries. The task writes its changes at each commit."""
 
     def count_expired(self, store: str) -> None:
         """Count an entry that a store has not accepted because its time has expired."""
 
 
 class StateStore(ABC):
-    """A store of a task. Subclasses keep their entries in the map of bytes of the context.
+    """A store of a task. Subclasses keep their entries in the byte map of the context.
 
     Args:
         name: name of the store.
@@ -43,7 +43,7 @@ class StateStore(ABC):
         """Open the store."""
 
     def flush(self) -> None:  # noqa: B027
-        """Write values cached in this object to the map of bytes. The task calls it before each commit."""
+        """Write values cached in this object to the byte map. The task calls it before each commit."""
 
     def rollback(self) -> None:  # noqa: B027
         """Discard values cached in this object. The task calls it after it has discarded the changes of the entries."""

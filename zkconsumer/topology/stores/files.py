@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from typing import Any
 
@@ -98,13 +98,16 @@ class _FilePages:
         rows = self._execute("SELECT data FROM pages WHERE store = ? AND id = ?", (self._store, page_id))
         return rows[0][0] if rows else None
 
-    def put(self, page_id: int, data: bytes) -> None:
-        """Store a page."""
-        self._execute("INSERT OR REPLACE INTO pages VALUES (?, ?, ?)", (self._store, page_id, data))
+    def write(self, changes: Mapping[int, bytes | None]) -> None:
+        """Write pages to the file; None deletes one."""
+        for page_id, data in changes.items():
+            if data is None:
+                self._execute("DELETE FROM pages WHERE store = ? AND id = ?", (self._store, page_id))
+            else:
+                self._execute("INSERT OR REPLACE INTO pages VALUES (?, ?, ?)", (self._store, page_id, data))
 
-    def delete(self, page_id: int) -> None:
-        """Remove a page; it has no effect if there is none."""
-        self._execute("DELETE FROM pages WHERE store = ? AND id = ?", (self._store, page_id))
+    def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
+        """Do nothing: the pages are in the file."""
 
     def page_ids(self) -> Iterator[int]:
         """Return the ids of all pages, in any order."""

@@ -1,15 +1,15 @@
 """Ordered maps of bytes, as pages of about 4 to 16 KB. A larger entry has a page of its own.
 
-A store is one ``PagedMap``. It reads a page when a key of it is used, and writes the changed pages when it is flushed,
-so that each page is read and written at most once between two commits.
+A store is one ``PagedMap``. It reads a page when a key of it is used, and writes the changed pages at a commit, so each
+page is read and written at most once between two commits.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
-from itertools import accumulate, chain, islice
+from collections.abc import Iterator, Mapping
+from itertools import accumulate, chain, islice, zip_longest
 from typing import Protocol
 
 from zkconsumer.errors import StreamsError
@@ -31,24 +31,25 @@ _DIRECTORY_BYTES = 16_384
 _HEADER_ID = 0
 _HEADER = struct.Struct("<BqqI")
 
-#: Number of pages of a map that stay in memory after a flush: 64 MB, encoded.
+#: Number of pages of a map that stay in memory after a commit: 64 MB, encoded.
 _CACHED_PAGES = 4_096
 
 
 class PageStore(Protocol):
     """Where pages are kept: a dictionary, a file, or the state of a Spark task.
 
-    The changes of all stores between two commits are atomic: the provider commits them together, or discards them.
+    A commit of a task calls ``write`` once for each changed store, then ``TaskIO.commit``, and then ``finish_commit``
+    for each changed store. If one of them fails, it calls ``TaskIO.rollback``, and reads the pages again.
     """
 
     def get(self, page_id: int) -> bytes | None:
         """Return a page, or None."""
 
-    def put(self, page_id: int, data: bytes) -> None:
-        """Store a page."""
+    def write(self, changes: Mapping[int, bytes | None]) -> None:
+        """Write pages to the storage; None deletes one, if it exists. ``TaskIO.commit`` makes the changes permanent."""
 
-    def delete(self, page_id: int) -> None:
-        """Remove a page; it has no effect if there is none."""
+    def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
+        """Apply changes that need no storage, after those of all other stores have been committed."""
 
     def page_ids(self) -> Iterator[int]:
         """Return the ids of all pages, in any order."""
@@ -57,11 +58,16 @@ class PageStore(Protocol):
 class MemoryPages(dict[int, bytes]):
     """Pages in a dictionary, for stores that are not persistent and for tests."""
 
-    put = dict.__setitem__
+    def write(self, _changes: Mapping[int, bytes | None]) -> None:
+        """Do nothing: until the stores in a storage are committed, the dictionary has the pages of the last commit."""
 
-    def delete(self, page_id: int) -> None:
-        """Remove a page."""
-        self.pop(page_id, None)
+    def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
+        """Apply the changes."""
+        for page_id, data in changes.items():
+            if data is None:
+                self.pop(page_id, None)
+            else:
+                self[page_id] = data
 
     def page_ids(self) -> Iterator[int]:
         """Return the ids of all pages."""
@@ -154,7 +160,8 @@ class PagedMap:
         self._next_id = 2
         self._count = 0
         self._directory: list[bytes] = []
-        self._is_directory_changed = self._is_flushing = False
+        self._new_directory = self._directory
+        self._is_directory_changed = False
         header = self._pages.get(_HEADER_ID)
         if header is None:
             self._loaded[1] = _Page({}, [], _HEAD_BYTES)
@@ -246,22 +253,45 @@ class PagedMap:
             if len(self._ids) > 1 and not self._page(index).order:
                 self._remove(index, index + 1)
 
-    def flush(self) -> None:
-        """Write all changes to the pages."""
-        if self._changed or self._is_directory_changed:
-            self._is_flushing = True
-            self._write()
-            self._is_flushing = False
+    def collect_changes(self) -> dict[int, bytes | None]:
+        """Return the pages to write, and None for those to delete. They count as changed until ``finish_commit``."""
+        if not (self._changed or self._is_directory_changed):
+            return {}
+        self._join_small_pages()
+        changes: dict[int, bytes | None] = dict.fromkeys(self._deleted)
+        changes |= {page_id: self._loaded[page_id].encode() for page_id in self._changed}
+        if self._is_directory_changed or not self._directory:
+            self._new_directory = self._encode_directory()
+            changes |= self._directory_changes()
+        header = _HEADER.pack(FORMAT, self._next_id, self._count, len(self._new_directory))
+        changes[_HEADER_ID] = header + self._layout.encode()
+        return changes
+
+    def write(self, changes: Mapping[int, bytes | None]) -> None:
+        """Write what ``collect_changes`` has returned to the storage of the pages."""
+        if changes:
+            self._pages.write(changes)
+
+    def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
+        """Mark what ``collect_changes`` has returned as committed, and drop the oldest pages from memory."""
+        if changes:
+            self._pages.finish_commit(changes)
+        self._changed.clear()
+        self._deleted.clear()
+        self._directory, self._is_directory_changed = self._new_directory, False
         for page_id in list(islice(self._loaded, max(len(self._loaded) - _CACHED_PAGES, 0))):
             del self._loaded[page_id]
 
     def rollback(self) -> None:
-        """Discard all changes since the last flush, or of a flush that has failed and whose pages were restored."""
-        if self._changed or self._is_directory_changed or self._is_flushing:
+        """Read the pages again, which contain the last commit. If that fails, the map is closed."""
+        try:
             self._load()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Discard all changes since the last flush. Every later use raises StreamsError."""
+        """Discard all changes since the last commit. Every later use raises StreamsError."""
         self._pages = _ClosedPages(self._store)
         self._loaded.clear()
         self._changed.clear()
@@ -272,18 +302,6 @@ class PagedMap:
             raise StreamsError(f"store {self._store!r} is global: only its own processor can change it")
 
     # ---- pages ---------------------------------------------------------------------------------------------
-
-    def _write(self) -> None:
-        self._join_small_pages()
-        for page_id in self._changed:
-            self._pages.put(page_id, self._loaded[page_id].encode())
-        self._changed.clear()
-        for page_id in self._deleted:
-            self._pages.delete(page_id)
-        self._deleted.clear()
-        self._write_directory()
-        header = _HEADER.pack(FORMAT, self._next_id, self._count, len(self._directory))
-        self._pages.put(_HEADER_ID, header + self._layout.encode())
 
     def _page(self, index: int) -> _Page:
         page_id = self._ids[index]
@@ -366,18 +384,14 @@ class PagedMap:
         self._remove(index + 1, index + 2)
         return True
 
-    def _write_directory(self) -> None:
-        if not self._is_directory_changed and self._directory:
-            return
+    def _encode_directory(self) -> list[bytes]:
         lengths = struct.pack(f"<I{len(self._ids)}I", len(self._ids), *map(len, self._first_keys))
         data = b"".join((lengths, struct.pack(f"<{len(self._ids)}q", *self._ids), *self._first_keys))
-        chunks = [data[i : i + _DIRECTORY_BYTES] for i in range(0, len(data), _DIRECTORY_BYTES)]
-        for number, chunk in enumerate(chunks):
-            if number >= len(self._directory) or chunk != self._directory[number]:
-                self._pages.put(-1 - number, chunk)
-        for number in range(len(chunks), len(self._directory)):
-            self._pages.delete(-1 - number)
-        self._directory, self._is_directory_changed = chunks, False
+        return [data[i : i + _DIRECTORY_BYTES] for i in range(0, len(data), _DIRECTORY_BYTES)]
+
+    def _directory_changes(self) -> dict[int, bytes | None]:
+        pairs = enumerate(zip_longest(self._directory, self._new_directory))
+        return {-1 - number: new for number, (old, new) in pairs if new != old}
 
     def _decode_header(self, header: bytes) -> None:
         _check_format(header[0])
@@ -385,7 +399,7 @@ class PagedMap:
         layout = header[_HEADER.size :].decode()
         if layout != self._layout:
             raise ValueError(f"it was written by a store of the kind {layout!r}, and this one is {self._layout!r}")
-        self._directory = [self._required(-1 - number) for number in range(chunks)]
+        self._directory = self._new_directory = [self._required(-1 - number) for number in range(chunks)]
         self._decode_directory(b"".join(self._directory))
 
     def _decode_directory(self, data: bytes) -> None:

@@ -1,0 +1,38 @@
+"""Interfaces between a task and the program that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zkconsumer.message import TopicPartition
+from zkconsumer.topology.records import SinkRecord
+from zkconsumer.topology.stores.base import StateStore
+from zkconsumer.topology.stores.pages import PageStore
+
+
+def _do_nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskIO:
+    """Interfaces that a task uses.
+
+    Attributes:
+        clock: returns the wall-clock time in milliseconds.
+        pages: returns the pages of a store.
+        send: called with each record that a sink writes.
+        lag_of: returns the lag of a partition, or None if it is unknown.
+        partition_count: returns the number of partitions of a topic, for the partitioners of sinks.
+        commit: makes the changes of all pages since the last commit permanent, or raises an error and changes none.
+        rollback: discards these changes.
+    """
+
+    clock: Callable[[], int]
+    pages: Callable[[StateStore], PageStore]
+    send: Callable[[SinkRecord], object]
+    lag_of: Callable[[TopicPartition], int | None] = lambda _partition: 0
+    partition_count: Callable[[str], int] = lambda _topic: 1
+    commit: Callable[[], object] = _do_nothing
+    rollback: Callable[[], object] = _do_nothing

@@ -1,0 +1,125 @@
+"""The stores of a task, and commits of all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zkconsumer.errors import StreamsError
+from zkconsumer.topology.failures import text
+from zkconsumer.topology.stores.base import StateStore
+from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.stores.pages import PagedMap
+from zkconsumer.topology.task_io import TaskIO
+
+
+class TaskStores:
+    """Creates, opens, commits and closes the stores of a task.
+
+    Args:
+        task_id: the task.
+        io: provides the pages, and commits them.
+        count_expired: called with the name of a store that has not accepted an entry, because its time has expired.
+
+    Attributes:
+        by_name: the stores by name.
+        count_expired: see above.
+    """
+
+    def __init__(self, task_id: str, io: TaskIO, count_expired: Callable[[str], None]) -> None:
+        self._task_id, self._io = task_id, io
+        self.count_expired = count_expired
+        self.by_name: dict[str, StateStore] = {}
+        self._maps: dict[str, PagedMap] = {}
+        self._open_stores: list[StateStore] = []
+
+    def create(self, builder: StoreBuilder) -> None:
+        """Create a store, unless another node of the task is connected to it.
+
+        Raises:
+            StreamsError: the builder failed, or returned something else.
+        """
+        if builder.name in self.by_name:
+            return
+        where = f"task {self._task_id}: create of the StoreBuilder {builder.name!r}"
+        try:
+            store = builder.create()
+        except Exception as error:
+            raise StreamsError(f"{where} failed: {text(error)}") from error
+        if not isinstance(store, StateStore) or store.name != builder.name:
+            raise StreamsError(f"{where} must return a StateStore with that name, got {store!r}")
+        self.by_name[builder.name] = store
+
+    def open(self) -> None:
+        """Open all stores.
+
+        Raises:
+            StreamsError: a store failed, or belongs to another task.
+        """
+        for store in self.by_name.values():
+            self._open(store)
+
+    def byte_map(self, store: str) -> PagedMap:
+        """Return the byte map that backs a store."""
+        if store not in self._maps:
+            opened = self.by_name[store]
+            self._maps[store] = PagedMap(self._io.pages(opened), store, opened.layout)
+        return self._maps[store]
+
+    def set_read_only(self, is_read_only: bool) -> None:
+        """Let changes of the stores raise an error, or allow them."""
+        for entries in self._maps.values():
+            entries.is_read_only = is_read_only
+
+    def commit(self) -> None:
+        """Commit the changes of all stores, or none.
+
+        No store counts as committed, and stores in memory keep their last commit, until the storage has committed.
+        """
+        for store in self.by_name.values():
+            store.flush()
+        changes = [(entries, entries.collect_changes()) for entries in self._maps.values()]
+        for entries, pages in changes:
+            entries.write(pages)
+        self._io.commit()
+        for entries, pages in changes:
+            entries.finish_commit(pages)
+
+    def rollback(self) -> None:
+        """Discard the changes of all stores since the last commit."""
+        self._io.rollback()
+        for entries in self._maps.values():
+            entries.rollback()
+        for store in self.by_name.values():
+            store.rollback()
+
+    def close(self) -> list[StreamsError]:
+        """Close the stores that are open, and return the errors of those that failed."""
+        errors = []
+        while self._open_stores:
+            try:
+                self._close(self._open_stores.pop())
+            except StreamsError as error:
+                errors.append(error)
+        return errors
+
+    def _open(self, store: StateStore) -> None:
+        if store._owning_task is not None:
+            raise StreamsError(
+                f"task {self._task_id}: store {store.name!r} belongs to task {store._owning_task}; its StoreBuilder "
+                "must create a new object for each task"
+            )
+        store._owning_task = self._task_id
+        self._open_stores.append(store)
+        try:
+            store.init(self)
+        except Exception as error:
+            raise StreamsError(f"task {self._task_id}: store {store.name!r} cannot be opened: {text(error)}") from error
+
+    def _close(self, store: StateStore) -> None:
+        store._owning_task = None
+        if store.name in self._maps:
+            self._maps[store.name].close()
+        try:
+            store.close()
+        except Exception as error:
+            raise StreamsError(f"task {self._task_id}: store {store.name!r} failed in close: {text(error)}") from error
