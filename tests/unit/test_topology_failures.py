@@ -64,17 +64,25 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def keeping_task(**settings: Any) -> StreamTask:
-    topology, pages = keeping(), MemoryPages()
+def keeping_task(pages: MemoryPages | None = None, *, is_initialized: bool = True, **settings: Any) -> StreamTask:
+    topology, pages = keeping(), MemoryPages() if pages is None else pages
     io = TaskIO(clock=lambda: 0, pages=lambda _store: pages, send=lambda _record: None)
     config = ApplicationConfig(**CONFIG, **settings)
     task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, io)
-    task.initialize()
+    if is_initialized:
+        task.initialize()
     return task
 
 
-def add(task: StreamTask, *values: bytes) -> None:
-    task.add_records(PARTITION, [SourceRecord("in", 0, n, n, str(n).encode(), value) for n, value in enumerate(values)])
+def add(task: StreamTask, *values: bytes, first: int = 0) -> None:
+    numbered = enumerate(values, first)
+    task.add_records(PARTITION, [SourceRecord("in", 0, n, n, str(n).encode(), value) for n, value in numbered])
+
+
+def run(task: StreamTask) -> None:
+    """Process all records."""
+    while task.process():
+        pass
 
 
 def stored(task: StreamTask) -> list[str]:
@@ -84,60 +92,128 @@ def stored(task: StreamTask) -> list[str]:
 # ---- records that cannot be deserialized -----------------------------------------------------------------------------
 
 
-def test_record_before_unreadable_one_is_not_lost() -> None:
+def test_unreadable_record_ends_task_at_last_commit() -> None:
     task = keeping_task()
     add(task, b"0", b"1", b"bad", b"3")
     assert task.process()
+    task.commit()
+    committed = task.committable()
 
     with pytest.raises(
         StreamsError, match="node 'src', topic in, partition 0, offset 2: .* ValueError: unreadable; set"
     ):
         task.process()
-    assert stored(task) == []
 
-    while task.process():
-        pass
-    assert stored(task) == ["1", "3"]
+    assert stored(task) == ["0"]
+    assert committed == {PARTITION: 1}
 
 
-def test_records_after_unreadable_first_one_are_processed() -> None:
+def test_unreadable_first_record_ends_task() -> None:
     task = keeping_task()
     with pytest.raises(StreamsError, match="offset 0"):
-        add(task, b"bad", b"bad", b"2")
-    assert task.queued == 2
-    task.update_lags()
-    assert task.is_processable()
+        add(task, b"bad", b"1")
 
-    with pytest.raises(StreamsError, match="offset 1"):
+    with pytest.raises(StreamsError, match="process.. was called after the task failed"):
         task.process()
-    assert task.process()
+
+
+def rebuilt(task: StreamTask, pages: MemoryPages) -> StreamTask:
+    task.close()
+    return keeping_task(pages)
+
+
+def test_records_since_commit_are_repeated_by_next_task() -> None:
+    pages = MemoryPages()
+    task = keeping_task(pages)
+    values = [b"%d" % number for number in range(10)]
+    values[5] = b"boom"
+    add(task, *values)
+    for _ in range(3):
+        assert task.process()
+    task.commit()
+    committed = task.committable()[PARTITION]
+    with pytest.raises(StreamsError, match="offset 5: RuntimeError: boom"):
+        run(task)
+
+    task = rebuilt(task, pages)
+    values[5] = b"5"
+    add(task, *values[committed:], first=committed)
+    run(task)
+
+    assert committed == 3
+    assert stored(task) == [str(number) for number in range(10)]
+
+
+def test_committable_offset_is_that_of_next_record() -> None:
+    task = keeping_task(deserialization_handler=handlers.proceed)
+    assert task.committable() == {}
+    add(task, b"0", b"bad", b"2", b"bad")
+    assert task.committable() == {PARTITION: 0}
+    for expected in (2, 3, 4):  # a record that is dropped before the next one is not repeated
+        assert task.process()
+        assert task.committable() == {PARTITION: expected}
     assert not task.process()
-    assert stored(task) == ["2"]
 
 
-def test_records_added_after_unreadable_one_are_processed_once() -> None:
-    task = keeping_task()
-    with pytest.raises(StreamsError, match="offset 0"):
-        add(task, b"bad")
-    add(task, b"1")
+CALLS: dict[str, Callable[[StreamTask], object]] = {
+    "process": lambda task: task.process(),
+    "add_records": lambda task: task.add_records(PARTITION, []),
+    "commit": lambda task: task.commit(),
+    "committable": lambda task: task.committable(),
+    "punctuate": lambda task: task.punctuate_stream_time(),
+    "punctuate_wall_clock": lambda task: task.punctuate_wall_clock(),
+    "initialize": lambda task: task.initialize(),
+}
 
-    assert task.process()
-    assert not task.process()
-    assert stored(task) == ["1"]
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("moment", "message"),
+    [
+        ("created", r"was called before initialize\(\)"),
+        ("failed", r"was called after the task failed; close it, and create a new one"),
+        ("closed", r"was called after close\(\)"),
+    ],
+)
+def test_call_in_wrong_state_is_rejected(call: str, moment: str, message: str) -> None:
+    if (call, moment) == ("initialize", "created"):
+        keeping_task(is_initialized=False).initialize()
+        return
+    task = keeping_task(is_initialized=moment != "created")
+    if moment == "failed":
+        add(task, b"boom")
+        with pytest.raises(StreamsError, match="boom"):
+            run(task)
+    elif moment == "closed":
+        task.close()
+
+    with pytest.raises(StreamsError, match=rf"task 0_0: {call.split('_w')[0]}\(\) {message}"):
+        CALLS[call](task)
+    task.close()
+    task.close()
 
 
 @pytest.mark.parametrize("idle_ms", [-1, 0, 50])
 @pytest.mark.timeout(20)
-def test_driver_continues_after_unreadable_record(idle_ms: int) -> None:
+def test_driver_stops_after_error(idle_ms: int) -> None:
     with TopologyTestDriver(keeping(), ApplicationConfig(**CONFIG, max_task_idle_ms=idle_ms)) as driver:
         topic = driver.create_input_topic("in")
+        topic.pipe_input("a", "good")
         with pytest.raises(StreamsError, match="unreadable"):
-            topic.pipe_input("a", "bad")
-        driver.advance_wall_clock_time(100)
-        topic.pipe_input("b", "good")
-        driver.advance_wall_clock_time(100)
+            topic.pipe_input("b", "bad")
 
+        calls: list[Callable[[], None]] = [
+            lambda: topic.pipe_input("c", "good"),
+            lambda: driver.advance_wall_clock_time(1),
+        ]
+        for call in calls:
+            with pytest.raises(
+                StreamsError, match="was stopped by an earlier error .*offset 1: .*unreadable"
+            ) as stopped:
+                call()
+            assert isinstance(stopped.value.__cause__, StreamsError)
         assert driver.create_output_topic("out").read_values() == ["good"]
+        assert list(driver.get_state_store("s").all()) == [("a", "good")]
 
 
 def test_extractor_must_return_integer() -> None:
@@ -205,13 +281,12 @@ def test_output_of_failed_record_is_discarded() -> None:
         topic, out = driver.create_input_topic("in"), driver.create_output_topic("out")
         with pytest.raises(StreamsError, match="set processing_handler of ApplicationConfig to drop such records"):
             topic.pipe_input("a", "boom")
-        topic.pipe_input("b", "good")
 
-        assert out.read_key_values() == [("b", "good")]
-        assert list(driver.get_state_store("s").all()) == [("b", "good")]
+        assert out.read_key_values() == []
+        assert list(driver.get_state_store("s").all()) == []
 
 
-def test_output_after_unreadable_looped_record_is_delivered() -> None:
+def test_output_before_unreadable_looped_record_is_delivered() -> None:
     class Twice(Processor):
         def init(self, context: ProcessorContext) -> None:
             self._context = context
@@ -221,13 +296,15 @@ def test_output_after_unreadable_looped_record_is_delivered() -> None:
             self._context.forward(record.with_value("good"))
 
     topology = Topology().add_source("src", "in").add_processor("twice", Twice, "src").add_sink("loop", "mid", "twice")
-    topology.add_source("again", "mid").add_sink("out", "out", "again")
+    topology.add_source("again", "mid")
     with TopologyTestDriver(topology, ApplicationConfig(**CONFIG)) as driver:
         with pytest.raises(StreamsError, match="node 'again'"):
             driver.create_input_topic("in").pipe_input("a", "x")
-        driver.advance_wall_clock_time(0)
 
-        assert driver.create_output_topic("out").read_values() == ["good"]
+        assert driver.create_output_topic("mid", value_deserializer=serdes.STRING.deserialize).read_values() == [
+            "bad",
+            "good",
+        ]
 
 
 # ---- commits ---------------------------------------------------------------------------------------------------------
@@ -283,10 +360,8 @@ def test_failed_commit_rolls_back_and_names_task(tmp_path: Path) -> None:
         store._failing = "flush"
         with pytest.raises(StreamsError, match="task 0_0: commit failed: OSError: no flush"):
             topic.pipe_input(b"b", b"2")
-        store._failing = ""
-        topic.pipe_input(b"c", b"3")
 
-        assert [store.get(key) for key in (b"a", b"b", b"c")] == [b"1", None, b"3"]
+        assert [store.get(key) for key in (b"a", b"b")] == [b"1", None]
 
 
 def test_changes_in_close_are_discarded(tmp_path: Path) -> None:
@@ -325,12 +400,91 @@ def test_store_is_closed_with_its_task() -> None:
         (lambda: Custom("", "other"), "StoreBuilder 'custom' must return a StateStore with that name, got <"),
         (lambda: object(), "StoreBuilder 'custom' must return a StateStore with that name, got <object"),
         (lambda: 1 / 0, "StoreBuilder 'custom' failed: ZeroDivisionError"),
-        (lambda: Custom("init"), "store 'custom' cannot be opened: OSError: no init"),
+        (lambda: Custom("init"), "store 'custom' failed in init: OSError: no init"),
     ],
 )
 def test_wrong_store_is_rejected(create: Callable[[], Any], message: str) -> None:
     with pytest.raises(StreamsError, match=f"task 0_0: .*{message}"):
         TopologyTestDriver(custom_topology(create))
+
+
+@pytest.mark.parametrize("failing", ["init", ""])
+def test_store_is_closed_only_after_its_init(failing: str) -> None:
+    class Failing(Processor):
+        def init(self, _context: ProcessorContext) -> None:
+            raise ValueError("no")
+
+        def process(self, _record: Record) -> None:
+            """Never called."""
+
+    store = Custom(failing)
+    topology = custom_topology(lambda: store).add_processor("fails", Failing, "src")
+    with pytest.raises(StreamsError, match="failed in init"):
+        TopologyTestDriver(topology)
+
+    assert store.calls == (["init"] if failing else ["init", "close"])
+    with pytest.raises(StreamsError, match="store 'custom' is closed"):
+        store.get(b"a")
+    assert store._owning_task is None
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
+@pytest.mark.parametrize("where", ["process", "punctuation", "flush"])
+def test_interrupt_rolls_back_and_ends_task(error: BaseException, where: str) -> None:
+    class Interrupted(Keep):
+        def init(self, context: ProcessorContext) -> None:
+            super().init(context)
+            context.schedule(1, PunctuationType.STREAM_TIME, self._punctuate)
+
+        def process(self, record: Record) -> None:
+            self._store.put("half", "processed")
+            if record.value == where == "process":
+                raise error
+
+        def _punctuate(self, _now_ms: int) -> None:
+            if where == "punctuation":
+                raise error
+
+    topology = Topology().add_source("src", "in")
+    topology.add_processor("p", Interrupted, "src", stores=[stores.key_value("s", serdes.STRING, serdes.STRING)])
+    with TopologyTestDriver(topology, ApplicationConfig(**CONFIG)) as driver:
+        if where == "flush":
+            driver.get_state_store("s").flush = lambda: (_ for _ in ()).throw(error)
+        with pytest.raises(type(error)):
+            driver.create_input_topic("in").pipe_input("a", where)
+
+        assert list(driver.get_state_store("s").all()) == []
+        with pytest.raises(StreamsError, match="was stopped by an earlier error"):
+            driver.advance_wall_clock_time(1)
+
+
+class FailingRollback(Custom):
+    def rollback(self) -> None:
+        self._call("rollback")
+
+
+def test_failed_rollback_does_not_prevent_others() -> None:
+    created = {name: FailingRollback("rollback", name) for name in ("custom", "other")}
+    topology = custom_topology(lambda: created["custom"])
+    topology.add_state_store(StoreBuilder("other", lambda: created["other"]), "use")
+    config = ApplicationConfig(value_serde=serdes.JSON)  # the store rejects what is not bytes
+    io = TaskIO(clock=lambda: 0, pages=lambda _: MemoryPages(), send=print, rollback=lambda: [][0])
+    task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, io)
+    task.initialize()
+    task.add_records(PARTITION, [SourceRecord("in", 0, 0, 0, b"k", b"5")])
+
+    with pytest.raises(
+        StreamsError, match="task 0_0, node 'use', topic in, partition 0, offset 0: TypeError"
+    ) as failed:
+        task.process()
+
+    assert [store.calls[-1] for store in created.values()] == ["rollback", "rollback"]
+    assert failed.value.__notes__ == [
+        "rollback of storage failed: IndexError: list index out of range",
+        "rollback of store 'custom' failed: OSError: no rollback",
+        "rollback of store 'other' failed: OSError: no rollback",
+    ]
+    task.close()
 
 
 def test_failure_in_close_of_store_closes_others() -> None:
@@ -374,7 +528,7 @@ def test_processor_of_two_tasks_is_rejected() -> None:
     second.close()
 
 
-def test_failed_init_closes_initialized_processors() -> None:
+def test_failed_init_closes_only_initialized_processors() -> None:
     closed: list[str] = []
 
     class First(Processor):
@@ -394,5 +548,5 @@ def test_failed_init_closes_initialized_processors() -> None:
     with pytest.raises(StreamsError, match="processor 'b' failed in init: KeyError: 'counts'") as failed:
         TopologyTestDriver(topology)
 
-    assert closed == ["first", "first"]
+    assert closed == ["first"]
     assert failed.value.__notes__ == ["task 0_0: processor 'a' failed in close: OSError: close"]

@@ -13,7 +13,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any
 
-from zkconsumer.errors import ClosedError
+from zkconsumer.errors import ClosedError, StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.topology import handlers, timestamps
@@ -21,6 +21,7 @@ from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.checks import check_functions
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.driver_topics import TestInputTopic, TestOutputTopic
+from zkconsumer.topology.failures import text
 from zkconsumer.topology.nodes import Deserializer, GlobalStore, Serializer, SourceNode
 from zkconsumer.topology.records import SinkRecord, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
@@ -37,6 +38,11 @@ class TopologyTestDriver:
     after it. Records that a sink writes to a source topic are processed after it. The wall clock stands still between
     calls of ``advance_wall_clock_time``.
 
+    An error of a task stops the driver, as it ends the task. Records processed before are committed; the changes and
+    output of the record that failed, and of punctuations called with it, are discarded, and queued records are not
+    processed. Output topics and stores can still be read; other calls raise StreamsError. A new driver with the same
+    ``state_file`` continues from the last commit.
+
     Args:
         topology: the topology.
         config: settings of the application.
@@ -45,7 +51,7 @@ class TopologyTestDriver:
             their entries. None keeps all stores in memory.
 
     Raises:
-        StreamsError: a processor has failed in ``init``, or the file cannot be opened.
+        StreamsError: a processor failed in ``init``, or the file cannot be opened.
     """
 
     __test__ = False  # not a test class of pytest
@@ -69,6 +75,7 @@ class TopologyTestDriver:
         self._patterns: dict[TopicPartition, Whitelist] = {}
         self._state = None if state_file is None else StateFile(state_file)
         self._is_open = True
+        self._failure: BaseException | None = None
         try:
             self._start(self._task_io())
         except BaseException:
@@ -87,7 +94,7 @@ class TopologyTestDriver:
         """Close all processors. A second call has no effect.
 
         Raises:
-            StreamsError: a processor has failed in ``close``.
+            StreamsError: a processor failed in ``close``.
         """
         if not self._is_open:
             return
@@ -139,13 +146,13 @@ class TopologyTestDriver:
 
         Raises:
             ValueError: ``advance_ms`` is negative.
-            StreamsError: a node has failed, and the error handler has returned FAIL.
+            StreamsError: a node failed, and the error handler returned FAIL, now or in an earlier call.
         """
-        self._check_open()
+        self._check_running()
         if advance_ms < 0:
             raise ValueError(f"advance_ms must not be negative, got {advance_ms}")
         self._now_ms += advance_ms
-        with self._discarding_output():
+        with self._stopping_after_error():
             self._task.punctuate_wall_clock()
             self._task.commit()
             self._run()
@@ -242,20 +249,20 @@ class TopologyTestDriver:
         return next(matching, None)
 
     def _pipe(self, record: SinkRecord) -> None:
-        self._check_open()
+        self._check_running()
         if self._queue_of(record.topic) is None and record.topic not in self._global_tasks:
             topics = ", ".join([*(p.topic for p in self._partitions), *self._global_tasks]) or "none"
             raise ValueError(f"no source reads topic {record.topic!r}; the sources read: {topics}")
-        with self._discarding_output():
+        with self._stopping_after_error():
             self._to_sources.append(record)
             self._run()
 
     @contextmanager
-    def _discarding_output(self) -> Iterator[None]:
-        """Discard what sinks have sent since the last commit, if the task fails."""
+    def _stopping_after_error(self) -> Iterator[None]:
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            self._failure = error
             self._sent.clear()
             raise
 
@@ -301,6 +308,10 @@ class TopologyTestDriver:
         self._offsets[partition] = offset
         return SourceRecord(record.topic, 0, offset, record.timestamp, record.key, record.value, record.headers)
 
-    def _check_open(self) -> None:
+    def _check_running(self) -> None:
         if not self._is_open:
             raise ClosedError("the TopologyTestDriver is closed; create a new one")
+        if self._failure is not None:
+            raise StreamsError(
+                f"the TopologyTestDriver was stopped by an earlier error ({text(self._failure)}); create a new one"
+            ) from self._failure

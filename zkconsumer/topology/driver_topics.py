@@ -62,7 +62,7 @@ class TestInputTopic:
 
         Raises:
             ValueError: no source reads the topic, or an argument is invalid.
-            StreamsError: a node has failed, and the error handler has returned FAIL.
+            StreamsError: a node failed, and the error handler returned FAIL, now or in an earlier call.
         """
         if timestamp is None:
             timestamp = self._time_ms

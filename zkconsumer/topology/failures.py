@@ -124,14 +124,25 @@ class Failures:
         self._send(handlers.quarantined(topic, context, error))
 
 
-def ending(task_id: str, source: SourceRecord | None, error: Exception) -> tuple[StreamsError, Exception]:
-    """Return the error that ends a task, and its cause."""
+def fatal_error(task_id: str, source: SourceRecord | None, error: Exception, what: str = "") -> StreamsError:
+    """Return the error that ends a task; its cause is the error of the application's code, if there is one.
+
+    Args:
+        task_id: the task.
+        source: the record that was processed.
+        error: the error.
+        what: begins the description of an error that does not come from a node.
+    """
     if isinstance(error, FailedNodeError):
         what, remedy = _TEXTS.get(error.context.phase, ("", ""))
         remedy = f"; {remedy}" if error.error is error.__cause__ and remedy else ""
-        return StreamsError(f"{error.context}: {what}{text(error.error)}{remedy}"), error.error
-    where = "" if source is None else f", {source.place}"
-    return StreamsError(f"task {task_id}{where}: {text(error)}"), error
+        failure = StreamsError(f"{error.context}: {what}{text(error.error)}{remedy}")
+        failure.__cause__ = error.error
+    else:
+        where = "" if source is None else f", {source.place}"
+        failure = StreamsError(f"task {task_id}{where}: {what}{text(error)}")
+        failure.__cause__ = error
+    return failure
 
 
 def text(error: BaseException) -> str:

@@ -46,7 +46,7 @@ class RecordQueue:
         decode: deserializes a record.
     """
 
-    __slots__ = ("_decode", "_raw", "head", "partition", "time_ms")
+    __slots__ = ("_decode", "_end", "_raw", "head", "partition", "time_ms")
 
     def __init__(self, partition: TopicPartition, decode: Decode) -> None:
         self.partition = partition
@@ -55,25 +55,29 @@ class RecordQueue:
         self.time_ms = UNKNOWN
         self._decode = decode
         self._raw: deque[SourceRecord] = deque()
+        self._end: int | None = None
 
     def __len__(self) -> int:
         return len(self._raw) + (self.head is not None)
 
-    def add(self, records: Iterable[SourceRecord]) -> None:
-        """Append records; ``fill`` or ``poll`` deserializes them."""
-        self._raw.extend(records)
+    @property
+    def next_offset(self) -> int | None:
+        """The offset of the head, or after the last record if the queue is empty; None before the first record."""
+        return self._end if self.head is None else self.head.source.offset
 
-    def fill(self) -> None:
-        """Deserialize the next record, if there is no head. A record that causes an error is skipped."""
+    def add(self, records: Iterable[SourceRecord]) -> None:
+        """Append records, and deserialize the first one if there is no head."""
+        self._raw.extend(records)
         if self.head is None:
             self.head = self._next()
 
     def poll(self) -> Stamped:
-        """Remove and return the head. If the next record cannot be deserialized, the head remains."""
+        """Remove and return the head, and deserialize the next record."""
         head = self.head
         assert head is not None
         if head.timestamp > self.time_ms:
             self.time_ms = head.timestamp
+        self._end = head.source.offset + 1
         self.head = self._next()
         return head
 
@@ -108,7 +112,6 @@ class PartitionGroup:
         self._lags: dict[TopicPartition, int] = {}
         self._deadlines: dict[TopicPartition, int] = {}
         self._nonempty: PriorityQueue[RecordQueue] = PriorityQueue(_head_timestamp)
-        self._unread: list[RecordQueue] = []
         self.stream_time_ms = UNKNOWN
 
     def __len__(self) -> int:
@@ -121,35 +124,22 @@ class PartitionGroup:
             KeyError: the task does not have the partition.
         """
         queue = self._queues[partition]
-        if queue.head is None and queue not in self._unread:
-            self._unread.append(queue)
+        was_empty = queue.head is None
         queue.add(records)
-        self._fill()
+        if was_empty and queue.head is not None:
+            self._nonempty.add(queue)
 
     def poll(self) -> tuple[TopicPartition, Stamped] | None:
         """Remove and return the next record with the partition of its queue, or None."""
-        if self._unread:
-            self._fill()
         queue = self._nonempty.poll()
         if queue is None:
             return None
-        try:
-            stamped = queue.poll()
-        finally:
-            if queue.head is not None:
-                self._nonempty.add(queue)
+        stamped = queue.poll()
+        if queue.head is not None:
+            self._nonempty.add(queue)
         if stamped.timestamp > self.stream_time_ms:
             self.stream_time_ms = stamped.timestamp
         return queue.partition, stamped
-
-    def _fill(self) -> None:
-        """Insert the queues that were empty. One whose first record cannot be deserialized is tried again later."""
-        while self._unread:
-            queue = self._unread[-1]
-            queue.fill()
-            self._unread.pop()
-            if queue.head is not None:
-                self._nonempty.add(queue)
 
     def update_lags(self) -> None:
         """Update the lags of all partitions."""
@@ -178,6 +168,11 @@ class PartitionGroup:
     def times(self) -> dict[TopicPartition, int]:
         """Return the time of each partition, in milliseconds."""
         return {partition: queue.time_ms for partition, queue in self._queues.items()}
+
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """Return the next offset of each partition that has had a record."""
+        offsets = ((partition, queue.next_offset) for partition, queue in self._queues.items())
+        return {partition: offset for partition, offset in offsets if offset is not None}
 
     def set_times(self, times: Mapping[TopicPartition, int]) -> None:
         """Continue with the times that ``times`` has returned in an earlier task."""

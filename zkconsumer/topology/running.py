@@ -159,10 +159,10 @@ class RunningProcessor(RunningNode):
         self._is_initialized = False
 
     def init_with(self, context: ProcessorContext) -> None:
-        """Initialize the processor.
+        """Initialize the processor. If that fails, ``close`` does not call it.
 
         Raises:
-            StreamsError: the processor has failed.
+            StreamsError: the processor failed.
         """
         other = self._processor._owning_task
         if other is not None:
@@ -171,13 +171,16 @@ class RunningProcessor(RunningNode):
                 "a new object at each call"
             )
         self._processor._owning_task = self._task.task_id
-        self._is_initialized = True
         try:
             self._processor.init(context)
-        except Exception as error:
+        except BaseException as error:
+            self._processor._owning_task = None
+            if not isinstance(error, Exception):
+                raise
             raise StreamsError(
                 f"task {self._task.task_id}: processor {self.name!r} failed in init: {text(error)}"
             ) from error
+        self._is_initialized = True
 
     def process(self, record: Record) -> None:
         """Process a record."""

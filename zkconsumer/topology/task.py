@@ -5,6 +5,7 @@ Source: Kafka 3.9 StreamTask, ProcessorContextImpl and RecordCollectorImpl.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
@@ -12,7 +13,7 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.context import NodeContext
-from zkconsumer.topology.failures import FailedNodeError, Failures, ending, text
+from zkconsumer.topology.failures import FailedNodeError, Failures, fatal_error, text
 from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
 from zkconsumer.topology.punctuation import PunctuationQueue, Schedule
@@ -28,11 +29,21 @@ from zkconsumer.topology.task_stores import TaskStores
 _PUNCTUATION = RecordMetadata(None, -1, -1)
 
 
+class _State(enum.Enum):
+    """State of a task; the value completes the error about a call that it rejects."""
+
+    CREATED = "before initialize()"
+    RUNNING = "while the task was running"
+    FAILED = "after the task failed; close it, and create a new one, which continues from the last commit"
+    CLOSED = "after close()"
+
+
 class StreamTask:
     """Processes the records of its partitions one by one, in the order of the timestamps at the heads of their queues.
 
-    A task belongs to one thread. After an error of ``add_records``, ``process``, a punctuation or ``commit``, its
-    stores contain what was committed last, and the record that failed counts as processed.
+    A task belongs to one thread. An error of ``add_records``, ``process``, a punctuation or ``commit`` ends it: its
+    stores then contain the last commit, and every further call but ``close`` raises StreamsError. Its owner creates a
+    new task, and adds the records from the offsets that ``committable`` returned at the last commit.
 
     Args:
         task_id: number of the sub-topology and of the partition, such as ``0_3``.
@@ -75,7 +86,8 @@ class StreamTask:
         self.source_record: SourceRecord | None = None
         self._io = io
         self._schedules = {kind: PunctuationQueue() for kind in PunctuationType}
-        self._is_initializing = False
+        self._state = _State.CREATED
+        self._failure: BaseException | None = None
         self._stores = TaskStores(task_id, io, self._count_expired)
         self.stores = self._stores.by_name
         self._nodes: dict[str, RunningNode] = {}
@@ -91,22 +103,22 @@ class StreamTask:
         """Open the stores and initialize the processors, parents first.
 
         Raises:
-            StreamsError: a store or processor has failed. Those that were initialized are closed.
+            StreamsError: a store or processor failed, or the call is not the first one. Those that were initialized
+                before are closed; the one that failed is not.
         """
-        self._is_initializing = True
+        self._require(_State.CREATED, "initialize")
         try:
             self._stores.open()
             for node in self._nodes.values():
                 if isinstance(node, RunningProcessor):
                     node.init_with(NodeContext(node, self))
-        except StreamsError as error:
+        except BaseException as error:
             try:
                 self.close()
             except StreamsError as second:
                 error.add_note(str(second))
             raise
-        finally:
-            self._is_initializing = False
+        self._state = _State.RUNNING
 
     def commit(self) -> None:
         """Commit the changes of all stores, or none.
@@ -114,34 +126,52 @@ class StreamTask:
         Raises:
             StreamsError: the commit failed. All stores contain the last commit.
         """
+        self._require(_State.RUNNING, "commit")
         try:
             self._stores.commit()
         except BaseException as error:
-            self.rollback()
-            if not isinstance(error, Exception):
-                raise
-            raise StreamsError(f"task {self.task_id}: commit failed: {text(error)}") from error
+            self._fail(error, "commit failed: ")
         self.commit_requested = False
 
-    def rollback(self) -> None:
-        """Discard the changes of the stores since the last commit."""
-        self._stores.rollback()
+    def committable(self) -> dict[TopicPartition, int]:
+        """Return the offset of the next record to process by partition, to be stored with the commit of the stores.
+
+        Partitions that have not had a record are missing. Source: Kafka 3.9 StreamTask.committableOffsetsAndMetadata.
+        """
+        self._require(_State.RUNNING, "committable")
+        return self._group.next_offsets()
 
     def close(self) -> None:
         """Close the processors that were initialized, and the stores. Uncommitted changes are discarded.
 
         Raises:
-            StreamsError: a processor or store has failed; the others were closed.
+            StreamsError: a processor or store failed; the others were closed, and their errors are its notes.
         """
-        errors = []
+        self._state = _State.CLOSED
+        errors: list[BaseException] = []
         for node in self._nodes.values():
             try:
                 node.close()
-            except StreamsError as error:
+            except BaseException as error:
                 errors.append(error)
         errors += self._stores.close()
         if errors:
-            raise errors[0]
+            raise _first(errors)
+
+    def _require(self, state: _State, call: str) -> None:
+        if self._state is not state:
+            raise StreamsError(f"task {self.task_id}: {call}() was called {self._state.value}") from self._failure
+
+    def _fail(self, error: BaseException, what: str = "") -> NoReturn:
+        """Roll back, and raise the error that ends the task."""
+        self._state, failure = _State.FAILED, error
+        if isinstance(error, Exception):
+            failure = fatal_error(self.task_id, self.source_record, error, what)
+        self._failure = failure
+        failed = self._stores.rollback()
+        for name, second in failed:
+            failure.add_note(f"rollback of {name} failed: {text(second)}")
+        raise _first([failure, *(second for _, second in failed if not isinstance(second, Exception))])
 
     # ---- records -------------------------------------------------------------------------------------------
 
@@ -175,14 +205,17 @@ class StreamTask:
         """Append records of a partition, in the order of their offsets.
 
         Raises:
-            StreamsError: the first record of the queue cannot be deserialized and the handler has returned FAIL, or its
-                timestamp extractor has failed.
+            StreamsError: the first record of the queue cannot be deserialized and the handler returned FAIL, or its
+                timestamp extractor failed.
             KeyError: the task does not have the partition.
         """
+        self._require(_State.RUNNING, "add_records")
+        if partition not in self._sources:
+            raise KeyError(partition)
         try:
             self._group.add(partition, records)
-        except (FailedNodeError, StreamsError) as error:
-            self._end(error)
+        except BaseException as error:
+            self._fail(error)
 
     def update_lags(self) -> None:
         """Request the lags of the partitions, which decide how long the task waits for empty ones."""
@@ -196,8 +229,10 @@ class StreamTask:
         """Process the next record, and return whether there was one.
 
         Raises:
-            StreamsError: a node has failed, and the error handler has returned FAIL.
+            StreamsError: a node failed, and the error handler returned FAIL.
         """
+        if self._state is not _State.RUNNING:
+            self._require(_State.RUNNING, "process")
         try:
             polled = self._group.poll()
             if polled is None:
@@ -210,8 +245,8 @@ class StreamTask:
             self.is_processing = True
             self._sources[partition].process(record)
             self.metrics["processed"] += 1
-        except Exception as error:
-            self._end(error)
+        except BaseException as error:
+            self._fail(error)
         finally:
             self.is_processing = False
             self.source_record = None
@@ -221,7 +256,7 @@ class StreamTask:
 
     def schedule(self, node: str, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Create a schedule; see ``ProcessorContext.schedule``."""
-        if not (self.is_processing or self._is_initializing):
+        if not (self.is_processing or self._state is _State.CREATED):
             raise StreamsError(f"task {self.task_id}: {node!r} can schedule only inside init, process and punctuations")
         due_ms = 0 if kind is PunctuationType.STREAM_TIME else self._io.clock() + interval_ms
         schedule = Schedule(node, due_ms, interval_ms, punctuator)
@@ -232,9 +267,10 @@ class StreamTask:
         """Call the stream-time schedules that are due, and return whether there was one.
 
         Raises:
-            StreamsError: a punctuator has failed, and the error handler has returned FAIL.
+            StreamsError: a punctuator failed, and the error handler returned FAIL.
         """
         if self.stream_time_ms == UNKNOWN:
+            self._require(_State.RUNNING, "punctuate")
             return False
         return self._punctuate(PunctuationType.STREAM_TIME, self.stream_time_ms)
 
@@ -242,11 +278,12 @@ class StreamTask:
         """Call the wall-clock schedules that are due, and return whether there was one.
 
         Raises:
-            StreamsError: a punctuator has failed, and the error handler has returned FAIL.
+            StreamsError: a punctuator failed, and the error handler returned FAIL.
         """
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._io.clock())
 
     def _punctuate(self, kind: PunctuationType, now_ms: int) -> bool:
+        self._require(_State.RUNNING, "punctuate")
         return self._schedules[kind].punctuate(now_ms, lambda schedule: self._call(schedule, now_ms))
 
     def _call(self, schedule: Schedule, now_ms: int) -> None:
@@ -254,8 +291,8 @@ class StreamTask:
         self.is_processing = True
         try:
             self._punctuate_guarded(schedule, now_ms)
-        except Exception as error:
-            self._end(error)
+        except BaseException as error:
+            self._fail(error)
         finally:
             self.is_processing = False
 
@@ -267,12 +304,6 @@ class StreamTask:
             raise
         except Exception as error:
             self.failures.failed_punctuation(schedule.node, now_ms, error)
-
-    def _end(self, error: Exception) -> NoReturn:
-        """Roll back, and raise the error that ends the task."""
-        self.rollback()
-        failure, cause = ending(self.task_id, self.source_record, error)
-        raise failure from cause
 
     # ---- stores --------------------------------------------------------------------------------------------
 
@@ -305,3 +336,12 @@ class StreamTask:
         source = self._nodes[name]
         assert isinstance(source, RunningSource)
         return source
+
+
+def _first(errors: list[BaseException]) -> BaseException:
+    """Return the error to raise, which is an interrupt or the first one, with the others as its notes."""
+    chosen = next((error for error in errors if not isinstance(error, Exception)), errors[0])
+    for error in errors:
+        if error is not chosen:
+            chosen.add_note(text(error))
+    return chosen

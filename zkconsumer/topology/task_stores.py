@@ -84,21 +84,26 @@ class TaskStores:
         for entries, pages in changes:
             entries.finish_commit(pages)
 
-    def rollback(self) -> None:
-        """Discard the changes of all stores since the last commit."""
-        self._io.rollback()
-        for entries in self._maps.values():
-            entries.rollback()
-        for store in self.by_name.values():
-            store.rollback()
-
-    def close(self) -> list[StreamsError]:
-        """Close the stores that are open, and return the errors of those that failed."""
+    def rollback(self) -> list[tuple[str, BaseException]]:
+        """Discard the changes of all stores since the last commit, and return the name and error of what failed."""
+        steps: list[tuple[str, Callable[[], object]]] = [("storage", self._io.rollback)]
+        steps += [(f"store {name!r}", entries.rollback) for name, entries in self._maps.items()]
+        steps += [(f"store {name!r}", store.rollback) for name, store in self.by_name.items()]
         errors = []
+        for what, roll_back in steps:
+            try:
+                roll_back()
+            except BaseException as error:
+                errors.append((what, error))
+        return errors
+
+    def close(self) -> list[BaseException]:
+        """Close the stores that are open, and return the errors of those that failed."""
+        errors: list[BaseException] = []
         while self._open_stores:
             try:
                 self._close(self._open_stores.pop())
-            except StreamsError as error:
+            except BaseException as error:
                 errors.append(error)
         return errors
 
@@ -109,16 +114,22 @@ class TaskStores:
                 "must create a new object for each task"
             )
         store._owning_task = self._task_id
-        self._open_stores.append(store)
         try:
             store.init(self)
-        except Exception as error:
-            raise StreamsError(f"task {self._task_id}: store {store.name!r} cannot be opened: {text(error)}") from error
+        except BaseException as error:
+            self._release(store)
+            if not isinstance(error, Exception):
+                raise
+            raise StreamsError(f"task {self._task_id}: store {store.name!r} failed in init: {text(error)}") from error
+        self._open_stores.append(store)
 
-    def _close(self, store: StateStore) -> None:
+    def _release(self, store: StateStore) -> None:
         store._owning_task = None
         if store.name in self._maps:
             self._maps[store.name].close()
+
+    def _close(self, store: StateStore) -> None:
+        self._release(store)
         try:
             store.close()
         except Exception as error:
