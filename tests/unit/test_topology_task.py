@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -446,15 +445,25 @@ def test_partition_time_needs_earlier_record() -> None:
         setup.add("a", [-1])
 
 
-def test_wall_clock_extractor_returns_time_of_machine() -> None:
+def test_wall_clock_extractor_returns_time_of_task() -> None:
     seen = []
     config = ApplicationConfig(timestamp_extractor=timestamps.wall_clock)
     setup = Setup(lambda _context, record: seen.append(record.timestamp), config=config)
-    before = time.time_ns() // 1_000_000
-    setup.add("a", [5])
-    setup.run()
+    for setup.now_ms in (7_000, 8_000):
+        setup.add("a", [5])
+        setup.run()
 
-    assert before <= seen[0] <= time.time_ns() // 1_000_000
+    assert seen == [7_000, 8_000]
+
+
+def test_wall_clock_extractor_of_source_uses_clock_of_driver() -> None:
+    topology = Topology().add_source("src", "in", timestamp_extractor=timestamps.wall_clock)
+    with TopologyTestDriver(topology.add_sink("sink", "out", "src"), now_ms=1_000) as driver:
+        driver.create_input_topic("in").pipe_input(b"k", b"v", 5)
+        driver.advance_wall_clock_time(500)
+        driver.create_input_topic("in").pipe_input(b"k", b"v", 5)
+
+        assert [record.timestamp for record in driver.create_output_topic("out").read_records()] == [1_000, 1_500]
 
 
 def test_counters_of_processors_are_metrics() -> None:

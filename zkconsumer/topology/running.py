@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.topology import timestamps
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.failures import FailedNodeError, Failures, text
 from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode
@@ -28,6 +29,7 @@ class Host(Protocol):
     system_time_ms: int
     source_record: SourceRecord | None
     failures: Failures
+    clock: Callable[[], int]
     send: Callable[[SinkRecord], object]
     partition_count: Callable[[str], int]
 
@@ -73,7 +75,8 @@ class RunningSource(RunningNode):
         self._task = task
         self._key: Deserializer = node.key_deserializer or config.key_serde.deserialize
         self._value: Deserializer = node.value_deserializer or config.value_serde.deserialize
-        self._extract: TimestampExtractor = node.timestamp_extractor or config.timestamp_extractor
+        extract = node.timestamp_extractor or config.timestamp_extractor
+        self._extract: TimestampExtractor = (lambda *_: task.clock()) if extract is timestamps.wall_clock else extract
 
     def process(self, record: Record) -> None:
         """Hand a record to all children."""

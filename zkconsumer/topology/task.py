@@ -81,7 +81,7 @@ class StreamTask:
         self.commit_requested = False
         self.is_processing = False
         self.system_time_ms = io.clock()
-        self.send, self.partition_count = io.send, io.partition_count
+        self.clock, self.send, self.partition_count = io.clock, io.send, io.partition_count
         self.failures = Failures(task_id, config, self.metrics, io.send)
         self.source_record: SourceRecord | None = None
         self._io = io
@@ -223,7 +223,7 @@ class StreamTask:
 
     def is_processable(self) -> bool:
         """Return whether ``process`` may be called: no partition whose records may be earlier has to be waited for."""
-        return self._group.is_ready(self._io.clock())
+        return self._group.is_ready(self.clock())
 
     def process(self) -> bool:
         """Process the next record, and return whether there was one.
@@ -241,7 +241,7 @@ class StreamTask:
             if record is None:
                 return True
             self.source_record = source
-            self.system_time_ms = self._io.clock()
+            self.system_time_ms = self.clock()
             self.is_processing = True
             self._sources[partition].process(record)
             self.metrics["processed"] += 1
@@ -258,7 +258,7 @@ class StreamTask:
         """Create a schedule; see ``ProcessorContext.schedule``."""
         if not (self.is_processing or self._state is _State.CREATED):
             raise StreamsError(f"task {self.task_id}: {node!r} can schedule only inside init, process and punctuations")
-        due_ms = 0 if kind is PunctuationType.STREAM_TIME else self._io.clock() + interval_ms
+        due_ms = 0 if kind is PunctuationType.STREAM_TIME else self.clock() + interval_ms
         schedule = Schedule(node, due_ms, interval_ms, punctuator)
         self._schedules[kind].add(schedule)
         return schedule
@@ -280,14 +280,14 @@ class StreamTask:
         Raises:
             StreamsError: a punctuator failed, and the error handler returned FAIL.
         """
-        return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._io.clock())
+        return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self.clock())
 
     def _punctuate(self, kind: PunctuationType, now_ms: int) -> bool:
         self._require(_State.RUNNING, "punctuate")
         return self._schedules[kind].punctuate(now_ms, lambda schedule: self._call(schedule, now_ms))
 
     def _call(self, schedule: Schedule, now_ms: int) -> None:
-        self.system_time_ms = self._io.clock()
+        self.system_time_ms = self.clock()
         self.is_processing = True
         try:
             self._punctuate_guarded(schedule, now_ms)

@@ -46,5 +46,8 @@ def partition_time_on_invalid(record: SourceRecord, _key: Any, _value: Any, part
 
 
 def wall_clock(_record: SourceRecord, _key: Any, _value: Any, _partition_time_ms: int) -> int:
-    """Return the time of the machine."""
+    """Return the wall-clock time of the task: in ``TopologyTestDriver`` that of the driver.
+
+    A task calls its own clock instead of this function, which returns the time of the machine.
+    """
     return time.time_ns() // 1_000_000
