@@ -36,12 +36,22 @@ TEXT, NUMBER = serdes.STRING, serdes.LONG
 MINUTE, HOUR = 60_000, 3_600_000
 
 
+class CountingPages(MemoryPages):
+    """Counts the pages that are read."""
+
+    reads = 0
+
+    def get(self, page_id: int, default: object = None) -> bytes | None:  # type: ignore[override]
+        self.reads += page_id > 0
+        return super().get(page_id)
+
+
 class Opened:
     """A store with its pages, which can be closed and opened again."""
 
     def __init__(self, builder: StoreBuilder) -> None:
         self._builder = builder
-        self.pages = MemoryPages()
+        self.pages = CountingPages()
         self.expired = 0
         self.reopen()
 
@@ -455,3 +465,62 @@ def test_rejected_put_on_read_only_window_store_does_not_expire_entries() -> Non
         opened.store.put("b", "y", HOUR)
 
     assert opened.store.fetch("a", 0) == "x"
+
+
+# ---- pages that are read ---------------------------------------------------------------------------------------------
+
+
+def filled_with_prefixes(builder: StoreBuilder, put: Callable[[Any, str, int], object]) -> Opened:
+    """Return a store with 20,000 keys, most of which start with ``user1``, whose pages are not in memory."""
+    opened = Opened(builder)
+    for number in range(1, 20_000):
+        put(opened.store, f"user{number}", number % 1_000)
+    opened.commit()
+    opened.reopen()
+    opened.pages.reads = 0
+    return opened
+
+
+@pytest.mark.parametrize(("earliest_end", "latest_start"), [(0, 10**15), (1, 1), (0, (1 << 63) - 1)])
+def test_sessions_of_key_are_found_in_few_pages(earliest_end: int, latest_start: int) -> None:
+    builder = session("s", TEXT, TEXT, retention_ms=HOUR)
+    opened = filled_with_prefixes(builder, lambda store, key, time: store.put(Windowed(key, time, time), key))
+
+    assert list(opened.store.find_sessions("user1", earliest_end, latest_start)) == [(Windowed("user1", 1, 1), "user1")]
+    assert opened.pages.reads <= 3
+    assert list(opened.store.fetch("user1", reverse=True)) == [(Windowed("user1", 1, 1), "user1")]
+    assert opened.pages.reads <= 3
+
+
+@pytest.mark.parametrize("last", [1, 10**15, (1 << 63) - 1, 1 << 70])
+def test_windows_of_key_are_found_in_few_pages(last: int) -> None:
+    builder = window("w", TEXT, TEXT, retention_ms=HOUR, window_size_ms=1)
+    opened = filled_with_prefixes(builder, lambda store, key, time: store.put(key, key, time))
+
+    assert list(opened.store.fetch_times("user1", 0, last)) == [(1, "user1")]
+    assert opened.pages.reads <= 3
+
+
+def test_sessions_of_binary_keys_equal_those_of_list() -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    store = Opened(session("s", retention_ms=10 * MINUTE)).store
+    keys = [b"", b"\0", b"\0" * 8, b"\0" * 16, b"\0" * 17, b"a", b"a" + b"\0" * 8, b"a\xff", b"\xff" * 20]
+    expected: dict[Windowed, bytes] = {}
+    for _ in range(3_000):
+        start = rng.randrange(10 * MINUTE)
+        entry = Windowed(rng.choice(keys), start, min(start + rng.choice([0, 1, 500, MINUTE]), 10 * MINUTE))
+        store.put(entry, b"%d" % start)
+        expected[entry] = b"%d" % start
+    newest = max(entry.end for entry in expected)
+    for _ in range(500):
+        key, earliest, latest = rng.choice(keys), rng.randrange(-9, 11 * MINUTE), rng.randrange(-9, 11 * MINUTE)
+        inside = [
+            (entry, value)
+            for entry, value in expected.items()
+            if entry.key == key and entry.end >= max(earliest, newest - 10 * MINUTE + 1) and entry.start <= latest
+        ]
+        inside.sort(key=lambda item: (item[0].end, item[0].start))
+        assert list(store.find_sessions(key, earliest, latest)) == inside
+        assert list(store.find_sessions(key, earliest, latest, reverse=True)) == inside[::-1]

@@ -23,8 +23,8 @@ class SessionStore(SegmentedStore, Generic[V]):
     """Aggregates by key and session, which expire by their end.
 
     An aggregate is returned until the latest end that was put is ``retention_ms`` after its own, and can be put until
-    its segment has expired; see ``WindowStore``. ``find_sessions`` reads the pages of the key, and
-    ``find_sessions_of_keys`` those of the range of keys, in each segment from ``earliest_end_ms`` on.
+    its segment has expired; see ``WindowStore``. ``find_sessions`` reads the pages of the key's sessions from
+    ``earliest_end_ms`` on, and ``find_sessions_of_keys`` those of the range of keys in each segment from then on.
 
     Args:
         name: name of the store.
@@ -67,7 +67,14 @@ class SessionStore(SegmentedStore, Generic[V]):
         They are in the order of their ends.
         """
         raw_key = self._key(key)
-        return self._find(raw_key, raw_key, earliest_end_ms, latest_start_ms, reverse)
+        latest_end_ms = self._segments.observed_time
+        earliest_end_ms = max(earliest_end_ms, self._segments.live_from, 0)
+        if earliest_end_ms > latest_end_ms:
+            return iter(())
+        start = raw_key + _SUFFIX.pack(earliest_end_ms, 0)
+        stop = raw_key + _SUFFIX.pack(latest_end_ms, MAX_TIME) + b"\0"
+        found = self._segments.scan(earliest_end_ms, latest_end_ms, start, stop, reverse=reverse)
+        return self._select(found, raw_key, raw_key, earliest_end_ms, latest_start_ms)
 
     def find_sessions_of_keys(
         self, first: Any, last: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool = False
@@ -78,7 +85,10 @@ class SessionStore(SegmentedStore, Generic[V]):
         """
         low = b"" if first is None else self._key(first)
         high = None if last is None else self._key(last)
-        return self._find(low, high, earliest_end_ms, latest_start_ms, reverse)
+        earliest_end_ms = max(earliest_end_ms, self._segments.live_from, 0)
+        stop = None if high is None else next_prefix(high + b"\xff" * _SUFFIX.size)
+        found = self._segments.scan(earliest_end_ms, MAX_TIME, low, stop, reverse=reverse)
+        return self._select(found, low, high, earliest_end_ms, latest_start_ms)
 
     def fetch(self, key: Any, *, reverse: bool = False) -> Iterator[tuple[Windowed, V]]:
         """Return all sessions of a key."""
@@ -88,12 +98,14 @@ class SessionStore(SegmentedStore, Generic[V]):
         """Return all sessions of the keys from ``first`` to ``last``; None means no limit."""
         return self.find_sessions_of_keys(first, last, 0, MAX_TIME, reverse=reverse)
 
-    def _find(
-        self, low: bytes, high: bytes | None, earliest_end_ms: int, latest_start_ms: int, reverse: bool
+    def _select(
+        self,
+        found: list[tuple[bytes, bytes]],
+        low: bytes,
+        high: bytes | None,
+        earliest_end_ms: int,
+        latest_start_ms: int,
     ) -> Iterator[tuple[Windowed, V]]:
-        earliest_end_ms = max(earliest_end_ms, self._segments.live_from, 0)
-        stop = None if high is None else next_prefix(high + b"\xff" * _SUFFIX.size)
-        found = self._segments.scan(earliest_end_ms, MAX_TIME, low, stop, reverse=reverse)
         entries = ((raw[: -_SUFFIX.size], *_times(raw), data) for raw, data in found)
         return (
             (Windowed(self._original_key(raw_key), start, end), self._deserialized(data))

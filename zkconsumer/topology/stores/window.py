@@ -89,10 +89,11 @@ class WindowStore(SegmentedStore, Generic[V]):
         """Return starts and values of a key's windows that start from ``first_ms`` to ``last_ms``, both included."""
         raw_key = self._key(key)
         first_ms = max(first_ms, self._segments.live_from, 0)
+        last_ms = min(last_ms, self._segments.observed_time)
         if last_ms < first_ms:
             return iter(())
         start = raw_key + _SUFFIX.pack(first_ms, 0)
-        stop = raw_key + _SUFFIX.pack(min(last_ms, MAX_TIME), _LAST_SEQUENCE) + b"\0"
+        stop = raw_key + _SUFFIX.pack(last_ms, _LAST_SEQUENCE) + b"\0"
         found = self._segments.scan(first_ms, last_ms, start, stop, reverse=reverse)
         entries = ((_start_of(raw), data) for raw, data in found if raw[: -_SUFFIX.size] == raw_key)
         return ((time, self._value(data)) for time, data in entries if first_ms <= time <= last_ms)
