@@ -524,3 +524,51 @@ def test_sessions_of_binary_keys_equal_those_of_list() -> None:
         inside.sort(key=lambda item: (item[0].end, item[0].start))
         assert list(store.find_sessions(key, earliest, latest)) == inside
         assert list(store.find_sessions(key, earliest, latest, reverse=True)) == inside[::-1]
+
+
+# ---- read-only stores ------------------------------------------------------------------------------------------------
+
+READ_ONLY: list[tuple[StoreBuilder, Callable[[Any, int], object], Callable[[Any], object]]] = [
+    (
+        window("w", TEXT, TEXT, retention_ms=MINUTE, window_size_ms=1, retain_duplicates=True),
+        lambda store, time: store.put("k", "v", time),
+        lambda store: (store.fetch("k", 9 * MINUTE), list(store.all())),
+    ),
+    (
+        session("s", TEXT, TEXT, retention_ms=MINUTE),
+        lambda store, time: store.put(Windowed("k", time, time), "v"),
+        lambda store: list(store.fetch("k")),
+    ),
+    (
+        session("s", TEXT, TEXT, retention_ms=MINUTE),
+        lambda store, time: store.remove(Windowed("k", time, time)),
+        lambda store: list(store.fetch("k")),
+    ),
+    (
+        versioned_key_value("v", TEXT, TEXT, history_ms=MINUTE),
+        lambda store, time: store.put("k", "v", time),
+        lambda store: store.get("k"),
+    ),
+    (
+        key_value("kv", TEXT, TEXT),
+        lambda store, _time: store.put_if_absent("k", "v"),
+        lambda store: list(store.all()),
+    ),
+]
+
+
+@pytest.mark.parametrize(("builder", "put", "read"), READ_ONLY)
+@pytest.mark.parametrize("time", [0, 9 * MINUTE, 20 * MINUTE], ids=["expired", "same", "later"])
+def test_change_of_read_only_store_has_no_effect(
+    builder: StoreBuilder, put: Callable[[Any, int], object], read: Callable[[Any], object], time: int
+) -> None:
+    opened = Opened(builder)
+    put(opened.store, 9 * MINUTE)
+    before = read(opened.store)
+    opened._map.is_read_only = True
+
+    with pytest.raises(StreamsError, match="is global: only its own processor can change it"):
+        put(opened.store, time)
+
+    assert read(opened.store) == before
+    assert opened.expired == 0

@@ -56,6 +56,7 @@ class KeyValueStore(SerdeStore, Generic[V]):
 
     def put_if_absent(self, key: Any, value: V | None) -> V | None:
         """Set the value of a key that has none, and return the previous value."""
+        self._map.require_writable()
         old = self.get(key)
         if old is None:
             self.put(key, value)

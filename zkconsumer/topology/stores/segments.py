@@ -77,6 +77,7 @@ class SegmentedMap:
 
     def next_sequence(self) -> int:
         """Return the next number of an entry, which distinguishes entries with equal keys and times."""
+        self._map.require_writable()
         self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         self._is_changed = True
         return self._sequence
@@ -88,6 +89,7 @@ class SegmentedMap:
 
     def put(self, time_ms: int, key: bytes, value: bytes | None) -> bool:
         """Set or delete an entry, and return whether its segment still exists."""
+        self._map.require_writable()
         self.observe(time_ms)
         if self._segment(time_ms) < self._first_live:
             return False
@@ -131,9 +133,9 @@ class SegmentedMap:
 
     def observe(self, time_ms: int) -> None:
         """Advance the latest time, and remove the segments that have expired."""
+        self._map.require_writable()
         if time_ms <= self.observed_time:
             return
-        self._map.require_writable()
         self.observed_time = time_ms
         self._is_changed = True
         first_live = self._segment(time_ms - self._retention_ms)

@@ -86,6 +86,7 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
         check_times(self.name, timestamp)
         raw_key = self._key(key)
         data = None if value is None else self._serialized(value)
+        self._map.require_writable()
         if timestamp < self._segments.observed_time - self._retention_ms:
             self._context.count_expired(self.name)
             return NOT_PUT
