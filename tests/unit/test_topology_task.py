@@ -507,3 +507,89 @@ def test_global_store_is_read_only_for_other_processors() -> None:
         with pytest.raises(StreamsError, match="store 'table' is global: only its own processor can change it"):
             driver.create_input_topic("t").pipe_input("k", "v")
         assert driver.get_state_store("table").get("k") == "joined"
+
+
+class Table(Processor):
+    """Updates the global store ``table``, after a call of the test."""
+
+    def __init__(self, use: Callable[[ProcessorContext], object], where: str) -> None:
+        self._use, self._where = use, where
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context, self._table = context, context.get_state_store("table")
+        if self._where == "init":
+            self._use(context)
+
+    def process(self, record: Record) -> None:
+        self._use(self._context)
+        self._table.put(record.key, record.value)
+
+
+@pytest.mark.parametrize("where", ["init", "process"])
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (
+            lambda context: context.schedule(1, PunctuationType.STREAM_TIME, print),
+            "processor 'g-proc': schedule.. is not available to the processor of a global store",
+        ),
+        (
+            lambda context: context.schedule(1, PunctuationType.WALL_CLOCK_TIME, print),
+            "processor 'g-proc': schedule.. is not available to the processor of a global store",
+        ),
+        (
+            lambda context: context.current_stream_time_ms,
+            "'g-proc'.*current_stream_time_ms is not available to the processor of a global store",
+        ),
+    ],
+)
+def test_global_store_has_no_schedules_and_stream_time(use: Any, message: str, where: str) -> None:
+    # Source: Kafka 3.9 GlobalProcessorContextImpl.schedule, currentStreamTimeMs
+    topology = Topology().add_source("src", "t")
+    table = stores.key_value("table", logging=False)
+    topology.add_global_store(table, "g-src", "table-topic", "g-proc", lambda: Table(use, where))
+    if where == "init":
+        with pytest.raises(StreamsError, match=message):
+            TopologyTestDriver(topology)
+        return
+    with TopologyTestDriver(topology) as driver:
+        with pytest.raises(StreamsError, match=message):
+            driver.create_input_topic("table-topic").pipe_input(b"k", b"v")
+        assert list(driver.get_state_store("table").all()) == []
+
+
+def unreadable(_topic: str, _data: bytes | None) -> str:
+    raise ValueError("unreadable")
+
+
+@pytest.mark.parametrize("topic", ["table-topic", "t"])
+def test_quarantined_record_is_delivered_at_once(topic: str) -> None:
+    topology = Topology().add_source("src", "t", value_deserializer=unreadable).add_source("other", "u")
+    table = stores.key_value("table", logging=False)
+    topology.add_global_store(
+        table, "g-src", "table-topic", "g-proc", lambda: Table(print, ""), value_deserializer=unreadable
+    )
+    config = ApplicationConfig(
+        deserialization_handler=handlers.quarantine, quarantine_topic="errors", max_task_idle_ms=60_000
+    )
+    with TopologyTestDriver(topology, config) as driver:
+        driver.create_input_topic(topic).pipe_input(b"k", b"v")
+
+        assert driver.create_output_topic("errors").read_key_values() == [(b"k", b"v")]
+
+
+def test_failure_in_start_closes_tasks_and_keeps_first_error() -> None:
+    def fail(*_arguments: object) -> None:
+        raise RuntimeError("boom")
+
+    class Failing(Table):
+        def close(self) -> None:
+            raise OSError("close")
+
+    topology = Topology().add_source("src", "t").add_processor("p", lambda: Calling(init=fail), "src")
+    table = stores.key_value("table", logging=False)
+    topology.add_global_store(table, "g-src", "table-topic", "g-proc", lambda: Failing(print, ""))
+
+    with pytest.raises(StreamsError, match="processor 'p' failed in init: RuntimeError: boom") as failed:
+        TopologyTestDriver(topology)
+    assert failed.value.__notes__ == ["task global: processor 'g-proc' failed in close: OSError: close"]

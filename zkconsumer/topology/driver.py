@@ -16,13 +16,13 @@ from typing import Any
 from zkconsumer.errors import ClosedError, StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
-from zkconsumer.topology import handlers, timestamps
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.checks import check_functions
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.driver_topics import TestInputTopic, TestOutputTopic
 from zkconsumer.topology.failures import text
-from zkconsumer.topology.nodes import Deserializer, GlobalStore, Serializer, SourceNode
+from zkconsumer.topology.global_task import GlobalTask
+from zkconsumer.topology.nodes import Deserializer, Serializer, SourceNode
 from zkconsumer.topology.records import SinkRecord, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.files import StateFile
@@ -76,10 +76,17 @@ class TopologyTestDriver:
         self._state = None if state_file is None else StateFile(state_file)
         self._is_open = True
         self._failure: BaseException | None = None
+        self._global_tasks: dict[str, GlobalTask] = {}
+        self._closing = ExitStack()
+        if self._state is not None:
+            self._closing.callback(self._state.close)
         try:
             self._start(self._task_io())
-        except BaseException:
-            self._close_state()
+        except BaseException as error:
+            try:
+                self._closing.close()
+            except StreamsError as second:
+                error.add_note(str(second))
             raise
 
     def __enter__(self) -> TopologyTestDriver:
@@ -99,10 +106,7 @@ class TopologyTestDriver:
         if not self._is_open:
             return
         self._is_open = False
-        with ExitStack() as closing:
-            closing.callback(self._close_state)
-            for task in (*self._global_tasks.values(), self._task):
-                closing.callback(task.close)
+        self._closing.close()
 
     def create_input_topic(
         self,
@@ -186,44 +190,21 @@ class TopologyTestDriver:
         return io if self._state is None else replace(io, commit=self._state.commit, rollback=self._state.rollback)
 
     def _start(self, io: TaskIO) -> None:
-        self._global_tasks: dict[str, StreamTask] = {}
-        try:
-            for store in self._topology.global_stores.values():
-                self._global_tasks[store.source.topics[0]] = self._global_task(store, io)
-            tasks = self._global_tasks.values()
-            self._task = self._stream_task(io, {name: store for task in tasks for name, store in task.stores.items()})
-        except BaseException:
-            for task in self._global_tasks.values():
-                task.close()
-            raise
-
-    def _close_state(self) -> None:
-        if self._state is not None:
-            self._state.close()
+        for store in self._topology.global_stores.values():
+            task = self._global_tasks[store.source.topics[0]] = GlobalTask(store, [0], self._config, io)
+            self._closing.callback(task.close)
+            task.initialize()
+        tasks = self._global_tasks.values()
+        self._task = self._stream_task(io, {name: store for task in tasks for name, store in task.stores.items()})
+        self._closing.callback(self._task.close)
+        self._task.initialize()
+        self._task.commit()
 
     def _clock(self) -> int:
         return self._now_ms
 
     def _pages_of(self, store: StateStore) -> PageStore:
         return self._state.pages(store.name) if self._state is not None and store.is_persistent else MemoryPages()
-
-    def _global_task(self, store: GlobalStore, io: TaskIO) -> StreamTask:
-        # As in the JVM, a global store has no timestamp extractor, and errors of its processor end the task.
-        source = replace(store.source, timestamp_extractor=None)
-        partition = TopicPartition(source.topics[0], 0)
-        config = replace(self._config, timestamp_extractor=timestamps.fail_on_invalid, processing_handler=handlers.fail)
-        task = StreamTask(
-            "global",
-            [source, store.processor],
-            {store.builder.name: store.builder},
-            {partition: source.name},
-            config,
-            io,
-        )
-        task.initialize()
-        task.commit()
-        task.set_read_only(True)
-        return task
 
     def _stream_task(self, io: TaskIO, global_stores: dict[str, StateStore]) -> StreamTask:
         names = {name for group in self._topology.groups().values() for name in group}
@@ -235,11 +216,8 @@ class TopologyTestDriver:
                 partitions |= {TopicPartition(topic, 0): node.name for topic in node.topics or (str(node.pattern),)}
                 if node.pattern is not None:
                     self._patterns[TopicPartition(node.pattern, 0)] = Whitelist(node.pattern)
-        task = StreamTask("0_0", nodes, self._topology.stores, partitions, self._config, io, global_stores)
         self._partitions = partitions
-        task.initialize()
-        task.commit()
-        return task
+        return StreamTask("0_0", nodes, self._topology.stores, partitions, self._config, io, global_stores)
 
     def _queue_of(self, topic: str) -> TopicPartition | None:
         partition = TopicPartition(topic, 0)
@@ -276,13 +254,14 @@ class TopologyTestDriver:
 
     def _deliver(self) -> None:
         """Move what sinks have sent to the output topics, and to the sources that read them."""
-        for record in self._sent:
-            self._outputs.setdefault(record.topic, deque()).append(record)
-            self._produced.add(record.topic)
-        self._to_sources.extend(self._sent)
-        self._sent.clear()
-        while self._to_sources:
-            self._read(self._to_sources.popleft())
+        while self._sent or self._to_sources:
+            for record in self._sent:
+                self._outputs.setdefault(record.topic, deque()).append(record)
+                self._produced.add(record.topic)
+            self._to_sources.extend(self._sent)
+            self._sent.clear()
+            if self._to_sources:
+                self._read(self._to_sources.popleft())  # may send records to the quarantine topic
 
     def _read(self, record: SinkRecord) -> None:
         """Hand a record to the sources that read its topic."""
@@ -291,17 +270,7 @@ class TopologyTestDriver:
             self._task.add_records(partition, [self._source_record(partition, record)])
         task = self._global_tasks.get(record.topic)
         if task is not None:
-            self._update_global(task, record)
-
-    def _update_global(self, task: StreamTask, record: SinkRecord) -> None:
-        partition = TopicPartition(record.topic, 0)
-        task.set_read_only(False)
-        try:
-            task.add_records(partition, [self._source_record(partition, record)])
-            task.process()
-            task.commit()
-        finally:
-            task.set_read_only(True)
+            task.update(self._source_record(TopicPartition(record.topic, 0), record))
 
     def _source_record(self, partition: TopicPartition, record: SinkRecord) -> SourceRecord:
         offset = self._offsets.get(partition, -1) + 1

@@ -307,10 +307,6 @@ class StreamTask:
 
     # ---- stores --------------------------------------------------------------------------------------------
 
-    def set_read_only(self, is_read_only: bool) -> None:
-        """Let changes of the stores raise an error, or allow them."""
-        self._stores.set_read_only(is_read_only)
-
     def _count_expired(self, store: str) -> None:
         self.failures.drop("expired", self.source_record, store=store)
 
