@@ -12,6 +12,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.topology import (
     ApplicationConfig,
     Cancellable,
+    ErrorContext,
     Processor,
     ProcessorContext,
     PunctuationType,
@@ -350,6 +351,42 @@ def test_quarantine_topic_gets_record_as_it_was_read() -> None:
         "zkconsumer.offset": b"1",
     }
     assert setup.task.metrics["dropped"] == 2
+
+
+def test_handlers_get_record_that_failed() -> None:
+    seen: list[tuple[str, str, Record | None]] = []
+
+    def handler(context: ErrorContext, _error: Exception) -> handlers.ErrorResponse:
+        seen.append((context.phase, context.node, context.failed))
+        return handlers.ErrorResponse.CONTINUE
+
+    def fail(_context: ProcessorContext, record: Record) -> None:
+        raise RuntimeError(record.value)
+
+    def read(_topic: str, data: bytes | None) -> str:
+        return (data or b"").decode("ascii")
+
+    topology = Topology().add_source("src", "in", value_deserializer=read)
+    topology.add_processor(
+        "map", lambda: Calling(lambda context, record: context.forward(record.with_value([record.value]))), "src"
+    )
+    topology.add_processor("p", lambda: Calling(fail, schedule(1, PunctuationType.STREAM_TIME, int)), "map")
+    topology.add_processor(
+        "q", lambda: Calling(init=schedule(1, PunctuationType.STREAM_TIME, lambda _now: [][0])), "src"
+    )
+    topology.add_sink("out", "out", "map", value_serializer=serdes.STRING.serialize)
+    config = ApplicationConfig(deserialization_handler=handler, processing_handler=handler, production_handler=handler)
+    with TopologyTestDriver(topology, config) as driver:
+        for value in (b"v", b"\xff"):
+            driver.create_input_topic("in").pipe_input(b"k", value, 7)
+
+    mapped = Record(b"k", ["v"], 7)
+    assert seen == [
+        ("processing", "p", mapped),
+        ("production", "out", mapped),
+        ("punctuation", "q", None),
+        ("deserialization", "src", None),
+    ]
 
 
 def test_handler_must_return_response() -> None:

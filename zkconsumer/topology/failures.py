@@ -66,9 +66,9 @@ class Failures:
         context = ErrorContext("deserialization", self._task_id, node, source, source.timestamp)
         raise FailedNodeError(context, StreamsError(f"the timestamp extractor has failed: {text(error)}")) from error
 
-    def failed(self, node: str, source: SourceRecord | None, timestamp: int, error: Exception) -> None:
+    def failed(self, node: str, source: SourceRecord | None, record: Record, error: Exception) -> None:
         """Call the processing handler for an error of a processor; see ``unreadable``."""
-        context = ErrorContext("processing", self._task_id, node, source, timestamp)
+        context = ErrorContext("processing", self._task_id, node, source, record.timestamp, record)
         self._drop_or_fail(self._config.processing_handler, context, error)
 
     def failed_punctuation(self, node: str, now_ms: int, error: Exception) -> None:
@@ -85,7 +85,7 @@ class Failures:
             StreamsError: the handler has returned FAIL. As in the JVM, it is an error of the parent for its handler.
             FailedNodeError: the handler has failed.
         """
-        context = ErrorContext("production", self._task_id, node, source, record.timestamp)
+        context = ErrorContext("production", self._task_id, node, source, record.timestamp, record)
         if not self._drops(self._config.production_handler, context, error):
             raise StreamsError(
                 f"sink {node!r}: a record for topic {topic!r} cannot be serialized: {text(error)}; set key_serializer "

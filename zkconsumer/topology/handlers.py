@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zkconsumer.topology.records import Header, SinkRecord, SourceRecord
+from zkconsumer.topology.records import Header, Record, SinkRecord, SourceRecord
 
 
 class ErrorResponse(enum.Enum):
@@ -34,6 +34,8 @@ class ErrorContext:
         node: the node that failed.
         record: the source record that is processed; None in a punctuation.
         timestamp: timestamp of the record or of the punctuation in milliseconds.
+        failed: the record that the node received, which earlier nodes may have changed; None if a record could not be
+            deserialized, and in a punctuation.
     """
 
     phase: str
@@ -41,6 +43,7 @@ class ErrorContext:
     node: str
     record: SourceRecord | None
     timestamp: int
+    failed: Record | None = None
 
     def __str__(self) -> str:
         where = "" if self.record is None else f", {self.record.place}"

@@ -192,7 +192,7 @@ class RunningProcessor(RunningNode):
         except FailedNodeError:
             raise
         except Exception as error:
-            self._task.failures.failed(self.name, self._task.source_record, record.timestamp, error)
+            self._task.failures.failed(self.name, self._task.source_record, record, error)
 
     def close(self) -> None:
         """Close the processor.
