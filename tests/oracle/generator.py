@@ -46,7 +46,7 @@ def invalid(rng: random.Random) -> Invalid:
         (added(call="sink", name=rng.choice([source, processor, sink]), topic="o"), "already added"),
         ({"call": "source", "name": new, "topics": []}, "at least one topic"),
         ({"call": "source", "name": new, "topics": [topic]}, "already read"),
-        ({"call": "source", "name": new, "topics": ["n1", "n1"]}, "twice|already read"),
+        ({"call": "source", "name": new, "topics": ["n1", "n1"]}, "twice"),
         ({"call": "source", "name": new, "pattern": topic[:1] + ".*"}, "matches topic"),
         ({"call": "source", "name": new, "topics": ["pattern-0-x"]}, "matches the pattern"),
         ({"call": "source", "name": None, "topics": ["n"]}, "name of a node"),

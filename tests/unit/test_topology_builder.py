@@ -30,7 +30,7 @@ def test_refused_call_changes_nothing() -> None:
     topology = Topology().add_source("a", "t")
     before = topology.describe()
 
-    with pytest.raises(TopologyError):
+    with pytest.raises(TopologyError, match="source 'b' names topic 'x' twice"):
         topology.add_source("b", ["x", "y", "x"])
     with pytest.raises(TopologyError):
         topology.add_processor("p", Nothing, "a", stores=[stores.key_value("s"), stores.key_value("s")])

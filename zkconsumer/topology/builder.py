@@ -334,15 +334,15 @@ class Topology:
             raise TopologyError(f"source {source!r} needs at least one topic, or a pattern")
         for index, topic in enumerate(topics):
             check_name("topic", topic)
+            if topic in topics[:index]:
+                raise TopologyError(f"source {source!r} names topic {topic!r} twice")
             for other in self._sources():
-                if topic in other.topics or topic in topics[:index]:
+                if topic in other.topics:
                     raise TopologyError(f"topic {topic!r} is already read by source {other.name!r}")
                 if other.pattern is not None and Whitelist(other.pattern).is_topic_allowed(topic, False):
                     raise TopologyError(
                         f"topic {topic!r} matches the pattern {other.pattern!r} of source {other.name!r}"
                     )
-            if topic in topics[:index]:
-                raise TopologyError(f"source {source!r} names topic {topic!r} twice")
 
     def _check_pattern(self, source: str, pattern: str) -> None:
         check_name("pattern", pattern)
