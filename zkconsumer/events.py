@@ -447,7 +447,8 @@ EVENTS = (
         ("warning",),
         "zkconsumer.topology",
         "A task of a topology dropped a record: an error handler returned CONTINUE or QUARANTINE, the timestamp is "
-        "negative, or the entry of a window, session or versioned store has expired.",
+        "negative, a partitioner returned no partition, or the entry of a window, session or versioned store has "
+        "expired.",
     ),
     LogEvent(
         "record_too_large",

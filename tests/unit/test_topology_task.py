@@ -403,9 +403,13 @@ def test_handler_must_return_response() -> None:
 @pytest.mark.parametrize(
     ("sink", "message"),
     [
-        ({"topic": lambda *_: None}, "the topic extractor must return a non-empty str, it returned None"),
+        ({"topic": lambda *_: None}, "the topic extractor must return a non-empty str, got None"),
         ({"topic": lambda *_: [][0]}, "IndexError: list index out of range"),
-        ({"partitioner": lambda *_: -1}, "the partitioner must return None or a partition number, it returned -1"),
+        ({"partitioner": lambda *_: -1}, "partition numbers of topic 'out', which are from 0 to 0, got -1"),
+        ({"partitioner": lambda *_: 1}, "partition numbers of topic 'out', which are from 0 to 0, got 1"),
+        ({"partitioner": lambda *_: {0, 7}}, "the partitioner must return None or partition numbers .*, got {0, 7}"),
+        ({"partitioner": lambda *_: "0"}, "the partitioner must return None or partition numbers .*, got '0'"),
+        ({"partitioner": lambda *_: 0.5}, "the partitioner must return None or partition numbers .*, got 0.5"),
     ],
 )
 def test_errors_of_sink_functions_name_sink(sink: Any, message: str) -> None:
@@ -415,6 +419,67 @@ def test_errors_of_sink_functions_name_sink(sink: Any, message: str) -> None:
         pytest.raises(StreamsError, match=f"task 0_0, topic in, partition 0, offset 0: sink 'sink': .*{message}"),
     ):
         driver.create_input_topic("in").pipe_input("k", "v")
+
+
+@pytest.mark.parametrize(
+    ("selected", "partitions"),
+    [(None, [None]), (2, [2]), ({3, 1}, [1, 3]), ([0, 0], [0]), (range(4), [0, 1, 2, 3]), ((), [])],
+)
+def test_partitioner_selects_partitions(selected: Any, partitions: list[int | None]) -> None:
+    # Source: Kafka 3.9 RecordCollectorTest.shouldBroadcastToAllPartitions, shouldSendOnlyToEvenPartitions,
+    # shouldDropAllRecords, shouldUseDefaultPartitionerViaPartitions
+    sent: list[SinkRecord] = []
+    topology = Topology().add_source("src", "in").add_sink("sink", "out", "src", partitioner=lambda *_: selected)
+    io = TaskIO(clock=lambda: 0, pages=lambda _: MemoryPages(), send=sent.append, partition_count=lambda _topic: 4)
+    partition = TopicPartition("in", 0)
+    task = StreamTask("0_0", topology.nodes.values(), {}, {partition: "src"}, ApplicationConfig(), io)
+    task.initialize()
+    task.add_records(partition, [SourceRecord("in", 0, 0, 0, b"k", b"v")])
+    task.process()
+
+    assert [record.partition for record in sent] == partitions
+    assert task.metrics["dropped"] == (not partitions)
+
+
+@pytest.mark.parametrize("header", [("oops",), "oops", ("name", "text"), ("name", b"1", b"2")])
+def test_invalid_header_that_was_appended_is_rejected(header: Any) -> None:
+    def append_and_forward(context: ProcessorContext, record: Record) -> None:
+        record.headers.append(header)
+        context.forward(record)
+
+    topology = Topology().add_source("src", "in")
+    topology.add_processor(
+        "p",
+        lambda: Calling(append_and_forward),
+        "src",
+    )
+    topology.add_sink("sink", "out", "p")
+    with (
+        TopologyTestDriver(topology) as driver,
+        pytest.raises(StreamsError, match="node 'p', .*sink 'sink': a header must be a tuple of str and bytes or None"),
+    ):
+        driver.create_input_topic("in").pipe_input(b"k", b"v")
+
+
+def test_header_as_list_becomes_tuple() -> None:
+    header: Any = ["trace", b"1"]
+
+    def append_and_forward(context: ProcessorContext, record: Record) -> None:
+        record.headers.append(header)
+        context.forward(record)
+
+    assert Record("k", "v", 1, [header]) == Record("k", "v", 1, [("trace", b"1")])
+    topology = Topology().add_source("src", "in")
+    topology.add_processor(
+        "p",
+        lambda: Calling(append_and_forward),
+        "src",
+    )
+    with TopologyTestDriver(topology.add_sink("sink", "out", "p")) as driver:
+        driver.create_input_topic("in").pipe_input(b"k", b"v", headers=[header])
+
+        [record] = driver.create_output_topic("out").read_records()
+        assert record.headers == (("trace", b"1"), ("trace", b"1"))
 
 
 @pytest.mark.parametrize(

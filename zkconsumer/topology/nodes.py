@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,8 +23,9 @@ Serializer = Callable[[str, Any], bytes | None]
 #: Returns the topic of a record, from the record and where the current record was read.
 TopicExtractor = Callable[[Record, RecordMetadata], str]
 
-#: Returns the partition number of a record, from topic, key, value and number of partitions; None for the default.
-Partitioner = Callable[[str, Any, Any, int], int | None]
+#: Returns the partition number of a record, from topic, key, value and number of partitions. None selects the
+#: producer's choice; several numbers send the record to each of them, and no number drops it.
+Partitioner = Callable[[str, Any, Any, int], int | Collection[int] | None]
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,16 @@ Header = tuple[str, bytes | None]
 
 
 def checked_headers(headers: Iterable[Header]) -> list[Header]:
-    """Return a copy of headers.
+    """Return a copy of headers, as tuples.
 
     Raises:
-        StreamsError: one of them is not a tuple of str and bytes or None.
+        StreamsError: one of them is not a pair of str and bytes or None.
     """
-    result = list(headers)
-    for header in result:
+    result: list[Header] = []
+    for header in headers:
         match header:
-            case (str(), bytes() | None):
-                pass
+            case (str(name), (bytes() | None) as value):
+                result.append((name, value))
             case _:
                 raise StreamsError(f"a header must be a tuple of str and bytes or None, got {header!r}")
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from zkconsumer.errors import StreamsError
@@ -11,9 +11,12 @@ from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.failures import FailedNodeError, Failures, text
 from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType, Punctuator
-from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
+from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord, checked_headers
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.timestamps import TimestampExtractor
+
+#: Partitions of a record for which no partitioner has selected one.
+_PRODUCERS_CHOICE = (None,)
 
 
 class Host(Protocol):
@@ -118,36 +121,48 @@ class RunningSink(RunningNode):
 
     def process(self, record: Record) -> None:
         """Send a record."""
-        task = self._task
-        topic, partition = self._topic, None
+        task, topic = self._task, self._topic
         try:
             if topic is None:
-                topic = self._extracted(record)
-            if self._partitioner is not None:
-                partition = self._selected(topic, record)
+                topic = self._extract_topic(record)
+            partitions = self._select_partitions(topic, record)
+            headers = tuple(checked_headers(record.headers)) if record.headers else ()
         except Exception as error:
             # The caller adds the task, and where the record was read.
             raise StreamsError(f"sink {self.name!r}: {text(error)}") from error
+        if not partitions:
+            task.failures.drop("no_partition", task.source_record, node=self.name)
+            return
         try:
             key, value = _bytes(self._key(topic, record.key)), _bytes(self._value(topic, record.value))
         except Exception as error:
             task.failures.unserializable(self.name, task.source_record, topic, record, error)
             return
-        task.send(SinkRecord(topic, partition, record.timestamp, key, value, tuple(record.headers)))
+        for partition in partitions:
+            task.send(SinkRecord(topic, partition, record.timestamp, key, value, headers))
 
-    def _extracted(self, record: Record) -> str:
+    def _extract_topic(self, record: Record) -> str:
         assert self._extractor is not None
         topic = self._extractor(record, self._task.record_metadata or RecordMetadata(None, -1, -1))
         if not isinstance(topic, str) or not topic:
-            raise ValueError(f"the topic extractor must return a non-empty str, it returned {topic!r}")
+            raise ValueError(f"the topic extractor must return a non-empty str, got {topic!r}")
         return topic
 
-    def _selected(self, topic: str, record: Record) -> int | None:
-        assert self._partitioner is not None
-        partition = self._partitioner(topic, record.key, record.value, self._task.partition_count(topic))
-        if partition is not None and (not isinstance(partition, int) or partition < 0):
-            raise ValueError(f"the partitioner must return None or a partition number, it returned {partition!r}")
-        return partition
+    def _select_partitions(self, topic: str, record: Record) -> Sequence[int | None]:
+        """Return the partitions of a record; None is the producer's choice. Source: KIP-837."""
+        if self._partitioner is None:
+            return _PRODUCERS_CHOICE
+        count = self._task.partition_count(topic)
+        selected = self._partitioner(topic, record.key, record.value, count)
+        if selected is None:
+            return _PRODUCERS_CHOICE
+        partitions = set(selected) if isinstance(selected, Collection) else {selected}
+        if not all(isinstance(partition, int) and 0 <= partition < count for partition in partitions):
+            raise ValueError(
+                f"the partitioner must return None or partition numbers of topic {topic!r}, which are from 0 to "
+                f"{count - 1}, got {selected!r}"
+            )
+        return sorted(partitions)
 
 
 class RunningProcessor(RunningNode):
