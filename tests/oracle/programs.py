@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from zkconsumer.errors import StreamsError
@@ -79,7 +81,7 @@ class Declarations:
 
     def _processor(self, step: Json) -> None:
         program = step.get("program", {})
-        self.topology.add_processor(step.get("name"), lambda: Program(program, self.kinds), *step["parents"])
+        self.topology.add_processor(step.get("name"), partial(Program, program, self.kinds), *step["parents"])
 
     def _shared(self, step: Json) -> None:
         same = Program({}, self.kinds)
@@ -102,7 +104,7 @@ class Declarations:
             step["source"],
             step["topic"],
             step["processor"],
-            lambda: Program(program, self.kinds),
+            partial(Program, program, self.kinds),
             key_deserializer=read,
             value_deserializer=read,
         )
@@ -318,9 +320,16 @@ def entries(found: Any) -> str:
     return f"[{', '.join(lines(found))}]"
 
 
+def pickled(topology: Topology) -> Topology:
+    """Return a copy of a topology, as another process gets it."""
+    copy = pickle.loads(pickle.dumps(topology))
+    assert isinstance(copy, Topology)
+    return copy
+
+
 def describe(request: Json) -> Json:
     """Return what the runner answers to a request without events."""
-    topology = Declarations(request["steps"]).topology
+    topology = pickled(Declarations(request["steps"]).topology)
     groups = {
         str(number): {"sources": sorted(group.sources), "sinks": sorted(group.sinks)}
         for number, group in topology.topic_groups().items()
@@ -328,12 +337,13 @@ def describe(request: Json) -> Json:
     return {"describe": topology.describe(), "groups": groups}
 
 
-def run(request: Json) -> Json:
-    """Return what the runner answers to a request with events.
+def run(request: Json, copy: Callable[[Topology], Topology] = pickled) -> Json:
+    """Return what the runner answers to a request with events, from a copy of the topology.
 
     With ``reopen``, the stores are in a file, and a new driver continues with them at the event of that number.
     """
     declared = Declarations(request["steps"])
+    topology = copy(declared.topology)
     settings = request.get("config", {})
     config = ApplicationConfig(
         key_serde=serdes.STRING,
@@ -349,7 +359,7 @@ def run(request: Json) -> Json:
     with tempfile.TemporaryDirectory() as folder:
         path = None if reopen is None else f"{folder}/state"
         for part in [events] if reopen is None else [events[:reopen], events[reopen:]]:
-            with TopologyTestDriver(declared.topology, config, state_file=path) as driver:
+            with TopologyTestDriver(topology, config, state_file=path) as driver:
                 for event in part:
                     try:
                         apply(driver, event)

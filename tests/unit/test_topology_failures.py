@@ -348,7 +348,7 @@ def custom_topology(create: Callable[[], Any]) -> Topology:
         def process(self, record: Record) -> None:
             self._store.put(record.key, record.value)
 
-    builder = StoreBuilder("custom", create)
+    builder = StoreBuilder("custom", lambda _name: create())
     return Topology().add_source("src", "in").add_processor("use", Use, "src", stores=[builder])
 
 
@@ -466,7 +466,7 @@ class FailingRollback(Custom):
 def test_failed_rollback_does_not_prevent_others() -> None:
     created = {name: FailingRollback("rollback", name) for name in ("custom", "other")}
     topology = custom_topology(lambda: created["custom"])
-    topology.add_state_store(StoreBuilder("other", lambda: created["other"]), "use")
+    topology.add_state_store(StoreBuilder("other", created.__getitem__), "use")
     config = ApplicationConfig(value_serde=serdes.JSON)  # the store rejects what is not bytes
     io = TaskIO(clock=lambda: 0, pages=lambda _: MemoryPages(), send=print, rollback=lambda: [][0])
     task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, io)
@@ -490,7 +490,7 @@ def test_failed_rollback_does_not_prevent_others() -> None:
 def test_failure_in_close_of_store_closes_others() -> None:
     created = {name: Custom("close", name) for name in ("custom", "other")}
     topology = custom_topology(lambda: created["custom"])
-    topology.add_state_store(StoreBuilder("other", lambda: created["other"]), "use")
+    topology.add_state_store(StoreBuilder("other", created.__getitem__), "use")
     driver = TopologyTestDriver(topology)
     with pytest.raises(StreamsError, match="task 0_0: store '(custom|other)' failed in close: OSError: no close"):
         driver.close()

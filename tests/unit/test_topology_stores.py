@@ -388,7 +388,7 @@ class Note(Processor):
 
 
 def test_store_of_application_uses_byte_map_of_task() -> None:
-    builder = StoreBuilder("journal", lambda: Journal("journal"))
+    builder = StoreBuilder("journal", Journal)
     topology = Topology().add_source("src", "t").add_processor("note", Note, "src", stores=[builder])
     with TopologyTestDriver(topology) as driver:
         notes = driver.create_input_topic("t")

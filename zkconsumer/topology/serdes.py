@@ -1,4 +1,7 @@
-"""Conversions between objects and bytes. Both directions get the topic, or the name of the store, as first argument."""
+"""Conversions between objects and bytes. Both directions get the topic, or the name of the store, as first argument.
+
+The functions are attributes of the module, so serdes can be pickled, and are equal after that.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import json as _json
 import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from zkconsumer.topology.function_names import function_name
 
 
 class Serde(NamedTuple):
@@ -19,41 +24,88 @@ class Serde(NamedTuple):
     serialize: Callable[[str, Any], bytes | None]
     deserialize: Callable[[str, bytes | None], Any]
 
-
-def _serde(
-    expected: type | tuple[type, ...], serialize: Callable[[Any], bytes], deserialize: Callable[[bytes], Any]
-) -> Serde:
-    def serialized(_topic: str, value: Any) -> bytes | None:
-        if value is None:
-            return None
-        if not isinstance(value, expected):
-            first = expected[0] if isinstance(expected, tuple) else expected
-            raise TypeError(f"{first.__name__} expected, got {type(value).__name__}")
-        return serialize(value)
-
-    return Serde(serialized, lambda _topic, data: None if data is None else deserialize(data))
+    def __repr__(self) -> str:
+        return f"Serde({function_name(self.serialize)}, {function_name(self.deserialize)})"
 
 
-def _packed(expected: type | tuple[type, ...], form: str) -> Serde:
-    packer = struct.Struct(form)
-    return _serde(expected, packer.pack, lambda data: packer.unpack(data)[0])
+_INTEGER, _LONG, _DOUBLE = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">d")
 
 
-def _checked_bytes(_topic: str, value: Any) -> bytes | None:
-    if value is not None and not isinstance(value, bytes):
-        raise TypeError(f"bytes expected, got {type(value).__name__}")
+def _expect(expected: type, value: Any) -> Any:
+    if not isinstance(value, expected):
+        raise TypeError(f"{expected.__name__} expected, got {type(value).__name__}")
     return value
 
 
+def checked_bytes(_topic: str, value: Any) -> bytes | None:
+    """Return bytes as they are."""
+    return None if value is None else _expect(bytes, value)
+
+
+def same_bytes(_topic: str, data: bytes | None) -> Any:
+    """Return bytes as they are, without a check."""
+    return data
+
+
+def string_to_bytes(_topic: str, value: Any) -> bytes | None:
+    """Encode text."""
+    return None if value is None else _expect(str, value).encode()
+
+
+def bytes_to_string(_topic: str, data: bytes | None) -> str | None:
+    """Decode text."""
+    return None if data is None else data.decode()
+
+
+def integer_to_bytes(_topic: str, value: Any) -> bytes | None:
+    """Encode an integer of 32 bits."""
+    return None if value is None else _INTEGER.pack(_expect(int, value))
+
+
+def bytes_to_integer(_topic: str, data: bytes | None) -> int | None:
+    """Decode an integer of 32 bits."""
+    return None if data is None else int(_INTEGER.unpack(data)[0])
+
+
+def long_to_bytes(_topic: str, value: Any) -> bytes | None:
+    """Encode an integer of 64 bits."""
+    return None if value is None else _LONG.pack(_expect(int, value))
+
+
+def bytes_to_long(_topic: str, data: bytes | None) -> int | None:
+    """Decode an integer of 64 bits."""
+    return None if data is None else int(_LONG.unpack(data)[0])
+
+
+def double_to_bytes(_topic: str, value: Any) -> bytes | None:
+    """Encode a floating point number of 64 bits."""
+    return None if value is None else _DOUBLE.pack(value if isinstance(value, int) else _expect(float, value))
+
+
+def bytes_to_double(_topic: str, data: bytes | None) -> float | None:
+    """Decode a floating point number of 64 bits."""
+    return None if data is None else float(_DOUBLE.unpack(data)[0])
+
+
+def json_to_bytes(_topic: str, value: Any) -> bytes | None:
+    """Encode an object as JSON, with sorted names."""
+    return None if value is None else _json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def bytes_to_json(_topic: str, data: bytes | None) -> Any:
+    """Decode an object from JSON."""
+    return None if data is None else _json.loads(data)
+
+
 #: Bytes as they are.
-BYTES = Serde(_checked_bytes, lambda _topic, data: data)
+BYTES = Serde(checked_bytes, same_bytes)
 #: Text as UTF-8.
-STRING = _serde(str, str.encode, bytes.decode)
+STRING = Serde(string_to_bytes, bytes_to_string)
 #: Integers of 32 bits, big-endian, as Java's ``Integer``. Negative numbers sort after positive ones in stores.
-INTEGER = _packed(int, ">i")
+INTEGER = Serde(integer_to_bytes, bytes_to_integer)
 #: Integers of 64 bits, big-endian, as Java's ``Long``. Negative numbers sort after positive ones in stores.
-LONG = _packed(int, ">q")
+LONG = Serde(long_to_bytes, bytes_to_long)
 #: Floating point numbers of 64 bits, as Java's ``Double``.
-DOUBLE = _packed((float, int), ">d")
+DOUBLE = Serde(double_to_bytes, bytes_to_double)
 #: Objects as JSON in UTF-8. Names are sorted, so equal objects are equal keys.
-JSON = _serde(object, lambda value: _json.dumps(value, separators=(",", ":"), sort_keys=True).encode(), _json.loads)
+JSON = Serde(json_to_bytes, bytes_to_json)

@@ -5,12 +5,14 @@ Source: Kafka 3.9 org.apache.kafka.streams.state.Stores and StoreBuilder.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import serdes
 from zkconsumer.topology.checks import check_name
+from zkconsumer.topology.function_names import function_name
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore
@@ -19,22 +21,38 @@ from zkconsumer.topology.stores.versioned import VersionedKeyValueStore
 from zkconsumer.topology.stores.window import TimestampedWindowStore, WindowStore
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StoreBuilder:
-    """Declaration of a state store; each task creates its own. Builders are compared by identity.
+    """Declaration of a state store, as data; each task creates its own store. Builders are compared by identity.
 
     Attributes:
         name: name of the store.
-        create: returns a new store.
+        kind: class of the store, or a function: called with the name and the parameters, it returns a new store.
+        parameters: further arguments of ``kind`` by name.
         logging: False declares that the store needs no changelog, as a global store, whose topic has its contents.
+
+    Raises:
+        TopologyError: the name is empty, or the kind is not a class or function.
     """
 
     name: str
-    create: Callable[[], StateStore]
+    kind: Callable[..., StateStore]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     logging: bool = True
 
     def __post_init__(self) -> None:
         check_name("store", self.name)
+        if not callable(self.kind):
+            raise TopologyError(f"store {self.name!r}: kind must be a class or function, got {self.kind!r}")
+
+    def __repr__(self) -> str:
+        arguments = {**self.parameters, "logging": self.logging}
+        described = (f"{name}={value!r}" for name, value in arguments.items())
+        return f"StoreBuilder({', '.join((repr(self.name), function_name(self.kind), *described))})"
+
+    def create(self) -> StateStore:
+        """Return a new store."""
+        return self.kind(self.name, **self.parameters)
 
 
 def key_value(
@@ -49,14 +67,14 @@ def key_value(
         persistent: False keeps the entries in memory.
         logging: see ``StoreBuilder``.
     """
-    return StoreBuilder(name, lambda: KeyValueStore(name, key, value, persistent), logging)
+    return _declare(KeyValueStore, name, (key, value), persistent, logging)
 
 
 def timestamped_key_value(
     name: str, key: Serde = serdes.BYTES, value: Serde = serdes.BYTES, *, persistent: bool = True, logging: bool = True
 ) -> StoreBuilder:
     """Return a builder of a ``TimestampedKeyValueStore``; the arguments are those of ``key_value``."""
-    return StoreBuilder(name, lambda: TimestampedKeyValueStore(name, key, value, persistent), logging)
+    return _declare(TimestampedKeyValueStore, name, (key, value), persistent, logging)
 
 
 def versioned_key_value(
@@ -86,9 +104,8 @@ def versioned_key_value(
         raise TopologyError(
             f"store {name!r}: segment_interval_ms must be an integer of at least 1, got {interval_ms!r}"
         )
-    return StoreBuilder(
-        name, lambda: VersionedKeyValueStore(name, history_ms, interval_ms, (key, value), persistent), logging
-    )
+    times = {"history_ms": history_ms, "segment_interval_ms": interval_ms}
+    return _declare(VersionedKeyValueStore, name, (key, value), persistent, logging, **times)
 
 
 def window(
@@ -115,10 +132,15 @@ def window(
         logging: see ``StoreBuilder``.
     """
     _check_window(name, retention_ms, window_size_ms)
-    return StoreBuilder(
+    return _declare(
+        WindowStore,
         name,
-        lambda: WindowStore(name, retention_ms, window_size_ms, retain_duplicates, (key, value), persistent),
+        (key, value),
+        persistent,
         logging,
+        retention_ms=retention_ms,
+        window_size_ms=window_size_ms,
+        retain_duplicates=retain_duplicates,
     )
 
 
@@ -135,10 +157,15 @@ def timestamped_window(
 ) -> StoreBuilder:
     """Return a builder of a ``TimestampedWindowStore``; the arguments are those of ``window``."""
     _check_window(name, retention_ms, window_size_ms)
-    return StoreBuilder(
+    return _declare(
+        TimestampedWindowStore,
         name,
-        lambda: TimestampedWindowStore(name, retention_ms, window_size_ms, retain_duplicates, (key, value), persistent),
+        (key, value),
+        persistent,
         logging,
+        retention_ms=retention_ms,
+        window_size_ms=window_size_ms,
+        retain_duplicates=retain_duplicates,
     )
 
 
@@ -162,7 +189,18 @@ def session(
         logging: see ``StoreBuilder``.
     """
     _check_not_negative(name, retention_ms=retention_ms)
-    return StoreBuilder(name, lambda: SessionStore(name, retention_ms, (key, value), persistent), logging)
+    return _declare(SessionStore, name, (key, value), persistent, logging, retention_ms=retention_ms)
+
+
+def _declare(
+    kind: Callable[..., StateStore],
+    name: str,
+    serdes: tuple[Serde, Serde],
+    is_persistent: bool,
+    logging: bool,
+    **parameters: object,
+) -> StoreBuilder:
+    return StoreBuilder(name, kind, {"serdes": serdes, "is_persistent": is_persistent, **parameters}, logging)
 
 
 def _check_window(name: str, retention_ms: int, window_size_ms: int) -> None:

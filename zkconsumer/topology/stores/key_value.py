@@ -33,8 +33,8 @@ class KeyValueStore(SerdeStore, Generic[V]):
     call.
     """
 
-    def __init__(self, name: str, key_serde: Serde, value_serde: Serde, is_persistent: bool) -> None:
-        super().__init__(name, (key_serde, value_serde), is_persistent)
+    def __init__(self, name: str, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
+        super().__init__(name, serdes, is_persistent)
         self._map: PagedMap
 
     def init(self, context: StoreContext) -> None:
