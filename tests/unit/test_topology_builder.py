@@ -111,8 +111,8 @@ def test_store_arguments_are_checked(declare: object, message: str) -> None:
 @pytest.mark.parametrize(
     ("supplier", "message"),
     [
-        (Processor, "processor 'p': supplier .* has failed: Can't instantiate abstract class"),
-        (lambda: object(), "processor 'p': supplier .* must return a Processor, it returned <object"),
+        (Processor, "processor 'p': supplier .* failed: Can't instantiate abstract class"),
+        (lambda: object(), "processor 'p': supplier .* must return a Processor, got <object"),
         (Nothing(), "processor 'p': supplier must be a class or function, got"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -218,8 +219,26 @@ def test_driver_stops_after_error(idle_ms: int) -> None:
 
 def test_extractor_must_return_integer() -> None:
     task = keeping_task(timestamp_extractor=lambda *_: "7")
-    with pytest.raises(StreamsError, match="node 'src', .* offset 0: .*extractor has failed: .* returned '7'"):
+    with pytest.raises(StreamsError) as failed:
         add(task, b"0")
+
+    assert str(failed.value) == (
+        "task 0_0, node 'src', topic in, partition 0, offset 0: timestamp extractor failed: expected milliseconds as "
+        "int, got '7'"
+    )
+
+
+@pytest.mark.parametrize("handler", [handlers.fail, handlers.proceed])
+def test_error_of_extractor_is_cause(handler: handlers.ErrorHandler) -> None:
+    def extract(_record: SourceRecord, _key: Any, value: Any, _partition_time_ms: int) -> int:
+        return int(value)
+
+    task = keeping_task(timestamp_extractor=extract, deserialization_handler=handler)
+    with pytest.raises(StreamsError, match="offset 0: timestamp extractor failed: ValueError: .*: 'x'$") as failed:
+        add(task, b"x")
+
+    assert isinstance(failed.value.__cause__, ValueError)
+    assert traceback.extract_tb(failed.value.__cause__.__traceback__)[-1].name == "extract"
 
 
 def test_dropped_record_is_logged_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
@@ -245,7 +264,7 @@ def quarantining_handler(_context: ErrorContext, _error: Exception) -> handlers.
 
 @pytest.mark.parametrize(
     ("handler", "message"),
-    [(failing_handler, "KeyError: 'handler'"), (quarantining_handler, "set quarantine_topic of ApplicationConfig")],
+    [(failing_handler, "KeyError: 'handler'"), (quarantining_handler, "ApplicationConfig.quarantine_topic is not set")],
 )
 def test_failing_deserialization_handler_ends_task(handler: handlers.ErrorHandler, message: str) -> None:
     with pytest.raises(StreamsError, match=f"task 0_0, node 'src', topic in, partition 0, offset 0: .*{message}"):
@@ -266,7 +285,7 @@ def test_failing_handler_of_punctuation_rolls_back() -> None:
     topology.add_processor("q", Punctuating, "src").connect_processor_and_state_stores("q", "s")
     config = ApplicationConfig(**CONFIG, processing_handler=failing_handler)
     with TopologyTestDriver(topology, config) as driver:
-        with pytest.raises(StreamsError, match="task 0_0, node 'q': a punctuation has failed: KeyError: 'handler'"):
+        with pytest.raises(StreamsError, match="task 0_0, node 'q': punctuation failed: KeyError: 'handler'"):
             driver.create_input_topic("in").pipe_input("a", "good")
 
         assert list(driver.get_state_store("s").all()) == []

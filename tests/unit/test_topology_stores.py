@@ -137,7 +137,7 @@ def test_timestamped_values_keep_their_timestamp() -> None:
 def test_serializer_that_returns_no_bytes_is_named() -> None:
     store = Opened(key_value("s", Serde(lambda _store, _key: "text", TEXT.deserialize), TEXT)).store  # type: ignore[arg-type,return-value]
 
-    with pytest.raises(TypeError, match="store 's': the serializer returned str instead of bytes"):
+    with pytest.raises(TypeError, match="store 's': the serializer must return bytes, got str"):
         store.get("k")
 
 

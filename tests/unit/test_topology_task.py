@@ -239,7 +239,7 @@ def test_punctuation_error_names_node() -> None:
     setup = Setup(init=schedule(10, PunctuationType.STREAM_TIME, fail))
     setup.add("a", [1])
 
-    with pytest.raises(StreamsError, match="task 0_0, node 'p': a punctuation has failed: RuntimeError: boom"):
+    with pytest.raises(StreamsError, match="task 0_0, node 'p': punctuation failed: RuntimeError: boom"):
         setup.run()
 
 
@@ -266,7 +266,10 @@ def test_punctuation_error_names_node() -> None:
             lambda context, _record: context.schedule(1, PunctuationType.STREAM_TIME, None),
             "the punctuator of a schedule must be a function, got None",
         ),
-        (lambda context, _record: context.forward("x"), "node 'p', .*forward needs a Record, got 'x'"),
+        (
+            lambda context, _record: context.forward("x"),
+            "node 'p', .*the argument of forward.. must be a Record, got 'x'",
+        ),
         (lambda context, _record: context.get_state_store("s").put(None, "v"), "store 's': the key must not be None"),
         (lambda context, _record: context.get_state_store("s").get(None), "store 's': the key must not be None"),
         (lambda context, _record: context.get_state_store("s").put("k", 5), "store 's': int 5 cannot be serialized"),
@@ -287,6 +290,7 @@ def test_wrong_use_names_node_and_reason(use: Any, message: str) -> None:
     with pytest.raises(StreamsError, match=message) as failed:
         setup.run()
     assert "node 'p'" in str(failed.value)
+    assert ("processing_handler" in str(failed.value)) == ("must not be None" in message)
 
 
 def test_init_and_close_errors_name_processor() -> None:
@@ -309,9 +313,9 @@ def test_processor_cannot_forward_outside_its_task() -> None:
     contexts: list[ProcessorContext] = []
     setup = Setup(init=contexts.append)
 
-    with pytest.raises(StreamsError, match="'p' can forward only inside process and punctuations"):
+    with pytest.raises(StreamsError, match="'p': forward.. was called outside process.. and punctuators, or by"):
         contexts[0].forward(Record("k", "v", 1))
-    with pytest.raises(StreamsError, match="'p' can schedule only inside"):
+    with pytest.raises(StreamsError, match="^processor 'p': schedule.. was called outside init.., process.. and punct"):
         contexts[0].schedule(1, PunctuationType.STREAM_TIME, print)
     assert setup.sent == []
 
@@ -396,7 +400,7 @@ def test_handler_must_return_response() -> None:
     setup = Setup(process, config=ApplicationConfig(processing_handler=lambda *_: None))  # type: ignore[arg-type]
     setup.add("a", [1])
 
-    with pytest.raises(StreamsError, match="node 'p', .*the handler must return an ErrorResponse, it returned None"):
+    with pytest.raises(StreamsError, match="node 'p', .*the handler must return an ErrorResponse, got None"):
         setup.run()
 
 
@@ -658,6 +662,21 @@ def test_global_store_has_no_schedules_and_stream_time(use: Any, message: str, w
         with pytest.raises(StreamsError, match=message):
             driver.create_input_topic("table-topic").pipe_input(b"k", b"v")
         assert list(driver.get_state_store("table").all()) == []
+
+
+def test_error_of_global_processor_recommends_no_handler() -> None:
+    def fail(_context: ProcessorContext) -> None:
+        raise RuntimeError("boom")
+
+    topology = Topology().add_source("src", "t")
+    table = stores.key_value("table", logging=False)
+    topology.add_global_store(table, "g-src", "table-topic", "g-proc", lambda: Table(fail, ""))
+    config = ApplicationConfig(processing_handler=handlers.proceed)
+    with (
+        TopologyTestDriver(topology, config) as driver,
+        pytest.raises(StreamsError, match="task global, node 'g-proc', .*: RuntimeError: boom$"),
+    ):
+        driver.create_input_topic("table-topic").pipe_input(b"k", b"v")
 
 
 def unreadable(_topic: str, _data: bytes | None) -> str:

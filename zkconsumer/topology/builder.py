@@ -225,7 +225,7 @@ class Topology:
             )
         if source == processor:
             raise TopologyError(
-                f"source and processor of a global store must have different names, both are {source!r}"
+                f"the source and the processor of a global store must have different names, got {source!r} for both"
             )
         self._check_topics(source, (topic,))
         reader = SourceNode(source, (topic,), None, None, timestamp_extractor, key_deserializer, value_deserializer)

@@ -22,11 +22,11 @@ def check_supplier(name: str, supplier: ProcessorSupplier) -> None:
     try:
         first, second = supplier(), supplier()
     except Exception as error:
-        raise TopologyError(f"processor {name!r}: supplier {supplier!r} has failed: {error}") from error
+        raise TopologyError(f"processor {name!r}: supplier {supplier!r} failed: {error}") from error
     if first is second:
         raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a new object at each call")
     if not isinstance(first, Processor):
-        raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a Processor, it returned {first!r}")
+        raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a Processor, got {first!r}")
 
 
 def checked_tuple(what: str, items: Any) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
 from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
 from zkconsumer.topology.records import Record, RecordMetadata
 from zkconsumer.topology.running import Host, RunningProcessor
@@ -58,11 +59,11 @@ class NodeContext:
         """Hand a record to children; see ``ProcessorContext``."""
         if not self._task.is_processing:
             raise StreamsError(
-                f"processor {self._node.name!r} can forward only inside process and punctuations of its own task; "
-                "each task needs a processor of its own, so the supplier must return new objects"
+                f"processor {self._node.name!r}: forward() was called outside process() and punctuators, or by another "
+                "task. Return a new Processor from the supplier for each task"
             )
         if not isinstance(record, Record):
-            raise TypeError(f"forward needs a Record, got {record!r}")
+            raise WrongTypeError(f"the argument of forward() must be a Record, got {record!r}")
         if child is None:
             for process in self._children:
                 process(record)
@@ -72,11 +73,13 @@ class NodeContext:
     def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Call a function periodically; see ``ProcessorContext``."""
         if not isinstance(interval_ms, int) or interval_ms < 1:
-            raise ValueError(f"the interval of a schedule must be an integer of at least 1 ms, got {interval_ms!r}")
+            raise InvalidArgumentError(
+                f"the interval of a schedule must be an integer of at least 1 ms, got {interval_ms!r}"
+            )
         if not isinstance(kind, PunctuationType):
-            raise ValueError(f"the kind of a schedule must be a PunctuationType, got {kind!r}")
+            raise InvalidArgumentError(f"the kind of a schedule must be a PunctuationType, got {kind!r}")
         if not callable(punctuator):
-            raise ValueError(f"the punctuator of a schedule must be a function, got {punctuator!r}")
+            raise InvalidArgumentError(f"the punctuator of a schedule must be a function, got {punctuator!r}")
         return self._task.schedule(self._node.name, interval_ms, kind, punctuator)
 
     def commit(self) -> None:
@@ -91,7 +94,7 @@ class NodeContext:
             return self._task.global_stores[name]
         connected = ", ".join(sorted(self._node.stores)) or "none"
         raise StreamsError(
-            f"processor {self._node.name!r} is not connected to a store {name!r}, its stores are: {connected}; add the "
+            f"processor {self._node.name!r} is not connected to a store {name!r}; its stores are: {connected}. Add the "
             "store with add_state_store, and name the processor there or in connect_processor_and_state_stores"
         )
 

@@ -14,19 +14,23 @@ from zkconsumer.topology.records import Record, SinkRecord, SourceRecord
 
 _log = get_logger(__name__)
 
-#: What has failed, and the remedy, by phase.
+#: Id of the tasks that update global stores.
+GLOBAL_TASK_ID = "global"
+
+#: What failed, and the remedy for errors of the application, by phase.
 _TEXTS = {
     "deserialization": (
         "the record cannot be deserialized: ",
-        "set key_deserializer and value_deserializer of add_source, or deserialization_handler to drop such records",
+        "; set key_deserializer and value_deserializer of add_source, or deserialization_handler to drop such records",
     ),
-    "processing": ("", "set processing_handler of ApplicationConfig to drop such records"),
-    "punctuation": ("a punctuation has failed: ", "set processing_handler of ApplicationConfig to ignore such errors"),
+    "timestamp_extraction": ("timestamp extractor failed: ", ""),
+    "processing": ("", "; set processing_handler of ApplicationConfig to drop such records"),
+    "punctuation": ("punctuation failed: ", "; set processing_handler of ApplicationConfig to ignore such errors"),
 }
 
 
 class FailedNodeError(Exception):
-    """An error of a node for which its handler has returned FAIL. No other handler sees it."""
+    """An error of a node for which its handler returned FAIL. No other handler sees it."""
 
     def __init__(self, context: ErrorContext, error: Exception) -> None:
         super().__init__(context, error)
@@ -56,15 +60,15 @@ class Failures:
         """Call the deserialization handler, and drop the record unless the handler returns FAIL.
 
         Raises:
-            FailedNodeError: the handler has returned FAIL, or has failed.
+            FailedNodeError: the handler returned FAIL, or failed.
         """
         context = ErrorContext("deserialization", self._task_id, node, source, source.timestamp)
         self._drop_or_fail(self._config.deserialization_handler, context, error)
 
     def without_timestamp(self, node: str, source: SourceRecord, error: Exception) -> NoReturn:
-        """Raise FailedNodeError, because the timestamp extractor has failed; no handler is called."""
-        context = ErrorContext("deserialization", self._task_id, node, source, source.timestamp)
-        raise FailedNodeError(context, StreamsError(f"the timestamp extractor has failed: {text(error)}")) from error
+        """Raise FailedNodeError, because the timestamp extractor failed; no handler is called, as in Kafka Streams."""
+        context = ErrorContext("timestamp_extraction", self._task_id, node, source, source.timestamp)
+        raise FailedNodeError(context, error) from error
 
     def failed(self, node: str, source: SourceRecord | None, record: Record, error: Exception) -> None:
         """Call the processing handler for an error of a processor; see ``unreadable``."""
@@ -82,8 +86,8 @@ class Failures:
         """Call the production handler, and drop the record unless the handler returns FAIL.
 
         Raises:
-            StreamsError: the handler has returned FAIL. As in the JVM, it is an error of the parent for its handler.
-            FailedNodeError: the handler has failed.
+            StreamsError: the handler returned FAIL. As in Kafka Streams, it is an error of the parent for its handler.
+            FailedNodeError: the handler failed.
         """
         context = ErrorContext("production", self._task_id, node, source, record.timestamp, record)
         if not self._drops(self._config.production_handler, context, error):
@@ -107,7 +111,7 @@ class Failures:
         try:
             response = handler(context, error)
             if not isinstance(response, ErrorResponse):
-                raise StreamsError(f"the handler must return an ErrorResponse, it returned {response!r}")
+                raise StreamsError(f"the handler must return an ErrorResponse, got {response!r}")
             if response is ErrorResponse.QUARANTINE:
                 self._quarantine(context, error)
         except Exception as second:
@@ -120,7 +124,9 @@ class Failures:
     def _quarantine(self, context: ErrorContext, error: Exception) -> None:
         topic = self._config.quarantine_topic
         if topic is None:
-            raise StreamsError("the handler returned QUARANTINE: set quarantine_topic of ApplicationConfig")
+            raise StreamsError(
+                "the error handler returned QUARANTINE, but ApplicationConfig.quarantine_topic is not set"
+            )
         self._send(handlers.quarantined(topic, context, error))
 
 
@@ -135,8 +141,11 @@ def fatal_error(task_id: str, source: SourceRecord | None, error: Exception, wha
     """
     if isinstance(error, FailedNodeError):
         what, remedy = _TEXTS.get(error.context.phase, ("", ""))
-        remedy = f"; {remedy}" if error.error is error.__cause__ and remedy else ""
-        failure = StreamsError(f"{error.context}: {what}{text(error.error)}{remedy}")
+        # An error of the handler has no remedy, errors of this package have their own, or need none, and the processor of
+        # a global store has no handler.
+        is_of_application = error.error is error.__cause__ and not isinstance(error.error, StreamsError)
+        has_remedy = is_of_application and (error.context.phase, task_id) != ("processing", GLOBAL_TASK_ID)
+        failure = StreamsError(f"{error.context}: {what}{text(error.error)}{remedy if has_remedy else ''}")
         failure.__cause__ = error.error
     else:
         where = "" if source is None else f", {source.place}"

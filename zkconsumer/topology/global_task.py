@@ -13,6 +13,7 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology import handlers, timestamps
 from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.failures import GLOBAL_TASK_ID
 from zkconsumer.topology.nodes import GlobalStore
 from zkconsumer.topology.processor import PunctuationType, Punctuator
 from zkconsumer.topology.records import SourceRecord
@@ -35,7 +36,7 @@ class GlobalTask(StreamTask):
         source = replace(store.source, timestamp_extractor=None)
         config = replace(config, timestamp_extractor=timestamps.fail_on_invalid, processing_handler=handlers.fail)
         super().__init__(
-            "global",
+            GLOBAL_TASK_ID,
             [source, store.processor],
             {store.builder.name: store.builder},
             {TopicPartition(source.topics[0], partition): source.name for partition in partitions},

@@ -29,7 +29,8 @@ class ErrorContext:
     """Where an error occurred.
 
     Attributes:
-        phase: ``deserialization``, ``processing``, ``punctuation`` or ``production``.
+        phase: ``deserialization``, ``processing``, ``punctuation`` or ``production``. Handlers are not called for
+            the phase ``timestamp_extraction``, which always ends the task.
         task_id: the task, such as ``0_3``.
         node: the node that failed.
         record: the source record that is processed; None in a punctuation.

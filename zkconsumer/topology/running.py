@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import timestamps
 from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
 from zkconsumer.topology.failures import FailedNodeError, Failures, text
 from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType, Punctuator
@@ -90,7 +91,7 @@ class RunningSource(RunningNode):
         """Return the deserialized record with its timestamp; None if it is dropped.
 
         Raises:
-            FailedNodeError: the handler has returned FAIL, or the timestamp extractor has failed.
+            FailedNodeError: the handler returned FAIL, or the timestamp extractor failed.
         """
         try:
             key, value = self._key(source.topic, source.key), self._value(source.topic, source.value)
@@ -100,7 +101,7 @@ class RunningSource(RunningNode):
         try:
             timestamp = self._extract(source, key, value, partition_time_ms)
             if not isinstance(timestamp, int):
-                raise TypeError(f"it must return an int, it returned {timestamp!r}")
+                raise WrongTypeError(f"expected milliseconds as int, got {timestamp!r}")
         except Exception as error:
             self._task.failures.without_timestamp(self.name, source, error)
         if timestamp < 0:
@@ -145,7 +146,7 @@ class RunningSink(RunningNode):
         assert self._extractor is not None
         topic = self._extractor(record, self._task.record_metadata or RecordMetadata(None, -1, -1))
         if not isinstance(topic, str) or not topic:
-            raise ValueError(f"the topic extractor must return a non-empty str, got {topic!r}")
+            raise InvalidArgumentError(f"the topic extractor must return a non-empty str, got {topic!r}")
         return topic
 
     def _select_partitions(self, topic: str, record: Record) -> Sequence[int | None]:
@@ -158,7 +159,7 @@ class RunningSink(RunningNode):
             return _PRODUCERS_CHOICE
         partitions = set(selected) if isinstance(selected, Collection) else {selected}
         if not all(isinstance(partition, int) and 0 <= partition < count for partition in partitions):
-            raise ValueError(
+            raise InvalidArgumentError(
                 f"the partitioner must return None or partition numbers of topic {topic!r}, which are from 0 to "
                 f"{count - 1}, got {selected!r}"
             )
@@ -213,7 +214,7 @@ class RunningProcessor(RunningNode):
         """Close the processor.
 
         Raises:
-            StreamsError: the processor has failed.
+            StreamsError: the processor failed.
         """
         if not self._is_initialized:
             return
@@ -231,12 +232,12 @@ class RunningProcessor(RunningNode):
             processor = node.supplier()
         except Exception as error:
             raise StreamsError(
-                f"task {self._task.task_id}: the supplier of processor {self.name!r} has failed: {text(error)}"
+                f"task {self._task.task_id}: supplier of processor {self.name!r} failed: {text(error)}"
             ) from error
         return processor
 
 
 def _bytes(data: Any) -> bytes | None:
     if data is not None and not isinstance(data, bytes):
-        raise TypeError(f"the serializer returned {type(data).__name__} instead of bytes")
+        raise TypeError(f"the serializer must return bytes, got {type(data).__name__}")
     return data

@@ -257,7 +257,7 @@ class StreamTask:
     def schedule(self, node: str, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Create a schedule; see ``ProcessorContext.schedule``."""
         if not (self.is_processing or self._state is _State.CREATED):
-            raise StreamsError(f"task {self.task_id}: {node!r} can schedule only inside init, process and punctuations")
+            raise StreamsError(f"processor {node!r}: schedule() was called outside init(), process() and punctuators")
         due_ms = 0 if kind is PunctuationType.STREAM_TIME else self.clock() + interval_ms
         schedule = Schedule(node, due_ms, interval_ms, punctuator)
         self._schedules[kind].add(schedule)

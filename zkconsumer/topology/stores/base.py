@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from zkconsumer.topology.errors import WrongTypeError
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.pages import PagedMap
 
@@ -64,11 +65,11 @@ def value_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
             data = serialize(store, value)
         except Exception as error:
             kind = type(value).__name__
-            raise TypeError(
+            raise WrongTypeError(
                 f"store {store!r}: {kind} {value!r} cannot be serialized: {error}; set the serdes of the store"
             ) from error
         if type(data) is not bytes:
-            raise TypeError(f"store {store!r}: the serializer returned {type(data).__name__} instead of bytes")
+            raise WrongTypeError(f"store {store!r}: the serializer must return bytes, got {type(data).__name__}")
         return data
 
     return serialized
