@@ -333,6 +333,7 @@ def describe(request: Json) -> Json:
     groups = {
         str(number): {"sources": sorted(group.sources), "sinks": sorted(group.sinks)}
         for number, group in topology.topic_groups().items()
+        if not group.is_global  # Kafka Streams leaves them out
     }
     return {"describe": topology.describe(), "groups": groups}
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from zkconsumer.errors import TopologyError
-from zkconsumer.topology import Processor, Record, Topology, stores
+from zkconsumer.topology import Processor, Record, RecordMetadata, TopicGroup, Topology, stores
 
 
 class Nothing(Processor):
@@ -49,12 +50,13 @@ def test_pattern_that_cannot_be_registered_is_refused(pattern: str) -> None:
 
 def test_topics_of_patterns_are_known_after_set_topics() -> None:
     topology = with_global().add_source("a", pattern="a.*").add_source("b", pattern=".*b").add_source("c", "c")
-    assert {number: group.sources for number, group in topology.topic_groups().items()} == {3: {"c"}}
+    assert {number: group.sources for number, group in topology.topic_groups().items()} == {0: {"g-topic"}, 3: {"c"}}
 
     topology.set_topics(["a1", "a2", "xb", "c", "g-topic"])
 
     groups = {number: group.sources for number, group in topology.topic_groups().items()}
-    assert groups == {1: {"a1", "a2"}, 2: {"xb"}, 3: {"c"}}
+    assert groups == {0: {"g-topic"}, 1: {"a1", "a2"}, 2: {"xb"}, 3: {"c"}}
+    assert topology.source_topics() == {"g-topic", "a1", "a2", "xb", "c"}
     with pytest.raises(
         TopologyError, match="topic 'ab' matches the patterns 'a.\\*' of source 'a' and '.\\*b' of source 'b'"
     ):
@@ -145,4 +147,46 @@ def test_global_store_counts_as_numbered_subtopology() -> None:
         "    Processor: g-processor (stores: [g])\n      --> none\n      <-- g-source\n"
         "  Sub-topology: 2\n    Source: b (topics: [u])\n      --> none\n\n"
     )
-    assert sorted(topology.groups()) == [0, 2]
+    assert topology.groups() == {0: ["a"], 1: ["g-source", "g-processor"], 2: ["b"]}
+    assert topology.topic_groups() == {
+        0: TopicGroup(frozenset({"t"}), frozenset()),
+        1: TopicGroup(frozenset({"g-topic"}), frozenset(), is_global=True),
+        2: TopicGroup(frozenset({"u"}), frozenset()),
+    }
+    assert topology.source_topics() == {"t", "g-topic", "u"}
+
+
+def by_name(_record: Record, _metadata: RecordMetadata) -> str:
+    return "out"
+
+
+class ByField:
+    """Selects the topic; Python's default text of it contains an address."""
+
+    def __call__(self, _record: Record, _metadata: RecordMetadata) -> str:
+        return "out"
+
+    def select(self, _record: Record, _metadata: RecordMetadata) -> str:
+        return "out"
+
+
+class Named(ByField):
+    def __repr__(self) -> str:
+        return "by country"
+
+
+@pytest.mark.parametrize(
+    ("extractor", "text"),
+    [
+        (by_name, "by_name"),
+        (partial(partial(by_name)), "by_name"),
+        (ByField(), "ByField"),
+        (partial(ByField()), "ByField"),
+        (ByField().select, "ByField.select"),
+        (Named(), "by country"),
+    ],
+)
+def test_extractor_is_described_without_address(extractor: Any, text: str) -> None:
+    topology = Topology().add_source("a", "t").add_sink("s", extractor, "a")
+
+    assert f"Sink: s (extractor class: {text})\n" in topology.describe()

@@ -28,7 +28,7 @@ from zkconsumer.topology.driver import TopologyTestDriver
 from zkconsumer.topology.driver_topics import TestInputTopic, TestOutputTopic, TestRecord
 from zkconsumer.topology.handlers import ErrorContext, ErrorResponse
 from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle
-from zkconsumer.topology.nodes import TopicGroup
+from zkconsumer.topology.nodes import GlobalStore, ProcessorNode, SinkNode, SourceNode, TopicGroup
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType
 from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
 from zkconsumer.topology.serdes import Serde
@@ -41,14 +41,18 @@ __all__ = [
     "Cancellable",
     "ErrorContext",
     "ErrorResponse",
+    "GlobalStore",
     "Lifecycle",
     "Processor",
     "ProcessorContext",
+    "ProcessorNode",
     "PunctuationType",
     "Record",
     "RecordMetadata",
     "Serde",
+    "SinkNode",
     "SinkRecord",
+    "SourceNode",
     "SourceRecord",
     "StreamTask",
     "TaskIO",

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from zkconsumer.errors import ConfigurationError, TopologyError
-from zkconsumer.rebalance.topic_filter import Whitelist
+from zkconsumer.errors import TopologyError
 from zkconsumer.topology import description
 from zkconsumer.topology.checks import check_name, check_supplier, checked_tuple
 from zkconsumer.topology.nodes import (
@@ -23,6 +22,8 @@ from zkconsumer.topology.nodes import (
     TopicExtractor,
     TopicGroup,
     UnionFind,
+    check_pattern,
+    check_topics,
     matched_topics,
     node_groups,
 )
@@ -78,11 +79,11 @@ class Topology:
         if offset_reset not in _OFFSET_RESETS:
             raise TopologyError(f"source {name!r}: offset_reset must be 'earliest' or 'latest', got {offset_reset!r}")
         if pattern is None:
-            self._check_topics(name, names)
+            check_topics(name, names, self._sources())
         elif names:
             raise TopologyError(f"source {name!r}: topics and pattern are mutually exclusive")
         else:
-            self._check_pattern(name, pattern)
+            check_pattern(name, pattern, self._sources(), self._global_topics())
         self._nodes[name] = SourceNode(
             name, names, pattern, offset_reset, timestamp_extractor, key_deserializer, value_deserializer
         )
@@ -227,7 +228,7 @@ class Topology:
             raise TopologyError(
                 f"the source and the processor of a global store must have different names, got {source!r} for both"
             )
-        self._check_topics(source, (topic,))
+        check_topics(source, (topic,), self._sources())
         reader = SourceNode(source, (topic,), None, None, timestamp_extractor, key_deserializer, value_deserializer)
         writer = ProcessorNode(processor, (source,), supplier, {builder.name: None})
         self._nodes[source] = reader
@@ -254,10 +255,12 @@ class Topology:
         return self._global_stores
 
     def groups(self) -> dict[int, list[str]]:
-        """Return the names of the nodes of each sub-topology by its number, without those of global stores."""
-        sources = {store.source.name for store in self._global_stores.values()}
-        groups = enumerate(node_groups(self._nodes, self._connected))
-        return {number: names for number, names in groups if not sources.intersection(names)}
+        """Return the names of the nodes of each sub-topology, global stores included, by its number in ``describe``."""
+        return dict(enumerate(node_groups(self._nodes, self._connected)))
+
+    def source_topics(self) -> frozenset[str]:
+        """Return all topics that sources and global stores read; those of patterns only after ``set_topics``."""
+        return frozenset(topic for source in self._sources() for topic in self.topics_of(source))
 
     def topic_groups(self) -> dict[int, TopicGroup]:
         """Return the topics of each sub-topology by its number; those without a source topic are missing."""
@@ -267,7 +270,8 @@ class Topology:
             sources = {topic for node in nodes if isinstance(node, SourceNode) for topic in self.topics_of(node)}
             sinks = {node.topic for node in nodes if isinstance(node, SinkNode) and node.topic is not None}
             if sources:
-                result[number] = TopicGroup(frozenset(sources), frozenset(sinks))
+                is_global = not self._global_topics().isdisjoint(sources)
+                result[number] = TopicGroup(frozenset(sources), frozenset(sinks), is_global)
         return result
 
     def topics_of(self, source: SourceNode) -> tuple[str, ...]:
@@ -294,8 +298,7 @@ class Topology:
         """
         if not self._sources():
             raise TopologyError("the topology has no source: call add_source or add_global_store")
-        topics = {topic for source in self._sources() for topic in self.topics_of(source)}
-        missing = sorted(topics - counts.keys())
+        missing = sorted(self.source_topics() - counts.keys())
         if missing:
             raise TopologyError(f"source topics do not exist: {', '.join(missing)}")
         for number, group in self.topic_groups().items():
@@ -328,38 +331,6 @@ class Topology:
         check_name("node", name)
         if name in self._nodes:
             raise TopologyError(f"a node with the name {name!r} is already added")
-
-    def _check_topics(self, source: str, topics: tuple[str, ...]) -> None:
-        if not topics:
-            raise TopologyError(f"source {source!r} needs at least one topic, or a pattern")
-        for index, topic in enumerate(topics):
-            check_name("topic", topic)
-            if topic in topics[:index]:
-                raise TopologyError(f"source {source!r} names topic {topic!r} twice")
-            for other in self._sources():
-                if topic in other.topics:
-                    raise TopologyError(f"topic {topic!r} is already read by source {other.name!r}")
-                if other.pattern is not None and Whitelist(other.pattern).is_topic_allowed(topic, False):
-                    raise TopologyError(
-                        f"topic {topic!r} matches the pattern {other.pattern!r} of source {other.name!r}"
-                    )
-
-    def _check_pattern(self, source: str, pattern: str) -> None:
-        check_name("pattern", pattern)
-        if set(pattern) & set(", \"'"):
-            raise TopologyError(
-                f"source {source!r}: pattern must not contain commas, spaces and quotation marks, got {pattern!r}"
-            )
-        try:
-            topic_filter = Whitelist(pattern)
-        except ConfigurationError as error:
-            raise TopologyError(f"source {source!r}: {error}") from error
-        global_topics = self._global_topics()
-        for other in self._sources():
-            for topic in topic_filter.select([topic for topic in other.topics if topic not in global_topics], False):
-                raise TopologyError(
-                    f"source {source!r}: pattern {pattern!r} matches topic {topic!r}, which source {other.name!r} reads"
-                )
 
     def _global_topics(self) -> set[str]:
         return {store.source.topics[0] for store in self._global_stores.values()}

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from zkconsumer.topology.function_names import function_name
 from zkconsumer.topology.java_order import string_order
 from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
@@ -75,16 +76,12 @@ class _Described:
             case ProcessorNode(stores=stores):
                 return f"Processor: {name} (stores: {_java_set(stores)}){children}{parents}"
             case SinkNode(topic=topic, extractor=extractor):
-                where = f"topic: {topic}" if topic is not None else f"extractor class: {_name(extractor)}"
+                where = f"topic: {topic}" if topic is not None else f"extractor class: {function_name(extractor)}"
                 return f"Sink: {name} ({where}){parents}"
 
 
 def _java_set(names: Any) -> str:
     return f"[{', '.join(string_order(string_order(names), copied=True))}]"
-
-
-def _name(extractor: Any) -> str:
-    return str(getattr(extractor, "__qualname__", None) or extractor)
 
 
 @dataclass(eq=False, slots=True)

@@ -207,8 +207,8 @@ class TopologyTestDriver:
         return self._state.pages(store.name) if self._state is not None and store.is_persistent else MemoryPages()
 
     def _stream_task(self, io: TaskIO, global_stores: dict[str, StateStore]) -> StreamTask:
-        names = {name for group in self._topology.groups().values() for name in group}
-        nodes = [node for name, node in self._topology.nodes.items() if name in names]
+        global_nodes = {node.name for store in self._topology.global_stores.values() for node in store[1:]}
+        nodes = [node for name, node in self._topology.nodes.items() if name not in global_nodes]
         partitions: dict[TopicPartition, str] = {}
         for node in nodes:
             if isinstance(node, SourceNode):

@@ -141,8 +141,8 @@ def fatal_error(task_id: str, source: SourceRecord | None, error: Exception, wha
     """
     if isinstance(error, FailedNodeError):
         what, remedy = _TEXTS.get(error.context.phase, ("", ""))
-        # An error of the handler has no remedy, errors of this package have their own, or need none, and the processor of
-        # a global store has no handler.
+        # An error of the handler has no remedy; errors of this package have their own, or need none; the processor of a
+        # global store has no handler.
         is_of_application = error.error is error.__cause__ and not isinstance(error.error, StreamsError)
         has_remedy = is_of_application and (error.context.phase, task_id) != ("processing", GLOBAL_TASK_ID)
         failure = StreamsError(f"{error.context}: {what}{text(error.error)}{remedy if has_remedy else ''}")

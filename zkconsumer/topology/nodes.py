@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from zkconsumer.errors import TopologyError
+from zkconsumer.errors import ConfigurationError, TopologyError
 from zkconsumer.rebalance.topic_filter import Whitelist
-from zkconsumer.topology.checks import check_functions
+from zkconsumer.topology.checks import check_functions, check_name
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.records import Record, RecordMetadata
 from zkconsumer.topology.stores.builder import StoreBuilder
@@ -90,10 +90,12 @@ class TopicGroup(NamedTuple):
     Attributes:
         sources: topics that it reads. Topics of patterns are missing until ``Topology.set_topics``.
         sinks: topics that it writes, without those that an extractor selects.
+        is_global: whether it updates a global store, so that it has no tasks of its own.
     """
 
     sources: frozenset[str]
     sinks: frozenset[str]
+    is_global: bool = False
 
 
 class GlobalStore(NamedTuple):
@@ -157,3 +159,37 @@ def matched_topics(sources: Iterable[SourceNode], existing: Iterable[str]) -> di
                     f"{source.pattern!r} of source {source.name!r}"
                 )
     return matched
+
+
+def check_topics(name: str, topics: tuple[str, ...], sources: Iterable[SourceNode]) -> None:
+    """Raise TopologyError if the topics of a new source are invalid, or are read by another source."""
+    if not topics:
+        raise TopologyError(f"source {name!r} needs at least one topic, or a pattern")
+    others = list(sources)
+    for index, topic in enumerate(topics):
+        check_name("topic", topic)
+        if topic in topics[:index]:
+            raise TopologyError(f"source {name!r} names topic {topic!r} twice")
+        for other in others:
+            if topic in other.topics:
+                raise TopologyError(f"topic {topic!r} is already read by source {other.name!r}")
+            if other.pattern is not None and Whitelist(other.pattern).is_topic_allowed(topic, False):
+                raise TopologyError(f"topic {topic!r} matches the pattern {other.pattern!r} of source {other.name!r}")
+
+
+def check_pattern(name: str, pattern: str, sources: Iterable[SourceNode], global_topics: set[str]) -> None:
+    """Raise TopologyError if the pattern of a new source is invalid, or matches a topic that another source reads."""
+    check_name("pattern", pattern)
+    if set(pattern) & set(", \"'"):
+        raise TopologyError(
+            f"source {name!r}: pattern must not contain commas, spaces and quotation marks, got {pattern!r}"
+        )
+    try:
+        topic_filter = Whitelist(pattern)
+    except ConfigurationError as error:
+        raise TopologyError(f"source {name!r}: {error}") from error
+    for other in sources:
+        for topic in topic_filter.select([topic for topic in other.topics if topic not in global_topics], False):
+            raise TopologyError(
+                f"source {name!r}: pattern {pattern!r} matches topic {topic!r}, which source {other.name!r} reads"
+            )
