@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import random
+import secrets
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,7 +26,7 @@ from zkconsumer.topology import (
     serdes,
     stores,
 )
-from zkconsumer.topology.stores import StateFile
+from zkconsumer.topology.stores import StateFile, ValueAndTimestamp, Windowed
 
 TEXT = ApplicationConfig(key_serde=serdes.STRING, value_serde=serdes.STRING)
 
@@ -159,3 +163,153 @@ def test_pages_of_stores_are_separate(tmp_path: Path) -> None:
     first.write({1: None})
     assert list(first.page_ids()) == [2]
     file.close()
+
+
+# ---- corrupt files, and files of earlier versions --------------------------------------------------------------------
+
+
+def written(path: Path) -> list[tuple[str, int, bytes]]:
+    """Return store, id and data of all pages of a file with counts of 1,500 keys."""
+    with TopologyTestDriver(counting(), TEXT, state_file=path) as driver:
+        first = driver.get_state_store("first")
+        first.put_all((f"key-{number:04}", number) for number in range(1_500))
+        driver.create_input_topic("in").pipe_input("a", "x")
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT store, id, data FROM pages ORDER BY store, id").fetchall()
+
+
+def change(path: Path, store: str, page_id: int, data: object) -> None:
+    """Change a page of a file, but not its checksum."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE pages SET data = ? WHERE store = ? AND id = ?", (data, store, page_id))
+        connection.commit()
+
+
+def read(path: Path) -> None:
+    """Read all pages of a file."""
+    with TopologyTestDriver(counting(), TEXT, state_file=path) as driver:
+        for store in ("first", "second"):
+            entries(driver, store)
+
+
+def test_each_changed_bit_is_found(tmp_path: Path) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    path = tmp_path / "state"
+    for store, page_id, data in written(path):
+        for _ in range(20):
+            changed = bytearray(data)
+            changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+            change(path, store, page_id, bytes(changed))
+            what = f"page {page_id}" if page_id > 0 else "the directory"
+            with pytest.raises(
+                StreamsError,
+                match=f"store '{store}': {what} in state file {path} is corrupt: its checksum is wrong; restore the "
+                f"state file {path} from a backup, or delete it to start with empty stores",
+            ):
+                read(path)
+        change(path, store, page_id, data)
+    read(path)
+
+
+@pytest.mark.parametrize(("data", "kind"), [(None, "NoneType"), (5, "int"), ("text", "str"), (0.5, "float")])
+@pytest.mark.parametrize("page_id", [0, -1, 1])
+def test_page_that_is_no_blob_is_reported(tmp_path: Path, data: object, kind: str, page_id: int) -> None:
+    path = tmp_path / "state"
+    written(path)
+    change(path, "second", page_id, data)
+
+    what = f"page {page_id}" if page_id > 0 else "the directory"
+    with pytest.raises(
+        StreamsError, match=f"store 'second': {what} in state file {path} is corrupt: expected a BLOB, got {kind};"
+    ):
+        read(path)
+
+
+def test_page_of_other_store_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    pages = {(store, page_id): data for store, page_id, data in written(path)}
+    change(path, "first", 1, pages["second", 1])
+
+    with pytest.raises(StreamsError, match="store 'first': page 1 in state file .* is corrupt: its checksum is wrong"):
+        read(path)
+
+
+def test_malformed_database_names_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    written(path)
+    data = bytearray(path.read_bytes())
+    for start in range(4_096, len(data), 4_096):
+        data[start : start + 64] = bytes(64)
+    path.write_bytes(data)
+
+    with pytest.raises(
+        StreamsError, match=f"state file {path} cannot be used: .*malformed; restore it from a backup, or delete it"
+    ):
+        read(path)
+
+
+class FillAll(Processor):
+    """Puts records into a store of each kind, as the program that has written ``state_format_1.gz``."""
+
+    def init(self, context: ProcessorContext) -> None:
+        names = ("numbers", "times", "windows", "sessions", "versions")
+        self._stores = {name: context.get_state_store(name) for name in names}
+
+    def process(self, record: Record) -> None:
+        number, time = int(record.value), record.timestamp
+        self._stores["numbers"].put(record.key, number)
+        self._stores["times"].put(record.key, ValueAndTimestamp(number, time))
+        self._stores["windows"].put(record.key, number, time - time % 1_000)
+        self._stores["sessions"].put(Windowed(record.key, time, time + 5), number)
+        self._stores["versions"].put(record.key, number, time)
+
+
+def filling() -> Topology:
+    text, number = serdes.STRING, serdes.LONG
+    builders = [
+        stores.key_value("numbers", text, number),
+        stores.timestamped_key_value("times", text, number),
+        stores.window("windows", text, number, retention_ms=600_000, window_size_ms=1_000),
+        stores.session("sessions", text, number, retention_ms=600_000),
+        stores.versioned_key_value("versions", text, number, history_ms=600_000),
+    ]
+    return Topology().add_source("src", "in").add_processor("fill", FillAll, "src", stores=builders)
+
+
+def contents(driver: TopologyTestDriver) -> dict[str, object]:
+    all_stores = driver.get_all_state_stores()
+    result: dict[str, object] = {
+        name: list(all_stores[name].all())  # type: ignore[attr-defined]
+        for name in ("numbers", "times", "windows")
+    }
+    result["sessions"] = list(all_stores["sessions"].fetch_keys())  # type: ignore[attr-defined]
+    keys = [f"key-{number:04}" for number in range(600)]
+    times = (0, 30_000, 100_000)
+    result["versions"] = [[all_stores["versions"].get(key, time) for time in times] for key in keys]  # type: ignore[attr-defined]
+    return result
+
+
+def feed(driver: TopologyTestDriver, numbers: range) -> None:
+    topic = driver.create_input_topic("in")
+    for number in numbers:
+        topic.pipe_input(f"key-{number % 600:04}", str(number), 100 * number)
+
+
+def test_file_without_checksums_is_read_and_continued(tmp_path: Path) -> None:
+    # state_format_1.gz contains the records of feed(driver, range(900)), written before pages had checksums.
+    path = tmp_path / "state"
+    path.write_bytes(gzip.decompress((Path(__file__).parent / "state_format_1.gz").read_bytes()))
+    with TopologyTestDriver(filling(), TEXT) as expected:
+        feed(expected, range(900))
+        with TopologyTestDriver(filling(), TEXT, state_file=path) as driver:
+            assert contents(driver) == contents(expected)
+            feed(driver, range(900, 1_000))
+        feed(expected, range(900, 1_000))
+
+        with TopologyTestDriver(filling(), TEXT, state_file=path) as driver:
+            assert contents(driver) == contents(expected)
+    with closing(sqlite3.connect(path)) as connection:
+        checksums = [row[0] for row in connection.execute("SELECT checksum FROM pages WHERE id = 0")]
+    assert all(isinstance(checksum, int) for checksum in checksums)

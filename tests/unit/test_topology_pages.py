@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.topology.stores import MemoryPages, PagedMap
+from zkconsumer.topology.stores import MemoryPages, PagedMap, page_format
 from zkconsumer.topology.stores.pages import JOIN_BYTES, SPLIT_BYTES
 
 
@@ -142,7 +142,7 @@ def test_page_of_later_release_is_rejected() -> None:
 
     with pytest.raises(
         StreamsError,
-        match="store 's': page 1 cannot be read: it has format 2, and this release reads format 1: upgrade",
+        match="store 's': page 1 in memory has format 2, newer than the supported format 1; upgrade zkconsumer$",
     ):
         PagedMap(pages, "s").get(b"key")
 
@@ -155,13 +155,13 @@ def test_missing_page_is_reported() -> None:
     del pages[1]
 
     with pytest.raises(
-        StreamsError, match="store 's': page 1 cannot be read: it is missing; restore the state, or delete it"
+        StreamsError, match="store 's': page 1 in memory is corrupt: it is missing; restore the memory from a backup"
     ):
         PagedMap(pages, "s").get(b"key")
 
 
 @pytest.mark.parametrize("page_id", [0, -1, 1])
-def test_damaged_pages_are_reported(page_id: int) -> None:
+def test_truncated_pages_are_reported(page_id: int) -> None:
     pages = MemoryPages()
     entries = PagedMap(pages)
     entries.put(b"key", b"value")
@@ -171,9 +171,67 @@ def test_damaged_pages_are_reported(page_id: int) -> None:
     for length in range(len(whole)):
         pages[page_id] = whole[:length]
         with pytest.raises(
-            StreamsError, match=f"store 's': {'page 1' if page_id == 1 else 'directory'} cannot be read"
+            StreamsError,
+            match=f"store 's': {'page 1' if page_id == 1 else 'the directory'} in memory is corrupt: expected",
         ):
             PagedMap(pages, "s").get(b"key")
+
+
+def filled_directory(count: int) -> tuple[MemoryPages, list[bytes], list[int]]:
+    """Return the pages of a map, and the first keys and the ids in its directory."""
+    pages = MemoryPages()
+    filled(pages, count)
+    header = page_format.Header.decode(pages[0])
+    return pages, *page_format.decode_directory(pages[-1], header.next_id)
+
+
+def test_page_with_keys_out_of_order_is_reported() -> None:
+    pages, _, _ = filled_directory(10)
+    pages[1] = pages[1].replace(key(3), key(5))
+
+    with pytest.raises(StreamsError, match="store 's': page 1 in memory is corrupt: its keys are not in order"):
+        PagedMap(pages, "s").get(key(1))
+
+
+def test_page_in_place_of_another_is_reported() -> None:
+    pages, first_keys, ids = filled_directory(2_000)
+    pages[ids[0]], pages[ids[1]] = pages[ids[1]], pages[ids[0]]
+
+    for first in first_keys[:2]:
+        with pytest.raises(
+            StreamsError, match=r"store 's': page \d+ in memory is corrupt: it has keys of another page"
+        ):
+            PagedMap(pages, "s").get(first)
+
+
+@pytest.mark.parametrize(
+    ("first_keys", "ids", "message"),
+    [
+        ([b"", b"b", b"a"], [1, 2, 3], "its keys are not in order"),
+        ([b"", b"a", b"a"], [1, 2, 3], "its keys are not in order"),
+        ([b"a", b"b"], [1, 2], "its first key or the ids of its pages are wrong"),
+        ([b"", b"b"], [1, 1], "its first key or the ids of its pages are wrong"),
+        ([b"", b"b"], [1, 0], "its first key or the ids of its pages are wrong"),
+        ([b"", b"b"], [1, -1], "its first key or the ids of its pages are wrong"),
+        ([b"", b"b"], [1, 99], "its first key or the ids of its pages are wrong"),
+        ([], [], "its first key or the ids of its pages are wrong"),
+    ],
+)
+def test_invalid_directory_is_reported(first_keys: list[bytes], ids: list[int], message: str) -> None:
+    pages, _, _ = filled_directory(2_000)
+    [pages[-1]] = page_format.encode_directory(first_keys, ids)
+
+    with pytest.raises(StreamsError, match=f"store 's': the directory in memory is corrupt: {message}"):
+        PagedMap(pages, "s")
+
+
+@pytest.mark.parametrize("count", [10, 2_000])
+def test_directory_of_wrong_length_is_reported(count: int) -> None:
+    pages, _, _ = filled_directory(count)
+    pages[-1] += b"x"
+
+    with pytest.raises(StreamsError, match=r"store 's': the directory in memory is corrupt: expected \d+ bytes, got"):
+        PagedMap(pages, "s")
 
 
 def test_pages_of_other_layout_are_rejected() -> None:
@@ -183,7 +241,9 @@ def test_pages_of_other_layout_are_rejected() -> None:
     commit(entries)
 
     with pytest.raises(
-        StreamsError, match="store 's': .* kind 'WindowStore, segments of 60000 ms', .* is 'KeyValueStore'"
+        StreamsError,
+        match="store 's': the memory has entries of another kind, 'WindowStore, segments of 60000 ms' instead of "
+        "'KeyValueStore'; declare the store as before, or give it another name",
     ):
         PagedMap(pages, "s", "KeyValueStore")
 
@@ -240,7 +300,7 @@ def test_map_is_closed_if_its_rollback_fails() -> None:
     entries = filled(pages, 10)
     pages[0] = b""
 
-    with pytest.raises(StreamsError, match="directory cannot be read"):
+    with pytest.raises(StreamsError, match="the directory in memory is corrupt"):
         entries.rollback()
     with pytest.raises(StreamsError, match="store '' is closed"):
         entries.get(key(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from typing import Any
@@ -14,12 +15,26 @@ _OPEN = (
     "PRAGMA locking_mode = EXCLUSIVE",
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",
-    "CREATE TABLE IF NOT EXISTS pages (store TEXT, id INTEGER, data BLOB, PRIMARY KEY (store, id))",
+    "CREATE TABLE IF NOT EXISTS pages (store TEXT, id INTEGER, data BLOB, checksum INTEGER, PRIMARY KEY (store, id))",
 )
+
+#: For files of earlier versions, whose pages have no checksums until they are written again.
+_ADD_CHECKSUM = "ALTER TABLE pages ADD COLUMN checksum INTEGER"
+
+_WRITE = "INSERT OR REPLACE INTO pages (store, id, data, checksum) VALUES (?, ?, ?, ?)"
+
+
+_REMEDIES = {
+    "locked": "; close the driver or process that uses it",
+    "malformed": "; restore it from a backup, or delete it to start with empty stores",
+}
 
 
 class StateFile:
     """The pages of several stores in one SQLite file. All changes between two commits are written, or none.
+
+    Commits survive the end of the process, also if it is killed. After a power failure the last ones can be missing,
+    each of them as a whole, because the file is not synchronized with the disk at each commit.
 
     Args:
         path: the file; it is created if it does not exist. One object at a time can have it open.
@@ -30,6 +45,7 @@ class StateFile:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = fspath(path)
+        self.location = f"state file {self._path}"
         try:
             self._connection = sqlite3.connect(self._path, timeout=0)
         except sqlite3.Error as error:
@@ -37,6 +53,8 @@ class StateFile:
         try:
             for statement in _OPEN:
                 self.execute(statement)
+            if "checksum" not in [row[1] for row in self.execute("PRAGMA table_info(pages)")]:
+                self.execute(_ADD_CHECKSUM)
         except StreamsError:
             self._connection.close()
             raise
@@ -46,7 +64,7 @@ class StateFile:
         return _FilePages(self, store)
 
     def commit(self) -> None:
-        """Make the changes permanent.
+        """Write the changes to the file, all or none.
 
         Raises:
             StreamsError: the file cannot be written.
@@ -83,8 +101,8 @@ class StateFile:
             raise self._failed(error) from error
 
     def _failed(self, error: sqlite3.Error) -> StreamsError:
-        remedy = "; close the driver or process that uses it" if "locked" in str(error) else ""
-        return StreamsError(f"state file {self._path} cannot be used: {error}{remedy}")
+        remedies = (remedy for symptom, remedy in _REMEDIES.items() if symptom in str(error))
+        return StreamsError(f"{self.location} cannot be used: {error}{next(remedies, '')}")
 
 
 class _FilePages:
@@ -92,11 +110,22 @@ class _FilePages:
 
     def __init__(self, file: StateFile, store: str) -> None:
         self._execute, self._store = file.execute, store
+        self.location = file.location
 
     def get(self, page_id: int) -> bytes | None:
-        """Return a page, or None."""
-        rows = self._execute("SELECT data FROM pages WHERE store = ? AND id = ?", (self._store, page_id))
-        return rows[0][0] if rows else None
+        """Return a page, or None.
+
+        Raises:
+            ValueError: the page is not a BLOB, or its checksum is wrong.
+        """
+        statement = "SELECT data, checksum FROM pages WHERE store = ? AND id = ?"
+        for data, checksum in self._execute(statement, (self._store, page_id)):
+            if not isinstance(data, bytes):
+                raise ValueError(f"expected a BLOB, got {type(data).__name__}")
+            if checksum is not None and checksum != self._checksum(page_id, data):
+                raise ValueError("its checksum is wrong")
+            return data
+        return None
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
         """Write pages to the file; None deletes one."""
@@ -104,7 +133,11 @@ class _FilePages:
             if data is None:
                 self._execute("DELETE FROM pages WHERE store = ? AND id = ?", (self._store, page_id))
             else:
-                self._execute("INSERT OR REPLACE INTO pages VALUES (?, ?, ?)", (self._store, page_id, data))
+                self._execute(_WRITE, (self._store, page_id, data, self._checksum(page_id, data)))
+
+    def _checksum(self, page_id: int, data: bytes) -> int:
+        """Return the CRC-32 of a page with its store and id, which also finds a page in a wrong place."""
+        return zlib.crc32(data, zlib.crc32(f"{self._store}/{page_id}".encode()))
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
         """Do nothing: the pages are in the file."""

@@ -6,30 +6,27 @@ page is read and written at most once between two commits.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping
-from itertools import accumulate, chain, islice, zip_longest
+from itertools import accumulate, islice, zip_longest
 from typing import Protocol
 
 from zkconsumer.errors import StreamsError
-
-#: Version of the format, the first byte of each page.
-FORMAT = 1
+from zkconsumer.topology.stores.page_format import (
+    HEAD_BYTES,
+    LENGTHS_BYTES,
+    Header,
+    NewerFormatError,
+    Page,
+    decode_directory,
+    encode_directory,
+)
 
 #: Bytes above which a page is split, and below which a changed page joins a neighbor.
 SPLIT_BYTES, JOIN_BYTES = 16_384, 4_096
 
-#: Bytes at the start of a page, and bytes of the two lengths of an entry.
-_HEAD_BYTES, _LENGTHS_BYTES = 5, 8
-
-#: Bytes of one page of the directory.
-_DIRECTORY_BYTES = 16_384
-
-#: Id of the page with the format's version, the next id, the number of entries, the number of directory pages, and the
-#: layout. The ids of directory pages are -1, -2, …
+#: Id of the header. The ids of directory pages are -1, -2, …
 _HEADER_ID = 0
-_HEADER = struct.Struct("<BqqI")
 
 #: Number of pages of a map that stay in memory after a commit: 64 MB, encoded.
 _CACHED_PAGES = 4_096
@@ -38,12 +35,23 @@ _CACHED_PAGES = 4_096
 class PageStore(Protocol):
     """Where pages are kept: a dictionary, a file, or the state of a Spark task.
 
+    Attributes:
+        location: where they are kept, for errors, such as ``state file /tmp/counts``.
+
     A commit of a task calls ``write`` once for each changed store, then ``TaskIO.commit``, and then ``finish_commit``
     for each changed store. If one of them fails, it calls ``TaskIO.rollback``, and reads the pages again.
     """
 
+    @property
+    def location(self) -> str:
+        """Where the pages are kept."""
+
     def get(self, page_id: int) -> bytes | None:
-        """Return a page, or None."""
+        """Return a page, or None.
+
+        Raises:
+            ValueError: the page is corrupt.
+        """
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
         """Write pages to the storage; None deletes one, if it exists. ``TaskIO.commit`` makes the changes permanent."""
@@ -57,6 +65,8 @@ class PageStore(Protocol):
 
 class MemoryPages(dict[int, bytes]):
     """Pages in a dictionary, for stores that are not persistent and for tests."""
+
+    location = "memory"
 
     def write(self, _changes: Mapping[int, bytes | None]) -> None:
         """Do nothing: until the stores in a storage are committed, the dictionary has the pages of the last commit."""
@@ -72,52 +82,6 @@ class MemoryPages(dict[int, bytes]):
     def page_ids(self) -> Iterator[int]:
         """Return the ids of all pages."""
         return iter(self)
-
-
-class _Page:
-    """Entries of a range of keys.
-
-    Attributes:
-        entries: values by key.
-        order: the keys in order.
-        size: bytes of the encoded page.
-        is_sorted: whether ``entries`` is in order, too, so that its values need no lookup.
-    """
-
-    __slots__ = ("entries", "is_sorted", "order", "size")
-
-    def __init__(self, entries: dict[bytes, bytes], order: list[bytes], size: int) -> None:
-        self.entries, self.order, self.size = entries, order, size
-        self.is_sorted = True
-
-    @classmethod
-    def decode(cls, data: bytes) -> _Page:
-        """Read a page. The format: version, number of entries, lengths of keys and values, keys, values."""
-        version, count = struct.unpack_from("<BI", data)
-        _check_format(version)
-        lengths = struct.unpack_from(f"<{2 * count}I", data, _HEAD_BYTES)
-        start = _HEAD_BYTES + _LENGTHS_BYTES * count
-        ends = list(accumulate(chain((start,), lengths)))
-        if ends[-1] != len(data):
-            raise ValueError(f"it has {len(data)} bytes instead of {ends[-1]}")
-        parts = [data[ends[i] : ends[i + 1]] for i in range(2 * count)]
-        order = parts[:count]
-        return cls(dict(zip(order, parts[count:], strict=True)), order, len(data))
-
-    def encode(self) -> bytes:
-        """Return the page in the format that ``decode`` reads."""
-        order = self.order
-        if not self.is_sorted:
-            self.entries = dict(zip(order, map(self.entries.__getitem__, order), strict=True))
-            self.is_sorted = True
-        values = self.entries.values()
-        head = struct.pack(f"<BI{2 * len(order)}I", FORMAT, len(order), *map(len, order), *map(len, values))
-        return b"".join((head, *order, *values))
-
-
-def _check_format(version: int) -> None:
-    if version != FORMAT:
-        raise ValueError(f"it has format {version}, and this release reads format {FORMAT}: upgrade zkconsumer")
 
 
 class _ClosedPages(MemoryPages):
@@ -143,7 +107,7 @@ class PagedMap:
         is_read_only: whether changes raise an error.
 
     Raises:
-        StreamsError: the pages are damaged, or have another layout or the format of a later release. All methods can
+        StreamsError: the pages are corrupt, or have another layout or the format of a later release. All methods can
             raise it.
     """
 
@@ -153,7 +117,7 @@ class PagedMap:
         self._load()
 
     def _load(self) -> None:
-        self._loaded: dict[int, _Page] = {}
+        self._loaded: dict[int, Page] = {}
         self._changed: set[int] = set()
         self._deleted: list[int] = []
         self._first_keys, self._ids = [b""], [1]
@@ -162,14 +126,14 @@ class PagedMap:
         self._directory: list[bytes] = []
         self._new_directory = self._directory
         self._is_directory_changed = False
-        header = self._pages.get(_HEADER_ID)
-        if header is None:
-            self._loaded[1] = _Page({}, [], _HEAD_BYTES)
-            return
         try:
-            self._decode_header(header)
-        except (ValueError, IndexError, struct.error) as error:
-            raise self._damaged("directory", error) from error
+            data = self._pages.get(_HEADER_ID)
+            if data is None:
+                self._loaded[1] = Page({}, [], HEAD_BYTES)
+            else:
+                self._read_directory(Header.decode(data))
+        except ValueError as error:
+            raise self._read_error("the directory", error) from error
 
     def __len__(self) -> int:
         """Return the number of entries; it is estimated after ``discard``."""
@@ -189,7 +153,7 @@ class PagedMap:
         if old is None:
             insort(page.order, key)
             page.is_sorted = page.is_sorted and page.order[-1] is key
-            page.size += _LENGTHS_BYTES + len(key) + len(value)
+            page.size += LENGTHS_BYTES + len(key) + len(value)
             self._count += 1
         else:
             page.size += len(value) - len(old)
@@ -206,7 +170,7 @@ class PagedMap:
         old = page.entries.pop(key, None)
         if old is not None:
             del page.order[bisect_left(page.order, key)]
-            page.size -= _LENGTHS_BYTES + len(key) + len(old)
+            page.size -= LENGTHS_BYTES + len(key) + len(old)
             self._changed.add(self._ids[index])
             self._count -= 1
             if not page.order and len(self._ids) > 1:
@@ -261,10 +225,10 @@ class PagedMap:
         changes: dict[int, bytes | None] = dict.fromkeys(self._deleted)
         changes |= {page_id: self._loaded[page_id].encode() for page_id in self._changed}
         if self._is_directory_changed or not self._directory:
-            self._new_directory = self._encode_directory()
+            self._new_directory = encode_directory(self._first_keys, self._ids)
             changes |= self._directory_changes()
-        header = _HEADER.pack(FORMAT, self._next_id, self._count, len(self._new_directory))
-        changes[_HEADER_ID] = header + self._layout.encode()
+        header = Header(self._next_id, self._count, len(self._new_directory), self._layout)
+        changes[_HEADER_ID] = header.encode()
         return changes
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
@@ -303,46 +267,56 @@ class PagedMap:
 
     # ---- pages ---------------------------------------------------------------------------------------------
 
-    def _page(self, index: int) -> _Page:
+    def _page(self, index: int) -> Page:
         page_id = self._ids[index]
         page = self._loaded.get(page_id)
         if page is None:
             try:
-                page = self._loaded[page_id] = _Page.decode(self._required(page_id))
-            except (ValueError, struct.error) as error:
-                raise self._damaged(f"page {page_id}", error) from error
+                page = Page.decode(self._read(page_id))
+                self._check_range(index, page.order)
+            except ValueError as error:
+                raise self._read_error(f"page {page_id}", error) from error
+            self._loaded[page_id] = page
         return page
 
-    def _required(self, page_id: int) -> bytes:
+    def _check_range(self, index: int, order: list[bytes]) -> None:
+        stop = self._first_keys[index + 1] if index + 1 < len(self._ids) else None
+        if order and (order[0] < self._first_keys[index] or (stop is not None and order[-1] >= stop)):
+            raise ValueError("it has keys of another page")
+
+    def _read(self, page_id: int) -> bytes:
         data = self._pages.get(page_id)
         if data is None:
             raise ValueError("it is missing")
         return data
 
-    def _damaged(self, what: str, error: Exception) -> StreamsError:
+    def _read_error(self, what: str, error: ValueError) -> StreamsError:
+        where = self._pages.location
+        if isinstance(error, NewerFormatError):
+            return StreamsError(f"store {self._store!r}: {what} in {where} has {error}; upgrade zkconsumer")
         return StreamsError(
-            f"store {self._store!r}: {what} cannot be read: {error}; restore the state, or delete it to start with an "
-            "empty store"
+            f"store {self._store!r}: {what} in {where} is corrupt: {error}; restore the {where} from a backup, or "
+            "delete it to start with empty stores"
         )
 
     def _discard_within(self, index: int, start: bytes, stop: bytes) -> None:
         page = self._page(index)
         low, high = bisect_left(page.order, start), bisect_left(page.order, stop)
         for key in page.order[low:high]:
-            page.size -= _LENGTHS_BYTES + len(key) + len(page.entries.pop(key))
+            page.size -= LENGTHS_BYTES + len(key) + len(page.entries.pop(key))
         if low < high:
             del page.order[low:high]
             self._count -= high - low
             self._changed.add(self._ids[index])
 
-    def _split(self, index: int, page: _Page) -> None:
+    def _split(self, index: int, page: Page) -> None:
         """Move the second half of a page's bytes to a new page after it."""
-        sizes = list(accumulate(_LENGTHS_BYTES + len(key) + len(page.entries[key]) for key in page.order))
+        sizes = list(accumulate(LENGTHS_BYTES + len(key) + len(page.entries[key]) for key in page.order))
         middle = min(max(bisect_left(sizes, page.size // 2), 1), len(page.order) - 1)
         moved = page.order[middle:]
         del page.order[middle:]
-        new = _Page({key: page.entries.pop(key) for key in moved}, moved, page.size - sizes[middle - 1])
-        page.size = _HEAD_BYTES + sizes[middle - 1]
+        new = Page({key: page.entries.pop(key) for key in moved}, moved, page.size - sizes[middle - 1])
+        page.size = HEAD_BYTES + sizes[middle - 1]
         self._changed.add(self._next_id)
         self._loaded[self._next_id] = new
         self._first_keys.insert(index + 1, moved[0])
@@ -379,32 +353,21 @@ class PagedMap:
         left.entries.update(right.entries)
         left.order += right.order
         left.is_sorted = left.is_sorted and right.is_sorted
-        left.size += right.size - _HEAD_BYTES
+        left.size += right.size - HEAD_BYTES
         self._changed.add(self._ids[index])
         self._remove(index + 1, index + 2)
         return True
-
-    def _encode_directory(self) -> list[bytes]:
-        lengths = struct.pack(f"<I{len(self._ids)}I", len(self._ids), *map(len, self._first_keys))
-        data = b"".join((lengths, struct.pack(f"<{len(self._ids)}q", *self._ids), *self._first_keys))
-        return [data[i : i + _DIRECTORY_BYTES] for i in range(0, len(data), _DIRECTORY_BYTES)]
 
     def _directory_changes(self) -> dict[int, bytes | None]:
         pairs = enumerate(zip_longest(self._directory, self._new_directory))
         return {-1 - number: new for number, (old, new) in pairs if new != old}
 
-    def _decode_header(self, header: bytes) -> None:
-        _check_format(header[0])
-        _, self._next_id, self._count, chunks = _HEADER.unpack_from(header)
-        layout = header[_HEADER.size :].decode()
-        if layout != self._layout:
-            raise ValueError(f"it was written by a store of the kind {layout!r}, and this one is {self._layout!r}")
-        self._directory = self._new_directory = [self._required(-1 - number) for number in range(chunks)]
-        self._decode_directory(b"".join(self._directory))
-
-    def _decode_directory(self, data: bytes) -> None:
-        (count,) = struct.unpack_from("<I", data)
-        lengths = struct.unpack_from(f"<{count}I", data, 4)
-        self._ids = list(struct.unpack_from(f"<{count}q", data, 4 + 4 * count))
-        ends = list(accumulate(chain((4 + 12 * count,), lengths)))
-        self._first_keys = [data[ends[i] : ends[i + 1]] for i in range(count)]
+    def _read_directory(self, header: Header) -> None:
+        if header.layout != self._layout:
+            raise StreamsError(
+                f"store {self._store!r}: the {self._pages.location} has entries of another kind, {header.layout!r} "
+                f"instead of {self._layout!r}; declare the store as before, or give it another name"
+            )
+        self._directory = self._new_directory = [self._read(-1 - number) for number in range(header.directory_pages)]
+        self._first_keys, self._ids = decode_directory(b"".join(self._directory), header.next_id)
+        self._next_id, self._count = header.next_id, header.entries

@@ -1,0 +1,150 @@
+"""The format of pages, of the directory, and of the header of a map."""
+
+from __future__ import annotations
+
+import struct
+from itertools import accumulate, chain, islice
+from operator import lt
+from typing import NamedTuple
+
+#: Version of the format, the first byte of each page and of the header.
+FORMAT = 1
+
+#: Bytes at the start of a page, and bytes of the two lengths of an entry.
+HEAD_BYTES, LENGTHS_BYTES = 5, 8
+
+#: Maximum bytes of one page of the directory.
+_DIRECTORY_BYTES = 16_384
+
+_HEADER = struct.Struct("<BqqI")
+
+
+class NewerFormatError(ValueError):
+    """A page has the format of a later release."""
+
+
+class Page:
+    """Entries of a range of keys.
+
+    Attributes:
+        entries: values by key.
+        order: the keys in order.
+        size: bytes of the encoded page.
+        is_sorted: whether ``entries`` is in order, too, so that its values need no lookup.
+    """
+
+    __slots__ = ("entries", "is_sorted", "order", "size")
+
+    def __init__(self, entries: dict[bytes, bytes], order: list[bytes], size: int) -> None:
+        self.entries, self.order, self.size = entries, order, size
+        self.is_sorted = True
+
+    @classmethod
+    def decode(cls, data: bytes) -> Page:
+        """Read a page. The format: version, number of entries, lengths of keys and values, keys, values.
+
+        Raises:
+            ValueError: the page is corrupt.
+            NewerFormatError: it has the format of a later release.
+        """
+        _check_length(data, HEAD_BYTES)
+        _check_format(data)
+        (count,) = struct.unpack_from("<I", data, 1)
+        start = HEAD_BYTES + LENGTHS_BYTES * count
+        _check_length(data, start)
+        lengths = struct.unpack_from(f"<{2 * count}I", data, HEAD_BYTES)
+        ends = list(accumulate(chain((start,), lengths)))
+        if ends[-1] != len(data):
+            raise ValueError(f"expected {ends[-1]} bytes, got {len(data)}")
+        parts = [data[ends[i] : ends[i + 1]] for i in range(2 * count)]
+        order = parts[:count]
+        _check_order(order)
+        return cls(dict(zip(order, parts[count:], strict=True)), order, len(data))
+
+    def encode(self) -> bytes:
+        """Return the page in the format that ``decode`` reads."""
+        order = self.order
+        if not self.is_sorted:
+            self.entries = dict(zip(order, map(self.entries.__getitem__, order), strict=True))
+            self.is_sorted = True
+        values = self.entries.values()
+        head = struct.pack(f"<BI{2 * len(order)}I", FORMAT, len(order), *map(len, order), *map(len, values))
+        return b"".join((head, *order, *values))
+
+
+class Header(NamedTuple):
+    """The first page of a map.
+
+    Attributes:
+        next_id: id of the next new page.
+        entries: number of entries.
+        directory_pages: number of pages of the directory.
+        layout: describes keys and values.
+    """
+
+    next_id: int
+    entries: int
+    directory_pages: int
+    layout: str
+
+    @classmethod
+    def decode(cls, data: bytes) -> Header:
+        """Read a header; it raises what ``Page.decode`` raises."""
+        _check_length(data, _HEADER.size)
+        _check_format(data)
+        _, next_id, entries, directory_pages = _HEADER.unpack_from(data)
+        return cls(next_id, entries, directory_pages, data[_HEADER.size :].decode())
+
+    def encode(self) -> bytes:
+        """Return the header in the format that ``decode`` reads."""
+        return _HEADER.pack(FORMAT, *self[:3]) + self.layout.encode()
+
+
+def encode_directory(first_keys: list[bytes], ids: list[int]) -> list[bytes]:
+    """Return the pages of a directory, from the first key and the id of each page of entries."""
+    lengths = struct.pack(f"<I{len(ids)}I", len(ids), *map(len, first_keys))
+    data = b"".join((lengths, struct.pack(f"<{len(ids)}q", *ids), *first_keys))
+    return [data[i : i + _DIRECTORY_BYTES] for i in range(0, len(data), _DIRECTORY_BYTES)]
+
+
+def decode_directory(data: bytes, next_id: int) -> tuple[list[bytes], list[int]]:
+    """Return the first keys and the ids of all pages of entries.
+
+    Args:
+        data: the pages that ``encode_directory`` has returned, joined.
+        next_id: id that no page has yet.
+
+    Raises:
+        ValueError: the directory is corrupt.
+    """
+    _check_length(data, 4)
+    (count,) = struct.unpack_from("<I", data)
+    start = 4 + 12 * count
+    _check_length(data, start)
+    lengths = struct.unpack_from(f"<{count}I", data, 4)
+    ids = list(struct.unpack_from(f"<{count}q", data, 4 + 4 * count))
+    ends = list(accumulate(chain((start,), lengths)))
+    if ends[-1] != len(data):
+        raise ValueError(f"expected {ends[-1]} bytes, got {len(data)}")
+    first_keys = [data[ends[i] : ends[i + 1]] for i in range(count)]
+    _check_order(first_keys)
+    if first_keys[:1] != [b""] or len(set(ids)) != count or not all(0 < page_id < next_id for page_id in ids):
+        raise ValueError("its first key or the ids of its pages are wrong")
+    return first_keys, ids
+
+
+def _check_length(data: bytes, minimum: int) -> None:
+    if len(data) < minimum:
+        raise ValueError(f"expected at least {minimum} bytes, got {len(data)}")
+
+
+def _check_format(data: bytes) -> None:
+    if data[0] > FORMAT:
+        raise NewerFormatError(f"format {data[0]}, newer than the supported format {FORMAT}")
+    if data[0] != FORMAT:
+        raise ValueError(f"unknown format {data[0]}")
+
+
+def _check_order(keys: list[bytes]) -> None:
+    if not all(map(lt, keys, islice(keys, 1, None))):
+        raise ValueError("its keys are not in order")
