@@ -69,17 +69,29 @@ def test_custom_store_of_guide_works() -> None:
         assert driver.create_output_topic("out").read_values() == [b"5", b"1", b"300"]
 
 
-def test_window_example_of_guide_works() -> None:
+@pytest.mark.parametrize(
+    ("times", "expected", "late"),
+    [
+        ((1, 59, 61, 20, 130), [("a", 3, 0), ("a", 1, 60)], 0),
+        ((1, 59, 61, 20, 86_400), [("a", 3, 0), ("a", 1, 60)], 0),
+        ((0, 69, 30, 70, 40, 129, 140), [("a", 2, 0), ("a", 2, 60)], 1),
+    ],
+)
+def test_window_example_of_guide_forwards_all_windows(
+    times: tuple[int, ...], expected: list[tuple[str, int, int]], late: int
+) -> None:
     names = guide_program("class CountPerMinute")
     topology = Topology().add_source("in", "in")
     topology.add_processor("count", names["CountPerMinute"], "in", stores=[names["counts"]])
+    topology.add_sink("out", "out", "count", value_serializer=serdes.LONG.serialize)
     with TopologyTestDriver(topology, ApplicationConfig(key_serde=serdes.STRING)) as driver:
         topic = driver.create_input_topic("in")
-        for time in (0, 59_999, 69_999, 30_000, 70_000, 40_000):
-            topic.pipe_input("a", b"", time)
+        for time in times:
+            topic.pipe_input("a", b"", time * 1_000)
 
-        assert [count for _, count in driver.get_state_store("counts").all()] == [3, 2]
-        assert driver.metrics["count/late"] == 1
+        records = driver.create_output_topic("out", value_deserializer=serdes.LONG.deserialize).read_records()
+        assert [(record.key, record.value, record.timestamp // 1_000) for record in records] == expected
+        assert driver.metrics.get("count/late", 0) == late
 
 
 def test_handler_of_guide_works() -> None:

@@ -44,7 +44,10 @@ class TimeWindows:
 
     @property
     def retention_ms(self) -> int:
-        """The least retention of a window store that keeps windows until they are closed."""
+        """The least retention of a window store that keeps windows while they accept records.
+
+        The put of a later window can remove them from then on, so windows are to be forwarded before that put.
+        """
         return self.size_ms + self.grace_ms
 
     def windows_for(self, timestamp: int) -> list[TimeWindow]:
