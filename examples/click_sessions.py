@@ -7,7 +7,7 @@ or join earlier sessions; later ones are dropped and counted.
 
 from __future__ import annotations
 
-from zkconsumer.topology import Processor, ProcessorContext, PunctuationType, Record, Topology, serdes, stores
+from zkconsumer.topology import Processor, ProcessorContext, Record, Topology, serdes, stores
 from zkconsumer.topology.stores import Windowed
 from zkconsumer.topology.windows import SessionWindows
 
@@ -19,18 +19,26 @@ class Sessions(Processor):
     """Counts the clicks of each session, and forwards the sessions that have ended."""
 
     def init(self, context: ProcessorContext) -> None:
-        """Get the store, and look for ended sessions every minute of event time."""
+        """Get the store."""
         self._context = context
         self._sessions = context.get_state_store("sessions")
-        context.schedule(MINUTE, PunctuationType.STREAM_TIME, self._forward_ended)
+        self._next_check_ms = 0
 
     def process(self, record: Record) -> None:
-        """Add a click, and merge the sessions within the gap."""
+        """Add a click, and merge the sessions within the gap. Every minute of event time, look for ended ones first.
+
+        A punctuation would be called after the click. If that is much later than the click before, the store has then
+        removed the ended sessions.
+        """
+        now_ms = self._context.current_stream_time_ms
+        if now_ms >= self._next_check_ms:
+            self._forward_ended(now_ms)
+            self._next_check_ms = now_ms - now_ms % MINUTE + MINUTE
         first, last = record.timestamp - WINDOWS.gap_ms, record.timestamp + WINDOWS.gap_ms
         touched = list(self._sessions.find_sessions(record.key, first, last))
         start = min([record.timestamp, *(session.start for session, _ in touched)])
         end = max([record.timestamp, *(session.end for session, _ in touched)])
-        if WINDOWS.is_closed(end, self._context.current_stream_time_ms):
+        if WINDOWS.is_closed(end, now_ms):
             self._context.count("late_clicks")
             return
         for session, _ in touched:

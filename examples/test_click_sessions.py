@@ -39,6 +39,14 @@ def test_session_is_forwarded_when_it_has_ended(clicks: TestInputTopic, sessions
     assert sessions.read_key_values() == [("ann", {"clicks": 2, "minutes": 10})]
 
 
+@pytest.mark.parametrize("pause", [46 * MINUTE, 91 * MINUTE, 30 * 24 * 60 * MINUTE])
+def test_session_is_forwarded_after_long_pause(clicks: TestInputTopic, sessions: TestOutputTopic, pause: int) -> None:
+    clicks.pipe_input("ann", b"", 0)
+    clicks.pipe_input("bob", b"", pause)
+
+    assert sessions.read_key_values() == [("ann", {"clicks": 1, "minutes": 0})]
+
+
 def test_late_click_joins_two_sessions(driver: TopologyTestDriver, clicks: TestInputTopic) -> None:
     clicks.pipe_input("ann", b"", 40 * MINUTE)
     clicks.pipe_input("ann", b"", 0)
