@@ -121,6 +121,27 @@ def test_records_are_merged_by_timestamp_of_head() -> None:
     assert setup.task.partition_times() == {TopicPartition("a", 0): 5, TopicPartition("b", 0): 6}
 
 
+def test_partition_times_of_earlier_task_are_restored() -> None:
+    # Source: Kafka 3.9 PartitionGroupTest.shouldSetPartitionTimestampAndStreamTime
+    seen: list[int] = []
+
+    def extract(_record: SourceRecord, _key: Any, _value: Any, partition_time_ms: int) -> int:
+        seen.append(partition_time_ms)
+        return 60
+
+    setup = Setup(config=ApplicationConfig(timestamp_extractor=extract))
+    times = {TopicPartition("a", 0): 100, TopicPartition("b", 0): 50}
+    setup.task.set_partition_times({**times, TopicPartition("c", 0): 900})
+
+    assert setup.task.stream_time_ms == 100
+    setup.add("a", [60])
+    setup.add("b", [60])
+    setup.run()
+    assert seen == [100, 50]
+    assert setup.task.partition_times() == {**times, TopicPartition("b", 0): 60}
+    assert setup.task.stream_time_ms == 100
+
+
 @pytest.mark.parametrize(
     ("lag", "idle_ms", "waits"), [(None, 0, True), (3, 0, True), (0, 0, False), (3, -1, False), (None, -1, False)]
 )

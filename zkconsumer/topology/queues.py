@@ -175,7 +175,7 @@ class PartitionGroup:
         return {partition: offset for partition, offset in offsets if offset is not None}
 
     def set_times(self, times: Mapping[TopicPartition, int]) -> None:
-        """Continue with the times that ``times`` has returned in an earlier task."""
+        """Continue with the times that ``times`` returned in an earlier task."""
         for partition, time_ms in times.items():
             if partition in self._queues:
                 self._queues[partition].time_ms = time_ms

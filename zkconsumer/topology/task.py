@@ -125,6 +125,9 @@ class StreamTask:
 
         Raises:
             StreamsError: the commit failed. All stores contain the last commit.
+
+        An interrupt, such as KeyboardInterrupt, can arrive after the storage has committed. All stores in the storage
+        then contain the new commit, and stores in memory may contain the one before.
         """
         self._require(_State.RUNNING, "commit")
         try:
@@ -198,7 +201,7 @@ class StreamTask:
         return self._group.times()
 
     def set_partition_times(self, times: Mapping[TopicPartition, int]) -> None:
-        """Continue with the times that ``partition_times`` has returned in an earlier task."""
+        """Continue with the times that ``partition_times`` returned in an earlier task."""
         self._group.set_times(times)
 
     def add_records(self, partition: TopicPartition, records: Iterable[SourceRecord]) -> None:

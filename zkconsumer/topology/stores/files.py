@@ -33,7 +33,7 @@ _REMEDIES = {
 class StateFile:
     """The pages of several stores in one SQLite file. All changes between two commits are written, or none.
 
-    Commits survive the end of the process, also if it is killed. After a power failure the last ones can be missing,
+    Commits survive the end of the process, even if it is killed. After a power failure the last ones can be missing,
     each of them as a whole, because the file is not synchronized with the disk at each commit.
 
     Args:

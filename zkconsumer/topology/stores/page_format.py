@@ -111,7 +111,7 @@ def decode_directory(data: bytes, next_id: int) -> tuple[list[bytes], list[int]]
     """Return the first keys and the ids of all pages of entries.
 
     Args:
-        data: the pages that ``encode_directory`` has returned, joined.
+        data: the pages that ``encode_directory`` returned, joined.
         next_id: id that no page has yet.
 
     Raises:

@@ -232,12 +232,12 @@ class PagedMap:
         return changes
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
-        """Write what ``collect_changes`` has returned to the storage of the pages."""
+        """Write what ``collect_changes`` returned to the storage of the pages."""
         if changes:
             self._pages.write(changes)
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
-        """Mark what ``collect_changes`` has returned as committed, and drop the oldest pages from memory."""
+        """Mark what ``collect_changes`` returned as committed, and drop the oldest pages from memory."""
         if changes:
             self._pages.finish_commit(changes)
         self._changed.clear()
