@@ -161,7 +161,7 @@ CALLS: dict[str, Callable[[StreamTask], object]] = {
     "add_records": lambda task: task.add_records(PARTITION, []),
     "commit": lambda task: task.commit(),
     "committable": lambda task: task.committable(),
-    "punctuate": lambda task: task.punctuate_stream_time(),
+    "punctuate_stream_time": lambda task: task.punctuate_stream_time(),
     "punctuate_wall_clock": lambda task: task.punctuate_wall_clock(),
     "initialize": lambda task: task.initialize(),
 }
@@ -188,7 +188,7 @@ def test_call_in_wrong_state_is_rejected(call: str, moment: str, message: str) -
     elif moment == "closed":
         task.close()
 
-    with pytest.raises(StreamsError, match=rf"task 0_0: {call.split('_w')[0]}\(\) {message}"):
+    with pytest.raises(StreamsError, match=rf"task 0_0: {call}\(\) {message}"):
         CALLS[call](task)
     task.close()
     task.close()

@@ -234,8 +234,7 @@ class StreamTask:
         Raises:
             StreamsError: a node failed, and the error handler returned FAIL.
         """
-        if self._state is not _State.RUNNING:
-            self._require(_State.RUNNING, "process")
+        self._require(_State.RUNNING, "process")
         try:
             polled = self._group.poll()
             if polled is None:
@@ -272,8 +271,8 @@ class StreamTask:
         Raises:
             StreamsError: a punctuator failed, and the error handler returned FAIL.
         """
+        self._require(_State.RUNNING, "punctuate_stream_time")
         if self.stream_time_ms == UNKNOWN:
-            self._require(_State.RUNNING, "punctuate")
             return False
         return self._punctuate(PunctuationType.STREAM_TIME, self.stream_time_ms)
 
@@ -283,10 +282,10 @@ class StreamTask:
         Raises:
             StreamsError: a punctuator failed, and the error handler returned FAIL.
         """
+        self._require(_State.RUNNING, "punctuate_wall_clock")
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self.clock())
 
     def _punctuate(self, kind: PunctuationType, now_ms: int) -> bool:
-        self._require(_State.RUNNING, "punctuate")
         return self._schedules[kind].punctuate(now_ms, lambda schedule: self._call(schedule, now_ms))
 
     def _call(self, schedule: Schedule, now_ms: int) -> None:
