@@ -132,7 +132,7 @@ def partitions_of(cluster: Cluster, topics: Iterable[str]) -> list[TopicPartitio
 def log_offsets(
     logs: LogOffsets, partitions: Iterable[TopicPartition], timestamp: int
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
-    """Query log offsets partition by partition, so that an unavailable leader affects only its own partitions.
+    """Query log offsets with one request per leader. An unavailable leader affects only its own partitions.
 
     Args:
         logs: client for the queries.
@@ -142,14 +142,12 @@ def log_offsets(
     Returns:
         The offset of each partition whose leader responded, and the error message of each other partition.
     """
-    offsets: dict[TopicPartition, int] = {}
-    errors: dict[TopicPartition, str] = {}
-    for partition in partitions:
-        try:
-            offsets.update(logs.offsets([partition], timestamp))
-        except RetriableError as error:
-            errors[partition] = str(error)
-    return offsets, errors
+    requested = list(partitions)
+    try:
+        offsets, errors = logs.look_up(requested, timestamp)
+    except RetriableError as error:  # the leaders could not be looked up
+        return {}, dict.fromkeys(requested, str(error))
+    return offsets, {partition: str(error) for partition, error in sorted(errors.items())}
 
 
 def in_kafka(
