@@ -6,9 +6,12 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import os
 import queue
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 from tenacity import Retrying
@@ -187,6 +190,32 @@ def delete_group(config: ConsumerConfig) -> None:
     """Delete the znodes of the group of a configuration."""
     with access(config) as closing:
         closing.session.znodes.delete_tree(registry.GroupPaths(config.group_id).root)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file, which replaces ``path`` at the end of the block unless an error is raised.
+
+    A device or a pipe, such as ``/dev/stdout``, cannot be replaced; its own path is yielded.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    is_replaced = os.path.isfile(path) or not os.path.exists(path)
+    target = path.resolve() if is_replaced else path
+    new = target.with_name(f".{target.name}.{os.getpid()}.new") if is_replaced else path
+    try:
+        yield new
+        if is_replaced:
+            if target.exists():
+                shutil.copymode(target, new)
+            new.replace(target)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {str(path)!r}: {error}") from error
+    finally:
+        if is_replaced:
+            with contextlib.suppress(OSError):  # such as the name being too long, which has raised the error above
+                new.unlink(missing_ok=True)
 
 
 def retrying(backoff: float = 0.5) -> Retrying:

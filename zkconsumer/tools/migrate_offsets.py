@@ -96,7 +96,8 @@ def run(options: argparse.Namespace) -> int:
             elif to == "checkpoint":
                 _checkpoints().create(Path(where), selected, kind=options.checkpoint_of, group=options.group)
             elif where != "-":
-                Path(where).write_text(json.dumps(_checkpoints().as_json(selected)) + "\n")
+                with common.replacing(Path(where)) as file:
+                    file.write_text(json.dumps(_checkpoints().as_json(selected)) + "\n")
     if options.to == ("json", "-"):
         common.echo(json.dumps(_checkpoints().as_json(selected)))
     else:

@@ -45,16 +45,13 @@ def add_to(tools: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Create the archive."""
     names = _closure(["zkconsumer", *options.include])
-    try:
-        with tarfile.open(options.archive, "w:gz") as archive:
-            package = Path(zkconsumer.__file__).parent
-            for path in (package, package.parent / "pyspark_zkconsumer"):  # through the latter Spark finds the source
-                archive.add(path, path.name, filter=_without_caches)
-            for name in sorted(names - {"zkconsumer"}):
-                for path, packed_as in _files(name):
-                    archive.add(path, packed_as)
-    except OSError as error:
-        raise ConfigurationError(f"{options.archive} cannot be written: {error}") from error
+    with common.replacing(options.archive) as path, tarfile.open(path, "w:gz") as archive:
+        package = Path(zkconsumer.__file__).parent
+        for folder in (package, package.parent / "pyspark_zkconsumer"):  # through the latter Spark finds the source
+            archive.add(folder, folder.name, filter=_without_caches)
+        for name in sorted(names - {"zkconsumer"}):
+            for file, packed_as in _files(name):
+                archive.add(file, packed_as)
     common.echo(f"packed {', '.join(sorted(names))} into {options.archive}", file=sys.stderr)
     return 0
 

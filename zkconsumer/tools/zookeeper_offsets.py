@@ -88,10 +88,8 @@ def run_export(options: argparse.Namespace) -> int:
                 common.echo(f"skipped: {skipped[-1]}", file=sys.stderr)
             counts[group] = len(found)
             lines += [f"{paths.offset(partition)}:{offset}\n" for partition, offset in found.items()]
-    try:
-        options.output_file.write_text("".join(lines))
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {str(options.output_file)!r}: {error.strerror}") from error
+    with common.replacing(options.output_file) as file:
+        file.write_text("".join(lines))
     if options.json:
         common.print_json({"file": str(options.output_file), "offsets": counts, "leftOut": skipped})
     return 0
