@@ -438,6 +438,21 @@ def test_deleting_only_topic_deletes_group(topic: Topic, group: str, zk: KazooCl
     assert not zk.exists(f"/consumers/{group}")
 
 
+def test_deleted_topic_leaves_no_topic_ids(topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:
+    one, two, gone = topic(), topic(), "none-such"
+    ids = f"/consumers/{group}/zkconsumer/offset-topic-ids"
+    for name in (one, two, gone):
+        set_offsets(zk, group, name, {0: 1, 1: 1})
+        for number in (0, 1):
+            zk.ensure_path(f"{ids}/{name}/{number}")
+    delete = ("consumer-groups", "--zookeeper", at, "--delete", "--group", group, "--topic")
+
+    assert run(*delete, one)[0] == 0
+    assert run(*delete, gone, "--partition", 1)[0] == 0
+    assert sorted(zk.get_children(ids)) == sorted([two, gone])
+    assert zk.get_children(f"{ids}/{gone}") == ["0"]
+
+
 def test_offset_of_existing_partition_in_active_group_is_kept(
     topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:

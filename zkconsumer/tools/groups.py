@@ -224,11 +224,13 @@ def _delete(access: Access, group: str, topic: str | None, partition: int | None
         return f"Error: Delete for group '{group}'{about} failed because its consumers are still active."
     if only is not None:
         znodes.delete(paths.offset(only))
+        znodes.delete(paths.offset_topic_id(only))
     elif topic is None or _topics_of(access.session, paths) == {topic}:
         znodes.delete_tree(paths.root)
     else:
         znodes.delete_tree(_offsets(group, topic))
         znodes.delete_tree(paths.owners(topic))
+        znodes.delete_tree(paths.offset_topic_ids(topic))
     return ""
 
 

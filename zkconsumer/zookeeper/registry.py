@@ -89,7 +89,11 @@ class GroupPaths:
 
     def offset_topic_id(self, partition: TopicPartition) -> str:
         """The znode with the id of the topic for which the offset znode was written; JVM members do not know it."""
-        return f"{self.root}/zkconsumer/offset-topic-ids/{partition.topic}/{partition.partition}"
+        return f"{self.offset_topic_ids(partition.topic)}/{partition.partition}"
+
+    def offset_topic_ids(self, topic: str) -> str:
+        """The parent of a topic's ``offset_topic_id`` znodes."""
+        return f"{self.root}/zkconsumer/offset-topic-ids/{topic}"
 
 
 def topic_path(topic: str) -> str:
