@@ -6,7 +6,6 @@ Source: Kafka 1.1 kafka.consumer.ConsumerConfig, kafka.utils.VerifiablePropertie
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
+from zkconsumer.name_hints import FOREIGN_PROPERTIES, hint
+from zkconsumer.problems import Problems
 from zkconsumer.properties import (
     REQUIRED,
     Boolean,
@@ -30,7 +31,7 @@ from zkconsumer.properties import (
     declare_librdkafka,
     declare_own,
 )
-from zkconsumer.properties_file import parse_properties
+from zkconsumer.properties_file import FileValue, parse_properties
 from zkconsumer.security_checks import check_security
 from zkconsumer.settings import Setting
 
@@ -356,35 +357,42 @@ class ConsumerConfig:
             strict: raise for unknown properties.
 
         Raises:
-            ConfigurationError: with the property, its value and the valid values.
+            ConfigurationError: with the property, its value and the valid values; if several properties are wrong,
+                each of them on a line. A property of a file is preceded by ``path:line``.
         """
         values: dict[str, Any] = {}
-        given: set[str] = set()
+        problems = Problems(next((value.path for value in properties.values() if isinstance(value, FileValue)), ""))
         unread = {_ALIASES.get(key, key): value for key, value in properties.items() if value is not None}
+        given = unread.keys() & set(property_names())
         for field in dataclasses.fields(cls):
             key = _key(field.name)
             declared: Property = field.metadata["property"]
             value = unread.pop(key, None)
-            if value is not None:
-                values[field.name] = declared.parse(key, value)
-                given.add(key)
-            elif declared.default is REQUIRED:
-                raise ConfigurationError(f"Missing required property '{key}'")
-            else:
-                values[field.name] = declared.default
+            if value is None and declared.default is REQUIRED:
+                problems.add(f"Missing required property '{key}'")
+                continue
+            try:
+                values[field.name] = declared.default if value is None else declared.parse(key, value)
+            except ConfigurationError as error:
+                problems.add(error, value)
         for key in sorted(unread):
-            if key in WITHOUT_EFFECT:
-                _log().warning("property_ignored", property=key, value=unread[key], reason=WITHOUT_EFFECT[key])
-            else:
-                _report_unknown(key, strict)
-        check_security({_key(name): value for name, value in values.items()}, given)
-        return cls(**values)
+            _check_unknown(key, unread[key], problems if strict else None)
+        problems.check()
+        problems.attempt(check_security, {_key(name): value for name, value in values.items()}, given)
+        config = problems.attempt(cls, **values)
+        problems.check()
+        assert config is not None
+        return config
 
     @classmethod
     def from_properties(
         cls, path: str | PathLike[str], overrides: Mapping[str, object] | None = None, *, strict: bool = False
     ) -> ConsumerConfig:
-        """Build a configuration from a ``consumer.properties`` file; ``overrides`` take precedence over the file."""
+        """Build a configuration from a ``consumer.properties`` file; ``overrides`` take precedence over the file.
+
+        Raises:
+            ConfigurationError: as ``from_dict``, or the file cannot be read.
+        """
         return cls.from_dict({**read_properties(path), **(overrides or {})}, strict=strict)
 
     @classmethod
@@ -431,34 +439,39 @@ def property_table() -> list[Setting]:
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
-    """Read a Java properties file.
+    """Read a Java properties file. The values know their lines, for the error messages of ``from_dict``.
 
     Raises:
         ConfigurationError: the file cannot be read, or is not a Java properties file.
     """
     try:
-        return parse_properties(Path(path).read_bytes())
+        return {**parse_properties(Path(path).read_bytes(), str(path))}
     except OSError as error:
-        raise ConfigurationError(f"cannot read the properties file {str(path)!r}: {error.strerror}") from error
+        raise ConfigurationError(f"cannot read the properties file {str(path)!r}: {error.strerror}") from None
     except (ValueError, UnicodeError) as error:
-        raise ConfigurationError(f"{str(path)!r} is not a Java properties file: {error}") from error
+        raise ConfigurationError(f"{str(path)!r} is not a Java properties file: {error}") from None
 
 
 def _key(attribute: str) -> str:
     return attribute.replace("_", ".")
 
 
-def _report_unknown(key: str, strict: bool) -> None:
+def _check_unknown(key: str, value: object, problems: Problems | None) -> None:
+    """Add an unknown property to the problems, or log it if there are none."""
+    place = {"path": value.place} if isinstance(value, FileValue) else {}
+    if key in WITHOUT_EFFECT:
+        _log().warning("property_ignored", property=key, value=value, reason=WITHOUT_EFFECT[key], **place)
+        return
     if key.startswith("external"):
         return  # VerifiableProperties ignores these without a warning
-    close = difflib.get_close_matches(key, property_names(), 1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    remedy = hint(key, property_names(), FOREIGN_PROPERTIES)
     # A line without a separator is one long name, which may contain a password.
     name = _NOT_IN_NAME.split(key[:_MAX_NAME])[0]
     shown = name if name == key else f"{name}..."
-    if strict:
-        raise ConfigurationError(f"unknown property {shown!r}{hint}")
-    _log().warning("property_unknown", property=shown, remedy=hint.lstrip("; ") or None)
+    if problems is None:
+        _log().warning("property_unknown", property=shown, remedy=remedy.lstrip("; ") or None, **place)
+    else:
+        problems.add(f"unknown property {shown!r}{remedy}", value)
 
 
 def _log() -> Any:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("subscribeTopics", "a", "unknown option 'subscribetopics'; did you mean 'subscribe'?"),
+        ("subscribes", "a", "unknown option 'subscribes'; did you mean 'subscribe'?"),
         ("auto.commit.enable", "true", "option 'auto.commit.enable' cannot be set for a Spark query: offsets are"),
         ("streams", "none", "option streams must be an integer of at least 1, got 'none'"),
         ("auto.offset.reset", "earliest", "Wrong value earliest of auto.offset.reset in ConsumerConfig; Valid values"),
@@ -30,6 +30,17 @@ def test_load_raises_option_errors(spark: Any, name: str, value: str, text: str)
     with pytest.raises(Exception, match="ConfigurationError") as refusal:
         reader.load()
     assert text in str(refusal.value)
+
+
+def test_load_lists_all_problems_without_frames(spark: Any) -> None:
+    wrong = {"kafka.max.poll.records": "1", "streams": "none", "kafka.ssl.truststore.location": "a.jks"}
+    with pytest.raises(Exception, match="ConfigurationError") as refusal:
+        spark.readStream.format("zkconsumer").options(**REQUIRED, **wrong).load()
+
+    assert "option streams must be an integer of at least 1, got 'none'" in str(refusal.value)
+    assert "'kafka.max.poll.records'; it has no counterpart; remove it" in str(refusal.value)
+    assert "its counterpart is 'ssl.ca.location'" in str(refusal.value)
+    assert str(refusal.value).count("zkconsumer/spark/source.py") == 1
 
 
 def test_load_needs_no_server(spark: Any) -> None:

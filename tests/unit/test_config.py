@@ -527,6 +527,62 @@ def test_strict_refuses_unknown_property() -> None:
     assert str(raised.value) == "unknown property 'auto.comit.enable'; did you mean 'auto.commit.enable'?"
 
 
+def test_strict_error_lists_all_problems_with_lines(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "# old job\ngroup.id=g\nzookeeper.connect=h:2181\nfetch.size=\\\n  100\n\nfetch.min.bytes=x\nGROUP.ID=h\n"
+        "kafka.metrics.reporters=a\nauto.commit.enable=True\n",
+    )
+
+    with pytest.raises(ConfigurationError) as raised:
+        ConsumerConfig.from_properties(path, {"auto.offset.reset": "earliest"}, strict=True)
+
+    assert str(raised.value).splitlines() == [
+        "Wrong value earliest of auto.offset.reset in ConsumerConfig; Valid values are smallest and largest",
+        f"{path}:4: unknown property 'fetch.size'; its counterpart is 'fetch.message.max.bytes'",
+        f"{path}:7: property 'fetch.min.bytes' must be an integer between 0 and 2147483647, got 'x'",
+        f"{path}:8: unknown property 'GROUP.ID'; did you mean 'group.id'?",
+        f"{path}:10: property 'auto.commit.enable' must be 'true' or 'false', got 'True'",
+    ]
+
+
+def test_unknown_property_is_logged_with_its_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path, "group.id=g\nzookeeper.connect=h:2181\nfetch.size=100\n")
+
+    with caplog.at_level(logging.WARNING, "zkconsumer.config"):
+        built = ConsumerConfig.from_properties(path)
+
+    assert f"{path}:3" in caplog.text
+    assert type(built.group_id) is type(built.zookeeper_connect) is str  # Spark's checkpoints contain them
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", ": Missing required property 'group.id'"),
+        ("group.id=g\nssl.ca.location=FILE", ": ssl.ca.location has no effect without security.protocol"),
+        ("group.id=g\nsocket.timeout.ms=50", ": property 'socket.timeout.ms' must be at least fetch.wait.max.ms"),
+    ],
+)
+def test_problem_of_whole_file_names_file(line: str, said: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"zookeeper.connect=h:2181\n{line.replace('FILE', __file__)}\n")
+
+    with pytest.raises(ConfigurationError) as raised:
+        ConsumerConfig.from_properties(path)
+
+    assert str(raised.value).startswith(f"{path}{said}")
+
+
+def test_unreadable_file_has_no_chained_traceback(tmp_path: Path) -> None:
+    invalid = written(tmp_path, "group.id=\\u12\n")
+    for path in (tmp_path / "missing", invalid):
+        with pytest.raises(ConfigurationError) as raised:
+            ConsumerConfig.from_properties(path)
+        assert str(path) in str(raised.value)
+        assert raised.value.__cause__ is None
+        assert raised.value.__suppress_context__
+
+
 def test_external_properties_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "zkconsumer.config"):
         config(external_something="x")

@@ -25,6 +25,8 @@ ORDER = [
     ["version"],
     [
         "settings",
+        "name_hints",
+        "problems",
         "properties",
         "events",
         "errors",

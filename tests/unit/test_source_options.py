@@ -236,6 +236,59 @@ def test_contradicting_options_are_refused(options: dict[str, str | None], said:
         SourceOptions.parse(given)
 
 
+def test_error_lists_all_problems_of_options() -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        SourceOptions.parse(
+            {
+                "kafka.bootstrap.servers": "a:1",
+                "kafka.max.poll.records": "500",
+                "kafka.ssl.truststore.location": "a.jks",
+                "subscibe": "t",
+                "startingOffsets": "first",
+                "maxOffsetsPerTrigger": "many",
+                "includeHeader": "true",
+                "kafka.fetch.min.bytes": "x",
+                "consumer.id": "one",
+                "group.id": "g",
+            }
+        )
+
+    counterpart = "its counterpart is 'ssl.ca.location' (PEM instead of a Java keystore)"
+    lines = str(refusal.value).splitlines()
+    assert sorted(line for line in lines if not line.startswith(("no topics to read", "option startingOffsets"))) == [
+        "Missing required property 'zookeeper.connect'; to read without ZooKeeper and without joining a group, set "
+        "membership=none and bootstrap.servers",
+        "option 'consumer.id' cannot be set for a Spark query: each start of the query is a new consumer in the group",
+        "option maxOffsetsPerTrigger must be an integer of at least 1, got 'many'",
+        "property 'fetch.min.bytes' must be an integer between 0 and 2147483647, got 'x'",
+        "unknown option 'includeheader'; did you mean 'includeHeaders'?",
+        "unknown property 'max.poll.records' in option 'kafka.max.poll.records'; it has no counterpart; remove it",
+        f"unknown property 'ssl.truststore.location' in option 'kafka.ssl.truststore.location'; {counterpart}",
+    ]
+    assert "did you mean 'subscribe' instead of 'subscibe'?" in str(refusal.value)
+    assert "option startingOffsets" in str(refusal.value)
+
+
+@pytest.mark.parametrize("membership", ["both", "group"])
+def test_problem_of_membership_causes_no_others(membership: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        SourceOptions.parse({"membership": membership, "commit.mode": "periodic", "subscribe": "t"}, batch=True)
+
+    assert str(refusal.value).startswith("option membership must be 'none'") or membership == "both"
+    assert len(str(refusal.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_missing_zookeeper_names_reading_without_group(batch: bool) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        SourceOptions.parse({"subscribe": "t", "group.id": "g"}, batch=batch)
+
+    assert str(refusal.value) == (
+        "Missing required property 'zookeeper.connect'; to read without ZooKeeper and without joining a group, set "
+        "membership=none and bootstrap.servers"
+    )
+
+
 def test_kafka_prefix_is_an_alias() -> None:
     options = SourceOptions.parse(
         {"kafka.bootstrap.servers": "a:1", "kafka.security.protocol": "SSL", "subscribe": "t", "membership": "none"}

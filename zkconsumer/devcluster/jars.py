@@ -46,10 +46,10 @@ def spark_jars() -> Path:
     """
     try:
         import pyspark  # only this function needs it
-    except ModuleNotFoundError as error:
+    except ModuleNotFoundError:
         raise JarsUnavailableError(
             "the development cluster uses jars of pyspark: pip install 'pyspark>=4.3,<5'"
-        ) from error
+        ) from None
 
     return Path(pyspark.__file__).parent / "jars"
 

@@ -64,7 +64,9 @@ class ZkConsumerDataSource(DataSource):
             try:
                 options = SourceOptions.parse(self.options, batch=True)
             except ConfigurationError as batch_error:
-                raise (batch_error if error.args[0].startswith("option 'ending") else error) from None
+                # Without the traceback, which has no information for the user; Spark prints it above the message.
+                is_batch = "option 'ending" in str(error)
+                raise (batch_error if is_batch else error).with_traceback(None) from None
         # Determined here because the planning process cannot import the files that the user passed to Spark.
         self._has_an_end = options.has_an_end
         return options.schema

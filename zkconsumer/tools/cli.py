@@ -6,7 +6,6 @@ Exit codes: 0 success, 1 failure (with one line on standard error), 2 invalid ar
 from __future__ import annotations
 
 import argparse
-import difflib
 import logging
 import os
 import sys
@@ -28,13 +27,14 @@ from zkconsumer.tools import (
     watch,
     zookeeper_offsets,
 )
+from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.printer import OUTPUT_CLOSED, OutputClosedError
 from zkconsumer.version import __version__
 
 
 def argument_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line, with all tools."""
-    parser = argparse.ArgumentParser("zkconsumer", description="Tools for ZooKeeper-coordinated consumer groups.")
+    parser = ToolParser("zkconsumer", description="Tools for ZooKeeper-coordinated consumer groups.")
     parser.add_argument("--version", action="version", version=f"zkconsumer {__version__}")
     tools = parser.add_subparsers(dest="tool", metavar="TOOL", required=True)
     for tool in (
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options, unknown = argument_parser().parse_known_args(arguments)
     if unknown:
-        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_hint(unknown[0], options.parser)}")
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     show_level(getattr(logging, options.log_level.upper()))
     try:
         code = int(options.run(options))
@@ -81,13 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-
-
-def _hint(argument: str, parser: argparse.ArgumentParser) -> str:
-    """Return a suggestion if an argument is similar to an option of the tool."""
-    known = [name for action in parser._actions for name in action.option_strings]
-    close = difflib.get_close_matches(argument.partition("=")[0], known, 1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ LoggingMessageFormatter.
 from __future__ import annotations
 
 import base64
-import difflib
 import json
 import struct
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.native import native
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata
+from zkconsumer.name_hints import suggest
 
 #: Returns the bytes to print for a message.
 Formatter = Callable[[MessageAndMetadata], bytes]
@@ -43,8 +43,8 @@ def make_formatter(name: str, properties: dict[str, str]) -> Formatter:
         "LoggingMessageFormatter": _logging,
     }
     if short not in makers:
-        close = difflib.get_close_matches(short, makers, 1)
-        hint = f"did you mean kafka.tools.{close[0]}?" if close else f"use one of {', '.join(makers)}"
+        meant = suggest(short, makers)
+        hint = f"did you mean kafka.tools.{meant}?" if meant else f"use one of {', '.join(makers)}"
         raise ConfigurationError(f"unknown formatter {name!r}; classes of the JVM cannot be loaded; {hint}")
     return makers[short](properties)
 

@@ -55,6 +55,11 @@ class Membership:
             )
         return cls(is_member, commits, has_zookeeper)
 
+    def consumer_defaults(self) -> dict[str, str]:
+        """Return values of required properties of the consumer that this query does not need."""
+        defaults = {} if self.is_member or self.commits else {"group.id": "zkconsumer-spark"}
+        return defaults if self.has_zookeeper else {**defaults, "zookeeper.connect": "none"}
+
 
 def _refuse_ending(reader: OptionReader) -> None:
     ending = [name for name in reader.unread() if name.startswith("ending")]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.spark.options.table import BY_NAME, SourceOption
+from zkconsumer.name_hints import FOREIGN_PROPERTIES, hint, suggest
+from zkconsumer.spark.options.table import BY_NAME, FOREIGN_OPTIONS, SourceOption
 from zkconsumer.zookeeper.registry import excerpt
 
 #: Maximum value of an integer option of Spark.
@@ -32,11 +32,12 @@ class OptionReader:
         """Whether an option is given and has not been read."""
         return name.lower() in self._unread
 
-    def similar_to(self, names: Iterable[str]) -> str:
-        """Return a hint with the unread option whose name is most similar to one of the names, or an empty string."""
-        for name in names:
-            if found := difflib.get_close_matches(name.lower(), self._unread, 1, 0.8):
-                return f"; did you mean {name!r} instead of {found[0]!r}?"
+    def read_similar_to(self, names: Collection[str]) -> str:
+        """Read an option whose name is similar to one of the names, and return a hint; an empty string if none is."""
+        for given in self._unread:
+            if meant := suggest(given, names):
+                del self._unread[given]
+                return f"; did you mean {meant!r} instead of {given!r}?"
         return ""
 
     def peek(self, name: str) -> str | None:
@@ -135,20 +136,10 @@ def invalid(name: str, expected: str, text: str) -> ConfigurationError:
     return ConfigurationError(f"option {name} must be {expected}, got {excerpt(text)}")
 
 
-def unknown_option(name: str, known: Iterable[str]) -> ConfigurationError:
-    """Return the error for an option that does not exist.
-
-    Args:
-        known: names of properties that are valid beside the options.
-    """
-    return ConfigurationError(f"unknown option {name!r}{did_you_mean(name, known)}")
-
-
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the option or property of the most similar name, or an empty string."""
-    candidates = [*known, *(option for option in BY_NAME if not option.endswith("*"))]
-    found = difflib.get_close_matches(name.lower(), candidates, 1, 0.5)
-    return f"; did you mean {as_written(found[0])!r}?" if found else ""
+    """Return a hint with the option or property that the user may have meant, or an empty string."""
+    candidates = [*known, *(option.name for option in BY_NAME.values() if not option.name.endswith("*"))]
+    return hint(name, candidates, {**FOREIGN_PROPERTIES, **FOREIGN_OPTIONS})
 
 
 def as_written(name: str) -> str:

@@ -12,14 +12,15 @@ from pyspark.sql.types import StructField, StructType
 
 from zkconsumer.config import ConsumerConfig, property_names
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.problems import Problems
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout
 from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.membership import Membership
-from zkconsumer.spark.options.option_reader import OptionReader, did_you_mean, invalid, unknown_option
+from zkconsumer.spark.options.option_reader import OptionReader, did_you_mean, invalid
 from zkconsumer.spark.options.starting_offsets import StartingOffsets
 from zkconsumer.spark.options.subscription import Subscription
-from zkconsumer.spark.options.table import REFUSED_PROPERTIES, REFUSED_SPARK_OPTIONS
+from zkconsumer.spark.options.table import BY_NAME, REFUSED_PROPERTIES, REFUSED_SPARK_OPTIONS
 from zkconsumer.zookeeper.registry import check_stream_count
 
 #: Columns of Spark's own Kafka source, with their types.
@@ -99,35 +100,40 @@ class SourceOptions:
                 by default reads from the earliest to the latest offsets.
 
         Raises:
-            ConfigurationError: an option is unknown or not valid, or options contradict each other.
+            ConfigurationError: an option is unknown or not valid, or options contradict each other; if there are
+                several problems, each of them is on a line.
         """
-        reader = OptionReader(_without_kafka_prefix(options))
-        _refuse_unsupported(reader)
-        subscription = Subscription.parse(reader)
-        membership = Membership.parse(reader, subscription, batch=batch)
-        decoder = _decoder(reader)
-        streams = reader.integer("streams")
-        check_stream_count("option streams", streams)
+        problems = Problems()
+        get = problems.attempt
+        reader = OptionReader(_without_kafka_prefix(options, problems))
+        _refuse_unsupported(reader, problems)
+        subscription = get(Subscription.parse, reader)
+        membership = get(Membership.parse, reader, subscription or Subscription(), batch=batch)
+        values: dict[str, Any] = {
+            "subscription": subscription,
+            "decoder": get(_decoder, reader),
+            "streams": get(_streams, reader),
+            "starting_offsets": get(StartingOffsets.parse, reader, default="earliest" if batch else "group"),
+            "ending_offsets": get(StartingOffsets.parse, reader, prefix="ending", default="latest"),
+            "keeps_restored": not get(reader.flag, "restore.filter"),
+            "fails_on_data_loss": get(reader.flag, "failOnDataLoss"),
+            "limits": get(Limits.parse, reader),
+            "alignment": get(_alignment, reader),
+            "min_partitions": get(_min_partitions, reader),
+            "max_records_per_partition": get(reader.optional_integer, "maxRecordsPerPartition"),
+            "columns": get(_columns, reader),
+            "corrupt_record_policy": get(reader.choice, "corrupt.record.policy"),
+            "handover_timeout": (get(reader.integer, "handover.timeout.ms") or 0) / 1000,
+            "unavailable_timeout": (get(reader.integer, "unavailable.timeout.ms") or 0) / 1000,
+            "consumer": _consumer(reader, membership, problems),
+        }
+        problems.check()
+        assert membership is not None
         return cls(
-            subscription=subscription,
             is_member=membership.is_member,
             commits=membership.commits,
             has_zookeeper=membership.has_zookeeper,
-            streams=streams,
-            starting_offsets=StartingOffsets.parse(reader, default="earliest" if batch else "group"),
-            ending_offsets=StartingOffsets.parse(reader, prefix="ending", default="latest"),
-            keeps_restored=not reader.flag("restore.filter"),
-            fails_on_data_loss=reader.flag("failOnDataLoss"),
-            limits=Limits.parse(reader),
-            alignment=_alignment(reader),
-            min_partitions=_min_partitions(reader),
-            max_records_per_partition=reader.optional_integer("maxRecordsPerPartition"),
-            columns=_columns(reader),
-            decoder=decoder,
-            corrupt_record_policy=reader.choice("corrupt.record.policy"),
-            handover_timeout=reader.integer("handover.timeout.ms") / 1000,
-            unavailable_timeout=reader.integer("unavailable.timeout.ms") / 1000,
-            consumer=_consumer(reader, membership),
+            **values,
         )
 
     def for_consumer(self, consumer: ConsumerConfig, topics: Mapping[str, int]) -> SourceOptions:
@@ -173,7 +179,7 @@ class SourceOptions:
         return self.decoder is not None and decoders.can_end_stream(decoders.load(self.decoder[0]))
 
 
-def _without_kafka_prefix(options: Mapping[str, str]) -> dict[str, str]:
+def _without_kafka_prefix(options: Mapping[str, str], problems: Problems) -> dict[str, str]:
     """Return options with names in lower case, and ``kafka.x`` of Spark's own source as the property ``x``."""
     given = {name.lower(): text for name, text in options.items() if name.lower() not in _IGNORED}
     known = property_names()
@@ -182,21 +188,24 @@ def _without_kafka_prefix(options: Mapping[str, str]) -> dict[str, str]:
         if not name.startswith("kafka.") or name in known:
             found[name] = text
         elif (short := name.removeprefix("kafka.")) not in known:
-            raise ConfigurationError(
-                f"unknown property {short!r} in option {name!r}; consumer properties are given without the 'kafka.' "
-                f"prefix{did_you_mean(short, known)}"
-            )
+            problems.add(f"unknown property {short!r} in option {name!r}{did_you_mean(short, known)}")
         elif short in given:
-            raise ConfigurationError(f"options {name!r} and {short!r} are the same property; set one of them")
+            problems.add(f"options {name!r} and {short!r} are the same property; set one of them")
         else:
             found[short] = text
     return found
 
 
-def _refuse_unsupported(reader: OptionReader) -> None:
+def _refuse_unsupported(reader: OptionReader, problems: Problems) -> None:
     for name, reason in (*REFUSED_PROPERTIES.items(), *REFUSED_SPARK_OPTIONS.items()):
-        if name in reader:
-            raise ConfigurationError(f"option {name!r} cannot be set for a Spark query: {reason}")
+        if reader.text(name) is not None:
+            problems.add(f"option {name!r} cannot be set for a Spark query: {reason}")
+
+
+def _streams(reader: OptionReader) -> int:
+    streams = reader.integer("streams")
+    check_stream_count("option streams", streams)
+    return streams
 
 
 def _alignment(reader: OptionReader) -> tuple[int, float] | None:
@@ -246,14 +255,23 @@ def _columns(reader: OptionReader) -> tuple[str, ...]:
     return tuple(by_lower[name] for name in wanted)
 
 
-def _consumer(reader: OptionReader, membership: Membership) -> ConsumerConfig:
+def _consumer(reader: OptionReader, membership: Membership | None, problems: Problems) -> ConsumerConfig | None:
     """Return the properties of the consumer: all options that the data source itself does not have."""
-    properties, known = reader.unread(), property_names()
-    if not membership.has_zookeeper:
-        properties["zookeeper.connect"] = "none"
-    if not membership.is_member and not membership.commits:
-        properties.setdefault("group.id", "zkconsumer-spark")
-    for name in sorted(properties):
-        if name not in known:
-            raise unknown_option(name, known)
-    return ConsumerConfig.from_dict(properties, strict=True)
+    known = property_names()
+    properties = {}
+    for name, text in sorted(reader.unread().items()):
+        if name in known:
+            properties[name] = text
+        elif name not in BY_NAME:  # other options are unread only if there is another problem
+            problems.add(f"unknown option {name!r}{did_you_mean(name, known)}")
+    if membership is None:
+        defaults = {"group.id": "none", "zookeeper.connect": "none"}  # a problem of its own has been added
+    else:
+        defaults = membership.consumer_defaults()
+    if "zookeeper.connect" not in {**defaults, **properties}:
+        problems.add(
+            "Missing required property 'zookeeper.connect'; to read without ZooKeeper and without joining a group, set "
+            "membership=none and bootstrap.servers"
+        )
+        defaults["zookeeper.connect"] = "none"
+    return problems.attempt(ConsumerConfig.from_dict, {**defaults, **properties}, strict=True)

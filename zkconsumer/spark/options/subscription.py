@@ -51,7 +51,7 @@ class Subscription:
         if not given:
             raise ConfigurationError(
                 "no topics to read: set option subscribe to topic names separated by commas, or one of the options "
-                f"subscribePattern, whitelist, blacklist and assign{reader.similar_to(NAMES)}"
+                f"subscribePattern, whitelist, blacklist and assign{reader.read_similar_to(NAMES)}"
             )
         if len(given) > 1:
             names = join_words(given, "and")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from zkconsumer.name_hints import NO_COUNTERPART, Counterpart
 from zkconsumer.settings import Setting, to_rst
 
 _JAVA_EXPRESSION = "Java regular expression"
@@ -347,6 +348,19 @@ REFUSED_SPARK_OPTIONS = {
     "fetchoffset.retryintervalms": "requests to brokers are retried for unavailable.timeout.ms",
     "groupidprefix": "set group.id; the query joins that group",
     "topic": "the data source cannot write",
+}
+
+#: Properties of other clients whose counterpart is another one in a Spark query. Names are in lower case.
+FOREIGN_OPTIONS = {
+    "autocommit.enable": Counterpart(("commit.mode",)),
+    "autocommit.interval.ms": NO_COUNTERPART,
+    "commit.offsets.on.checkpoint": Counterpart(("commit.mode",)),
+    "consumerid": NO_COUNTERPART,
+    "enable.auto.commit": Counterpart(("commit.mode",)),
+    "key.deserializer": Counterpart(("decoder",)),
+    "partition.discovery.interval.ms": Counterpart(("metadata.max.age.ms",)),
+    "topics": Counterpart(("subscribe",)),
+    "value.deserializer": Counterpart(("decoder",)),
 }
 
 

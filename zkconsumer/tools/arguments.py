@@ -1,0 +1,66 @@
+"""The argument parser of the tools: hints for unknown options, and help texts that fit the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from zkconsumer.name_hints import NO_COUNTERPART, Counterpart, hint, suggest
+
+#: Options of other tools, with the options that replace them. The first one that a tool has is suggested.
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+    "--bootstrap-server": ("--broker-list",),
+    "--bootstrap-servers": ("--bootstrap-server", "--broker-list"),
+    "--broker-list": ("--bootstrap-server",),
+    "--command-config": ("--consumer.config",),
+    "--consumer.config": ("--command-config",),
+    "--once": ("--count 1",),
+    "--zkconnect": ("--zookeeper", "--zookeeper.connect"),
+    "--zookeeper": ("--zkconnect", "--zookeeper.connect"),
+    "--zookeeper.connect": ("--zookeeper", "--zkconnect"),
+}
+
+#: Options of Kafka's tools that are not needed.
+_WITHOUT_COUNTERPART = ("--new-consumer",)
+
+
+class ToolParser(argparse.ArgumentParser):
+    """Parses the options of one tool. An error message suggests the options that were probably meant."""
+
+    _given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments; see ``argparse.ArgumentParser``."""
+        self._given = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the message with suggestions, and exit with code 2."""
+        super().error(message + "".join(self._hints(message)))
+
+    def _hints(self, message: str) -> Iterable[str]:
+        if chosen := re.search(r"invalid choice: '([^']*)'", message):
+            choices = [str(choice) for action in self._actions for choice in action.choices or ()]
+            if meant := suggest(chosen[1], choices):
+                yield f"; did you mean {meant}?"
+            return
+        options = [name for action in self._actions for name in action.option_strings]
+        counterparts = dict(_counterparts(options))
+        for argument in self._given:
+            name = argument.partition("=")[0]
+            # argparse accepts the beginning of an option.
+            if name.startswith("-") and name != "--" and not any(option.startswith(name) for option in options):
+                yield hint(name, options, counterparts, quote=str)
+
+
+def _counterparts(options: Iterable[str]) -> Iterable[tuple[str, Counterpart]]:
+    """Yield the options of other tools that one of a tool's options replaces."""
+    known = set(options)
+    for name, others in _OTHER_NAMES.items():
+        if found := [other for other in others if other.partition(" ")[0] in known]:
+            yield name, Counterpart((found[0],))
+    for name in _WITHOUT_COUNTERPART:
+        yield name, NO_COUNTERPART
