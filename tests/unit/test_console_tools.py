@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import zkconsumer.tools
 from zkconsumer.config import property_table
-from zkconsumer.tools import common
+from zkconsumer.tools import cluster_state, common
 from zkconsumer.tools.cli import main
 
 Refused = Callable[..., str]
 File = Callable[[bytes], str]
+Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,63 @@ def test_missing_zookeeper_is_reported(refused: Refused, file: File) -> None:
         "refuses the connection; check zookeeper.connect, and that the ensemble is running\n"
     )
     assert time.monotonic() - started < 10
+
+
+@pytest.fixture
+def background_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Return a function that pretends that a development cluster of a version is running."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = cluster_state.state_file()
+    path.parent.mkdir()
+
+    def write(kafka: str) -> None:
+        state = {"supervisor": 1, "kafka": kafka, "zookeeper.connect": "127.0.0.1:7/a", "logs": str(tmp_path / "logs")}
+        path.write_text(json.dumps({**state, "bootstrap.servers": "127.0.0.1:8"}))
+
+    with cluster_state.supervising(path):
+        yield write
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kafka", "suggested"),
+    [
+        (["watch", "--group", "g", "--zookeeper", "127.0.0.1:1"], "3.9.2", "--zookeeper 127.0.0.1:7/a"),
+        (
+            ["doctor", "--group", "g", "--zookeeper", "127.0.0.1:1"],
+            "4.3.0",
+            "--zookeeper 127.0.0.1:7/a --bootstrap-server 127.0.0.1:8",
+        ),
+        (
+            ["export-offsets", "--output-file", "x", "--zkconnect", "127.0.0.1:1"],
+            "3.9.2",
+            "--zkconnect 127.0.0.1:7/a",
+        ),
+        (
+            ["simple-consumer-shell", "--broker-list", "127.0.0.1:1", "--topic", "t"],
+            "3.9.2",
+            "--broker-list 127.0.0.1:8",
+        ),
+        (["watch", "--group", "g", "--zookeeper", "127.0.0.1:7/a"], "3.9.2", None),
+    ],
+    ids=["watch", "kraft", "export", "shell", "its own address"],
+)
+def test_running_development_cluster_is_suggested(
+    arguments: list[str],
+    kafka: str,
+    suggested: str | None,
+    background_cluster: Callable[[str], None],
+    run: Run,
+    file: File,
+) -> None:
+    background_cluster(kafka)
+
+    code, out, errors = run(*arguments, "--command-config", file(b"zookeeper.connection.timeout.ms=300\n"))
+
+    first, *others = errors.splitlines()
+    assert (code, out) == (1, "")
+    assert first.startswith(f"zkconsumer {arguments[0]}: ")
+    text = f"    a development cluster is running; to use it: {suggested}"
+    assert others == ([] if suggested is None else [text])
 
 
 @pytest.mark.parametrize("address", ["no-such-host.invalid:2181", "127.0.0.1:no-port", "127.0.0.1:99999", " "])

@@ -11,10 +11,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from zkconsumer.errors import ZkConsumerError
+from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.log import show_level
 from zkconsumer.tools import (
     cluster,
+    cluster_state,
     common,
     console_consumer,
     consumer_perf,
@@ -72,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ZkConsumerError as error:
         for line in f"zkconsumer {options.tool}: {error}".split("\n"):
             common.echo(line, file=sys.stderr)
+        if isinstance(error, (ZooKeeperUnavailableError, BrokerUnavailableError)):
+            _suggest_cluster(options)
         return 1
     except OutputClosedError:
         common.echo(OUTPUT_CLOSED, file=sys.stderr)
@@ -81,6 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _suggest_cluster(options: argparse.Namespace) -> None:
+    """Print how to connect to the development cluster, if one is running."""
+    names = {name for action in options.parser._actions for name in action.option_strings}
+    if text := cluster_state.hint(names, [value for value in vars(options).values() if isinstance(value, str)]):
+        common.echo(f"    {text}", file=sys.stderr)
 
 
 if __name__ == "__main__":

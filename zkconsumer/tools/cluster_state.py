@@ -7,10 +7,11 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from zkconsumer.devcluster.servers import is_kraft
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 
 #: Names of the addresses and of the folder in the state file, in the order in which they are printed.
@@ -33,6 +34,27 @@ def require() -> dict[str, Any]:
             "--bootstrap-server to the brokers of another cluster"
         )
     return state
+
+
+def hint(arguments: Collection[str], addresses: Collection[str]) -> str:
+    """Return the options with which a tool connects to the cluster in the background, or an empty string.
+
+    Args:
+        arguments: names of the options that the tool has.
+        addresses: addresses to which the tool could not connect.
+    """
+    try:
+        state = running()
+    except ZkConsumerError:
+        return ""
+    if state is None or state["zookeeper.connect"] in addresses or state["bootstrap.servers"] in addresses:
+        return ""
+    needed = [(name, "zookeeper.connect") for name in ("--zookeeper", "--zkconnect", "--zookeeper.connect")]
+    needed.append(("--broker-list", "bootstrap.servers"))
+    if is_kraft(state["kafka"]):
+        needed.append(("--bootstrap-server", "bootstrap.servers"))
+    found = [f"{option} {state[address]}" for option, address in needed if option in arguments]
+    return f"a development cluster is running; to use it: {' '.join(found)}" if found else ""
 
 
 def state_file() -> Path:
