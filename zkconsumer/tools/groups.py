@@ -2,7 +2,8 @@
 
 Source: Kafka 1.1 kafka.admin.ConsumerGroupCommand with ``--zookeeper``; Kafka 0.9 kafka.tools.VerifyConsumerRebalance.
 Deliberate differences: ``--list`` is sorted, ``--delete`` also deletes a group that has never had members,
-``--partition`` deletes the offset of one partition, and an error has exit code 1.
+``--partition`` deletes the offset of one partition, an error has exit code 1, and a group without members does not pass
+``verify-rebalance``.
 """
 
 from __future__ import annotations
@@ -100,8 +101,6 @@ def run_verify(options: argparse.Namespace) -> int:
     """Print the partitions without a live owner; return exit code 1 if there are any."""
     with common.access(common.config_of(options, options.zookeeper)) as access:
         problems = _unowned(access.session, access.cluster, options.group)
-        if not access.session.znodes.children(GroupPaths(options.group).ids):
-            common.echo(f"group {options.group!r} has no members, so no partition needs an owner", file=sys.stderr)
     if options.json:
         common.print_json({"group": options.group, "successful": not problems, "problems": problems})
     else:
@@ -115,6 +114,8 @@ def _unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> list[st
     group_state.check_exists(session, group)
     common.check_brokers(cluster)
     state = group_state.read(session, group)
+    if not state.sessions:
+        return [f"Group {group} has no members"]
     problems = [error for path, error in state.unreadable.items() if "/ids/" in path]
     threads = subscribed_threads(group, state.members, cluster)
     for partition in group_state.partitions_of(cluster, threads):
