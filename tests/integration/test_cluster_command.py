@@ -155,6 +155,7 @@ def check_produced_records_are_consumed(run: Run, environment: dict[str, str]) -
     )
     assert {message.partition for message in read} == {0, 1, 2, 3}
     assert run("topic", "more:2").stdout == "topic 'more' with 2 partitions created\n"
+    assert run("topic", "one").stdout == "topic 'one' with 1 partition created\n"
     again = run("topic", "more:2")
     assert again.returncode == 1
     assert "already exists" in again.stderr

@@ -112,8 +112,8 @@ def test_consumer_perf_deletes_generated_group(
         ("/consumers/{group}/offsets/{topic}/0:9223372036854775808", "with an offset from 0 to"),
         ("/consumers/{group}/offsets/{topic}/01:7", "must be /consumers/GROUP"),
         ("/consumers/{group}/offsets/{topic}/99999999999:7", "must be /consumers/GROUP"),
-        ("/consumers/{group}/offsets/{topic}/9:7", "offsets of 1 partitions that do not exist, such as {topic}-9"),
-        ("/consumers/{group}/offsets/none-such/0:7", "partitions that do not exist, such as none-such-0"),
+        ("/consumers/{group}/offsets/{topic}/9:7", "offsets of 1 missing partition, such as {topic}-9"),
+        ("/consumers/{group}/offsets/none-such/0:7", "1 missing partition, such as none-such-0"),
         ("/consumers/{group}/offsets/{topic}/0:7\x1b[31m", r"\x1b[31m"),
     ],
     ids=["negative", "beyond long", "alias", "beyond int", "missing partition", "missing topic", "escape"],
@@ -335,7 +335,7 @@ def test_differing_storages_are_found_and_aligned(
     finding = doctor()[f"group {group}"]
     _, out, errors = run("offset-checker", "--zookeeper", at, "--group", group, "--topic", name)
 
-    differ = f"differ for 1 partitions; for {name}-0, Kafka has 429 and ZooKeeper has 100"
+    differ = f"differ for 1 partition; for {name}-0, Kafka has 429 and ZooKeeper has 100"
     assert differ in errors
     assert out.splitlines()[1].split()[3] == "429"
     from_kafka, from_zookeeper = finding["remedy"].partition("from Kafka: ")[2].split("; from ZooKeeper: ")
@@ -469,6 +469,7 @@ def test_watch_shows_unknown_lag(topic: Topic, group: str, zk: KazooClient, run:
     name = topic(2)
     zk.ensure_path(f"/consumers/{group}/owners/{name}")
     watch = ("watch", "--zookeeper", at, "--group", group, "--count", 1)
+    assert run(*watch)[1].splitlines()[0] == f"group {group}: 0 members, 2 partitions, lag unknown"
     set_offsets(zk, group, name, {0: -1})
     assert run(*watch)[1].splitlines()[0] == f"group {group}: 0 members, 2 partitions, lag unknown"
     set_offsets(zk, group, name, {0: 0})

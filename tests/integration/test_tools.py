@@ -401,7 +401,7 @@ def test_watch_prints_lines_without_terminal(
 
     assert code == 0
     lines = out.splitlines()
-    assert lines[0] == f"group {group}: 1 members, 1 partitions, lag 6"
+    assert lines[0] == f"group {group}: 1 member, 1 partition, lag 6"
     assert lines[1].split() == ["TOPIC", "PARTITION", "OFFSET", "LOG-END", "LAG", "CONSUMED/S", "PRODUCED/S", "OWNER"]
     assert lines[-1].split() == [name, "0", "4", "10", "6", "0", "0", f"{group}_c-0"]
 
@@ -624,7 +624,7 @@ def test_watch_and_doctor_use_higher_offset(
     set_offsets(zk, group, name, {0: 3})
     code, out, _ = run("doctor", *asked, "--stale-after", 1)
     assert code == 1
-    assert f"differ for 1 partitions; for {name}-0, Kafka has 7 and ZooKeeper has 3" in out
+    assert f"differ for 1 partition; for {name}-0, Kafka has 7 and ZooKeeper has 3" in out
     assert out.endswith(": 1 problem found\n")
     _, out, _ = run("watch", *asked, "--count", 1)
     assert out.splitlines()[-1].split()[:5] == [name, "0", "7", "10", "3"]

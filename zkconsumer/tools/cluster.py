@@ -192,7 +192,7 @@ def run_topic(options: argparse.Namespace) -> int:
     name, partitions = options.topic
     with Admin(parse_bootstrap(state["bootstrap.servers"]), state["zookeeper.connect"]) as admin:
         admin.create_topic(name, partitions)
-    common.echo(f"topic {name!r} with {partitions} partitions created")
+    common.echo(f"topic {name!r} with {common.count(partitions, 'partition')} created")
     return 0
 
 

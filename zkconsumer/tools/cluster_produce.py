@@ -53,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
         with producer:
             producer.send(values, rate=options.rate)
     finally:
-        written = f"{producer.acknowledged} records written to topic {options.topic!r} ({len(partitions)} partitions)"
-        common.echo(written, file=sys.stderr)
+        written = f"{common.count(producer.acknowledged, 'record')} written to topic {options.topic!r}"
+        common.echo(f"{written} ({common.count(len(partitions), 'partition')})", file=sys.stderr)
     return 0
 
 

@@ -240,6 +240,11 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number with a noun in singular or plural."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def cell(value: object) -> str:
     """Return the text of a cell of a table, without control characters and of limited length."""
     text = "-" if value is None else printable(value)

@@ -80,14 +80,10 @@ def run(options: argparse.Namespace) -> int:
         common.echo(f"health: {_describe(health)}")
         members, owned = len(state.sessions), len(state.owners)
         common.echo(
-            f"group {options.group}: {_count(members, 'member')}, {_count(owned, 'partition')} owned: "
-            f"{_count(len(findings), 'problem') if findings else 'no problems'} found"
+            f"group {options.group}: {common.count(members, 'member')}, {common.count(owned, 'partition')} owned: "
+            f"{common.count(len(findings), 'problem') if findings else 'no problems'} found"
         )
     return 1 if findings else 0
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _describe(health: Health) -> str:

@@ -144,6 +144,7 @@ def _check_offset(
     """Check a committed offset against the log start offset and the end offset."""
     where = f"partition {partition}"
     is_in_zookeeper = offset == state.offsets.get(partition)
+    lag = common.count(end - offset, "record")
     if not start <= offset <= end:
         remedy = "auto.offset.reset applies when the partition is consumed next"
         if is_in_zookeeper:
@@ -159,7 +160,7 @@ def _check_offset(
         # The commit time of an offset in Kafka is unknown.
         if is_in_zookeeper and (age := time.time() - state.stored_at[partition]) > stale_after_s:
             yield Finding(
-                f"the offset {offset} was not committed for {age:.0f} s, and the lag is {end - offset} records",
+                f"the offset {offset} was not committed for {age:.0f} s, and the lag is {lag}",
                 where,
                 f"check whether {state.owners[partition]} still processes records",
                 "commit_failed",
@@ -168,5 +169,7 @@ def _check_offset(
             )
     elif not state.sessions:
         yield Finding(
-            f"the lag is {end - offset} records, and the group has no members", where, "start a member of the group"
+            f"the lag is {lag}, and the group has no members",
+            where,
+            "start a member of the group",
         )

@@ -9,6 +9,7 @@ from zkconsumer.broker.cluster import Cluster
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
+from zkconsumer.tools.common import count
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, parse_offset, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Node
@@ -201,6 +202,6 @@ def describe_differing(differing: Mapping[TopicPartition, tuple[int, int]]) -> s
     """Return a sentence about offsets that differ between the storages."""
     partition, (kafka, zookeeper) = next(iter(differing.items()))
     return (
-        f"the committed offsets in Kafka and in ZooKeeper differ for {len(differing)} partitions; for {partition}, "
-        f"Kafka has {kafka} and ZooKeeper has {zookeeper}"
+        f"the committed offsets in Kafka and in ZooKeeper differ for {count(len(differing), 'partition')}; for "
+        f"{partition}, Kafka has {kafka} and ZooKeeper has {zookeeper}"
     )

@@ -19,6 +19,7 @@ from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
 from zkconsumer.tools.group_state import GroupState
+from zkconsumer.zookeeper.registry import GroupPaths
 
 _COLUMNS = ("TOPIC", "PARTITION", "OFFSET", "LOG-END", "LAG", "CONSUMED/S", "PRODUCED/S", "OWNER")
 
@@ -108,7 +109,9 @@ def _watch(options: argparse.Namespace, access: Access) -> None:
 def _sample(group: str, access: Access, logs: LogOffsets, coordinator: GroupCoordinator) -> _Sample:
     time_s = time.monotonic()
     state = group_state.read(access.session, group)
-    partitions = group_state.partitions_of(access.cluster, state.topics)
+    # The znodes of the owners' topics remain when members stop, even if they have not committed offsets.
+    owned = access.session.znodes.children(f"{GroupPaths(group).root}/owners") or []
+    partitions = group_state.partitions_of(access.cluster, [*state.topics, *owned])
     ends, _ = group_state.log_offsets(logs, partitions, protocol.LATEST)
     in_kafka, _ = group_state.in_kafka(partitions, partial(common.retrying(), coordinator.fetch_offsets))
     offsets = group_state.furthest(state, partitions, in_kafka)
@@ -118,24 +121,29 @@ def _sample(group: str, access: Access, logs: LogOffsets, coordinator: GroupCoor
 def _show(
     options: argparse.Namespace, sample: _Sample, rows: Sequence[tuple[Any, ...]], live: Any, *, exists: bool
 ) -> None:
-    lags, members = [row[4] for row in rows if row[4] is not None], sample.state.sessions
-    title = f"group {options.group}: {len(members)} members, {len(rows)} partitions, lag "
-    title += f"{sum(lags):,}" if lags or not rows else "unknown"
-    if lags and len(lags) < len(rows):
-        title += f" without {len(rows) - len(lags)} partitions whose lag is unknown"
-    if not exists:
-        title += " (the group does not exist)"
+    members = sample.state.sessions
     if options.json:
         named = [dict(zip(map(str.lower, _COLUMNS), row, strict=True)) for row in rows]
         common.print_json_line({"group": options.group, "members": sorted(members), "partitions": named})
     elif live is not None:
         table = common.rich_table(_COLUMNS, [[common.cell(value) for value in row] for row in rows])
-        table.title = common.printable(title)
+        table.title = common.printable(_title(options.group, len(members), rows, exists=exists))
         live.update(table, refresh=True)
     else:
-        common.echo(title)
+        common.echo(_title(options.group, len(members), rows, exists=exists))
         common.print_table(_COLUMNS, rows)
     sys.stdout.flush()
+
+
+def _title(group: str, members: int, rows: Sequence[tuple[Any, ...]], *, exists: bool) -> str:
+    if not exists:
+        return f"group {group}: the group does not exist"
+    lags = [row[4] for row in rows if row[4] is not None]
+    title = f"group {group}: {common.count(members, 'member')}, {common.count(len(rows), 'partition')}, lag "
+    title += f"{sum(lags):,}" if lags else "unknown"
+    if lags and len(lags) < len(rows):
+        title += f" without {common.count(len(rows) - len(lags), 'partition')} whose lag is unknown"
+    return title
 
 
 def _live() -> Any:

@@ -107,7 +107,8 @@ def run_import(options: argparse.Namespace) -> int:
     if options.json:
         common.print_json({"offsets": {group: len(offsets) for group, offsets in offsets_by_group.items()}})
     count = sum(map(len, offsets_by_group.values()))
-    common.echo(f"imported {count} offsets of {len(offsets_by_group)} groups", file=sys.stderr)
+    groups = common.count(len(offsets_by_group), "group")
+    common.echo(f"imported {common.count(count, 'offset')} of {groups}", file=sys.stderr)
     return 0
 
 
@@ -171,8 +172,8 @@ def _check_partitions(cluster: Cluster, path: Path, offsets_by_group: Mapping[st
     if missing:
         common.check_brokers(cluster)
         raise ConfigurationError(
-            f"{path} contains offsets of {len(missing)} partitions that do not exist, such as {missing[0]}; create the "
-            "topics, or remove these lines; no offset was written"
+            f"{path} contains offsets of {common.count(len(missing), 'missing partition')}, such as {missing[0]}; "
+            "create the topics, or remove these lines; no offset was written"
         )
 
 
