@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import re
@@ -16,7 +17,7 @@ import pytest
 import zkconsumer.tools
 from zkconsumer.config import property_table
 from zkconsumer.tools import cluster_state, common
-from zkconsumer.tools.cli import main
+from zkconsumer.tools.cli import argument_parser, main
 
 Refused = Callable[..., str]
 File = Callable[[bytes], str]
@@ -186,6 +187,22 @@ def test_help_lists_all_consumer_properties(capfd: pytest.CaptureFixture[str]) -
 
     listed = re.findall(r"^  (\S+) \(", capfd.readouterr().out.partition("consumer properties")[2], re.MULTILINE)
     assert listed == [row.name for row in property_table()]
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield a parser and those of its subcommands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from parsers(inner)
+
+
+@pytest.mark.parametrize("parser", list(parsers(argument_parser())), ids=lambda parser: parser.prog)
+def test_help_fits_in_eighty_columns(parser: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert [line for line in parser.format_help().splitlines() if len(line) > 80] == []
 
 
 # ---- output -----------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -26,11 +28,36 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 #: Options of Kafka's tools that are not needed.
 _WITHOUT_COUNTERPART = ("--new-consumer",)
 
+#: A part of a usage text that belongs on one line: alternatives, an option with its value, or a word.
+_USAGE_PART = re.compile(r"\(.*?\)|\[.*?\](?=\s)|-\S+ [A-Z]+|\S+")
+
+
+class ToolHelp(argparse.HelpFormatter):
+    """Fits help texts to the width of the terminal. Indented lines, such as commands, stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for is_verbatim, block in itertools.groupby(text.splitlines(), lambda line: line[:1] in ("", " ")):
+            kept = list(block)
+            lines += kept if is_verbatim else textwrap.wrap(" ".join(kept), width)
+        return "\n".join(indent + line for line in lines)
+
+    def _format_usage(self, *arguments: Any) -> str:
+        # argparse aligns the lines with the end of the command, which leaves too little space for alternatives.
+        parts = [part.replace(" ", "\0") for part in _USAGE_PART.findall(super()._format_usage(*arguments))]
+        wrapped = textwrap.wrap(
+            " ".join(parts), self._width, subsequent_indent=" " * 7, break_long_words=False, break_on_hyphens=False
+        )
+        return "\n".join(wrapped).replace("\0", " ") + "\n\n"
+
 
 class ToolParser(argparse.ArgumentParser):
     """Parses the options of one tool. An error message suggests the options that were probably meant."""
 
     _given: Sequence[str] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"formatter_class": ToolHelp, **kwargs})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments; see ``argparse.ArgumentParser``."""

@@ -58,7 +58,6 @@ def add_tool(tools: Any, name: str, run: Any, description: str) -> argparse.Argu
         name,
         help=description.splitlines()[0].rstrip("."),
         description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_log_level(parser)
     parser.set_defaults(run=run, parser=parser)

@@ -26,8 +26,10 @@ PLACE is one of
 
   zookeeper        the group's offsets in ZooKeeper
   kafka            the group's offsets in Kafka
-  checkpoint:DIR   the checkpoint of a query with zkconsumer or Spark's Kafka source; as target, a new directory
-  json:FILE        offsets in the form of startingOffsets, {"topic":{"0":23}}; - for standard input or output
+  checkpoint:DIR   the checkpoint of a query with zkconsumer or Spark's Kafka
+                   source; as target, a new directory
+  json:FILE        offsets in the form of startingOffsets, such as
+                   {"topic":{"0":23}}; - for standard input or output
 
 Without --execute, the tool only prints what it would do. A group with live members requires --force, since its
 members would overwrite the copied offsets. The tool can be interrupted and run again: it copies only offsets that

@@ -22,7 +22,8 @@ _DESCRIPTION = """\
 Create an archive of zkconsumer and of the packages that it requires, for Spark executors that do not have them.
 
   zkconsumer pack-for-spark packages.tar.gz
-  spark-submit --archives packages.tar.gz#packages --conf spark.executorEnv.PYTHONPATH=packages job.py
+  spark-submit --archives packages.tar.gz#packages \\
+      --conf spark.executorEnv.PYTHONPATH=packages job.py
 
 The archive contains compiled code, so create it on the platform of the executors. It does not contain pyarrow, which
 executors must have for Python data sources.
