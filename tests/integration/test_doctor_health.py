@@ -28,7 +28,10 @@ def health(run: Run, group: str, at: str) -> Health:
         code, out, _ = run("doctor", "--zookeeper", at, "--group", group, "--json", *arguments)
         report = json.loads(out)
         assert code == (1 if report["findings"] else 0)
-        return report["health"], {reason["code"]: reason for reason in report["healthReasons"]}
+        reasons = {reason["code"]: reason for reason in report["healthReasons"]}
+        for reason in reasons.values():
+            reason["partitions"] = [f"{p['topic']}-{p['partition']}" for p in reason["partitions"]]
+        return report["health"], reasons
 
     return call
 

@@ -60,7 +60,7 @@ def test_offset_checker_prints_columns_of_original(
         "topic": name,
         "partition": 0,
         "offset": 4,
-        "logSize": 10,
+        "endOffset": 10,
         "lag": 6,
         "owner": owner,
     }
@@ -207,7 +207,7 @@ def test_migrate_offsets_copies_to_kafka_and_back(topic: Topic, group: str, zk: 
     set_offsets(zk, group, name, {0: 9, 1: 1})
     code, out, _ = run(*to, "zookeeper", "--execute", "--json")
     assert code == 1  # one higher offset was kept
-    actions = {row["partition"]: row["action"] for row in json.loads(out)["offsets"]}
+    actions = {row["partition"]: row["action"] for row in json.loads(out)["partitions"]}
     assert actions == {0: "skip, target is higher", 1: "copy"}
     assert stored(zk, group, name) == {0: "9", 1: "6"}
     assert run(*to, "zookeeper", "--execute", "--allow-back")[0] == 0
@@ -537,7 +537,7 @@ def test_consumer_perf_prints_json(admin: Any, topic: Topic, group: str, run: Ru
 
     _, out, _ = run(*perf, "--group", group)
 
-    assert json.loads(out)["data.consumed.in.nMsg"] == 500
+    assert json.loads(out)["messages"] == 500
 
 
 def test_consumer_perf_prints_dates_as_java_would(admin: Any, topic: Topic, group: str, run: Run, at: str) -> None:
@@ -561,12 +561,55 @@ def test_offset_files_are_reported_in_json(
     _, out, _ = run("export-offsets", "--zkconnect", at, "--group", group, "--output-file", file, "--json")
     told = json.loads(out)
     assert told["offsets"] == {group: 2}
-    assert len(told["leftOut"]) == 1
+    assert len(told["skipped"]) == 1
     _, out, _ = run("import-offsets", "--zkconnect", at, "--input-file", file, "--json")
     assert json.loads(out) == {"offsets": {group: 2}}
     _, out, _ = run("update-offsets", "latest", properties, name, "--json")
     rows = [{"topic": name, "partition": partition, "offset": 0} for partition in range(2)]
     assert json.loads(out) == {"group": group, "partitions": rows}
+
+
+def test_json_of_tools_has_one_vocabulary(
+    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    consumer(consumer_id="c", auto_commit_enable=False).create_message_streams({name: 1})
+    set_offsets(zk, group, name, {0: 4})
+    expected = {"topic": name, "partition": 0, "offset": 4, "endOffset": 10, "lag": 6, "owner": f"{group}_c-0"}
+
+    for tool in (["watch", "--count", 1], ["offset-checker"], ["consumer-groups", "--describe"]):
+        code, out, _ = run(*tool, "--zookeeper", at, "--group", group, "--json")
+        assert code == 0
+        [line] = out.splitlines()
+        told = json.loads(line)
+        assert (told["group"], told["members"]) == (group, [f"{group}_c"])
+        [partition] = told["partitions"]
+        assert {key: partition[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        ["consumer-groups", "--zookeeper", "AT", "--list"],
+        ["doctor", "--zookeeper", "AT", "--group", "GROUP"],
+        ["verify-rebalance", "--zookeeper.connect", "AT", "--group", "GROUP"],
+        ["migrate-offsets", "--zookeeper", "AT", "--group", "GROUP", "--to", "kafka"],
+        ["cluster", "status"],
+    ],
+    ids=lambda tool: tool[0],
+)
+def test_json_is_one_object_with_camel_case_names(
+    tool: list[str], topic: Topic, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
+    set_offsets(zk, group, topic(), {0: 0})
+
+    _, out, _ = run(*({"AT": at, "GROUP": group}.get(word, word) for word in tool), "--json")
+
+    [line] = out.splitlines()
+    properties = ("zookeeper.connect", "bootstrap.servers")  # of a cluster that runs on this machine
+    names = set(json.loads(line)) - set(properties)
+    assert names == {name for name in names if re.fullmatch("[a-z]+([A-Z][a-z]+)*", name)}
 
 
 def test_deletions_are_reported_in_json(group: str, zk: KazooClient, run: Run, at: str) -> None:

@@ -182,7 +182,10 @@ def run_down(options: argparse.Namespace) -> int:
         if time.monotonic() > deadline:
             raise ZkConsumerError(f"the supervisor (pid {state['supervisor']}) did not terminate within 60 s; kill it")
         time.sleep(0.1)
-    common.print_json({"stopped": state}) if options.json else common.echo("stopped")
+    if options.json:
+        common.print_json({"running": False, "stopped": state})
+    else:
+        common.echo("stopped")
     return 0
 
 
@@ -261,7 +264,7 @@ def _print_properties(state: dict[str, Any]) -> None:
 
 def _print(options: argparse.Namespace, state: dict[str, Any] | None) -> None:
     if options.json:
-        common.print_json(state)
+        common.print_json({"running": False} if state is None else {"running": True, **state})
         return
     if state is None:
         common.echo("no cluster is running")

@@ -10,7 +10,7 @@ import os
 import queue
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,6 +23,7 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig, read_properties
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.zookeeper import registry
 from zkconsumer.zookeeper.session import ZooKeeperSession
@@ -77,7 +78,7 @@ def add_log_level(parser: argparse.ArgumentParser) -> None:
 
 def add_json(parser: argparse._ActionsContainer) -> None:
     """Add ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON, one object per line")
 
 
 def add_access(parser: argparse.ArgumentParser, *, brokers: bool = True) -> None:
@@ -255,14 +256,26 @@ def echo(line: object = "", file: TextIO | None = None, *, flush: bool = False) 
     print(printable(line), file=file, flush=flush)
 
 
-def print_json(content: object) -> None:
-    """Print an object as indented JSON."""
-    print(json.dumps(content, indent=2, sort_keys=True))
+def print_json(content: Mapping[str, object]) -> None:
+    """Print an object as one line of JSON, and flush. Names are in camel case."""
+    print(json.dumps(content), flush=True)
 
 
-def print_json_line(content: object) -> None:
-    """Print an object as one line of JSON, and flush."""
-    print(json.dumps(content, sort_keys=True), flush=True)
+def partition_json(
+    partition: TopicPartition, offset: int | None, end: int | None, owner: str | None, **more: object
+) -> dict[str, object]:
+    """Return the JSON object of a partition of a group.
+
+    Args:
+        offset: committed offset; None or negative if there is none or it is unknown.
+        end: end offset of the log; None if it is unknown.
+        owner: id of the thread that owns the partition.
+        more: further attributes.
+    """
+    known = None if offset is None or offset < 0 else offset
+    lag = None if known is None or end is None else end - known
+    names = {"topic": partition.topic, "partition": partition.partition}
+    return {**names, "offset": known, "endOffset": end, "lag": lag, "owner": owner, **more}
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

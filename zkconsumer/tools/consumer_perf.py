@@ -27,6 +27,14 @@ _MB = 1024 * 1024
 _LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _DETAILED = ("time", "threadId", "data.consumed.in.MB", "MB.sec", "data.consumed.in.nMsg", "nMsg.sec")
 _SUMMARY = ("start.time", "end.time", *_DETAILED[2:])
+_IN_JSON = {
+    "start.time": "startTime",
+    "end.time": "endTime",
+    "data.consumed.in.MB": "megabytes",
+    "MB.sec": "megabytesPerSecond",
+    "data.consumed.in.nMsg": "messages",
+    "nMsg.sec": "messagesPerSecond",
+}
 
 
 def add_to(tools: Any) -> None:
@@ -173,7 +181,7 @@ class _Reader:
 
 def _print(options: argparse.Namespace, columns: tuple[str, ...], *row: str | float) -> None:
     if options.json:
-        common.print_json_line(dict(zip(columns, row, strict=True)))
+        common.print_json(dict(zip((_IN_JSON.get(name, name) for name in columns), row, strict=True)))
     else:
         common.echo(", ".join(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row), flush=True)
 

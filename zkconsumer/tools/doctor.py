@@ -107,7 +107,7 @@ def _reason_as_json(reason: HealthReason) -> dict[str, Any]:
         "state": reason.state.name.lower(),
         "since": reason.since,
         "message": reason.message,
-        "partitions": list(map(str, sorted(reason.partitions))),
+        "partitions": [{"topic": p.topic, "partition": p.partition} for p in sorted(reason.partitions)],
     }
 
 

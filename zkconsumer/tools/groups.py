@@ -25,6 +25,8 @@ from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
+_COLUMNS = ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID")
+
 
 def add_to(tools: Any) -> None:
     """Add the two subcommands."""
@@ -85,7 +87,7 @@ def run_groups(options: argparse.Namespace) -> int:
         if options.list:
             names = group_state.groups(session)
             if options.json:
-                common.print_json(names)
+                common.print_json({"groups": names})
             for name in () if options.json else names:
                 common.echo(name)
             return 0
@@ -157,13 +159,10 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
     ends, failed = group_state.log_offsets(access.logs(), partitions, protocol.LATEST)
     in_kafka, notes = group_state.in_kafka(partitions, access.coordinator(group).fetch_offsets)
     offsets, unreadable = group_state.offsets(state, partitions, in_kafka)
-    rows = _rows(state, partitions, offsets, ends)
-    names = ("topic", "partition", "current-offset", "log-end-offset", "lag", "consumer-id")
     if as_json:
         errors = [*failed.values(), *notes, *unreadable]
-        common.print_json(
-            {"group": group, "rows": [dict(zip(names, row, strict=True)) for row in rows], "errors": errors}
-        )
+        found = [common.partition_json(p, offsets.get(p), ends.get(p), state.owners.get(p)) for p in partitions]
+        common.print_json({"group": group, "members": sorted(state.sessions), "partitions": found, "errors": errors})
         return 0
     for partition in partitions:
         if offsets.get(partition, -1) < 0 and partition not in state.offsets:
@@ -172,11 +171,11 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
                 "missing offset data in zookeeper."
             )
     common.echo()
-    texts = [[common.cell(value) for value in row] for row in rows]
+    texts = [[common.cell(value) for value in row] for row in _rows(state, partitions, offsets, ends)]
     first = max([15, *(len(row[0]) for row in texts)])
     last = max([15, *(len(row[5]) for row in texts)])
     line = f"%-{first}s %-10s %-15s %-15s %-15s %-{last}s "
-    for row in ([name.upper() for name in names], *texts):
+    for row in (_COLUMNS, *texts):
         common.echo(line % tuple(row))
     return 0
 

@@ -205,7 +205,7 @@ def _print(
     to = ":".join(filter(None, options.to))
     if options.json:
         named = [dict(zip(map(str.lower, _COLUMNS), row, strict=True)) for row in rows]
-        common.print_json({"group": options.group, "to": to, "executed": options.execute, "offsets": named})
+        common.print_json({"group": options.group, "to": to, "executed": options.execute, "partitions": named})
         return
     common.print_table(_COLUMNS, rows)
     copied = sum(action in ("copy", "move back") for action in actions.values())

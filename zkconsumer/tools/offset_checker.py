@@ -16,6 +16,7 @@ from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
+from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths
 
 _ROW = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
@@ -86,18 +87,18 @@ def _check(options: argparse.Namespace, access: Access) -> None:
         warnings.append(f"{group_state.describe_differing(differing)}; the table shows those in Kafka")
         common.echo(f"warning: {warnings[0]}", file=sys.stderr)
     ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
-    rows = {partition: _row(state, partition, offsets, ends) for partition in partitions if partition in ends}
     brokers = sorted(dict(logs.leaders.values()).items()) if options.broker_info else None
     if options.json:
-        content = {"group": options.group, "partitions": list(rows.values()), "errors": [*notes, *failed.values()]}
-        content["warnings"] = warnings
+        found = [common.partition_json(p, offsets.get(p), ends.get(p), state.owners.get(p)) for p in partitions]
+        content: dict[str, object] = {"group": options.group, "members": sorted(state.sessions), "partitions": found}
+        content |= {"errors": [*notes, *failed.values()], "warnings": warnings}
         if brokers is not None:
             content["brokers"] = {str(node): str(endpoint) for node, endpoint in brokers}
         common.print_json(content)
         return
     for note in notes:
         common.echo(note)
-    _print_table(options.group, partitions, rows)
+    _print_table(state, partitions, offsets, ends)
     if brokers is not None:
         common.echo("BROKER INFO")
         for node, endpoint in brokers:
@@ -105,31 +106,17 @@ def _check(options: argparse.Namespace, access: Access) -> None:
 
 
 def _print_table(
-    group: str, partitions: Iterable[TopicPartition], rows: Mapping[TopicPartition, Mapping[str, Any]]
+    state: GroupState,
+    partitions: Iterable[TopicPartition],
+    offsets: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
 ) -> None:
     common.echo(_ROW % ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"))
     for partition in partitions:
-        row = rows.get(partition)
-        if row is None:
+        offset, end = offsets.get(partition), ends.get(partition)
+        if end is None:
             common.echo(f"No broker for partition {partition.topic} - {partition.partition}")
             continue
-        lag = "unknown" if row["lag"] is None else row["lag"]
-        offset = "unknown" if row["offset"] is None else row["offset"]
-        common.echo(_ROW % (group, *partition, offset, row["logSize"], lag, row["owner"] or "none"))
-
-
-def _row(
-    state: group_state.GroupState,
-    partition: TopicPartition,
-    offsets: dict[TopicPartition, int],
-    ends: dict[TopicPartition, int],
-) -> dict[str, Any]:
-    offset = offsets.get(partition)
-    return {
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "offset": offset,
-        "logSize": ends[partition],
-        "lag": None if offset is None or offset < 0 else ends[partition] - offset,
-        "owner": state.owners.get(partition),
-    }
+        lag = "unknown" if offset is None or offset < 0 else end - offset
+        shown = "unknown" if offset is None else offset
+        common.echo(_ROW % (state.group, *partition, shown, end, lag, state.owners.get(partition, "none")))

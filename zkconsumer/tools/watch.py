@@ -123,8 +123,13 @@ def _show(
 ) -> None:
     members = sample.state.sessions
     if options.json:
-        named = [dict(zip(map(str.lower, _COLUMNS), row, strict=True)) for row in rows]
-        common.print_json_line({"group": options.group, "members": sorted(members), "partitions": named})
+        found = [
+            common.partition_json(
+                TopicPartition(*names), offset, end, owner, consumedPerSecond=read, producedPerSecond=new
+            )
+            for *names, offset, end, _, read, new, owner in rows
+        ]
+        common.print_json({"group": options.group, "members": sorted(members), "partitions": found})
     elif live is not None:
         table = common.rich_table(_COLUMNS, [[common.cell(value) for value in row] for row in rows])
         table.title = common.printable(_title(options.group, len(members), rows, exists=exists))

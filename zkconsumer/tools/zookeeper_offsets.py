@@ -91,7 +91,7 @@ def run_export(options: argparse.Namespace) -> int:
     with common.replacing(options.output_file) as file:
         file.write_text("".join(lines))
     if options.json:
-        common.print_json({"file": str(options.output_file), "offsets": counts, "leftOut": skipped})
+        common.print_json({"file": str(options.output_file), "offsets": counts, "skipped": skipped})
     return 0
 
 
