@@ -216,6 +216,12 @@ EVENTS = (
         "An offset znode does not contain an offset; the next commit overwrites it.",
     ),
     LogEvent(
+        "java_home_ignored",
+        ("warning",),
+        "zkconsumer.devcluster",
+        "JAVA_HOME does not name a Java runtime of version 17 or later; the development cluster uses another one.",
+    ),
+    LogEvent(
         "leader_finder_failed",
         ("error",),
         "zkconsumer.leader_finder",

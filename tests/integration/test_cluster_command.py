@@ -340,6 +340,33 @@ def test_malformed_state_file_is_reported_in_one_line(content: str, action: str,
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("variable", ["XDG_STATE_HOME", "XDG_CACHE_HOME"])
+def test_directory_that_cannot_be_written_is_named(variable: str, environment: dict[str, str]) -> None:
+    environment[variable] = "/dev/null/home"
+
+    done = subprocess.run(
+        [*TOOL, "up", "--detach"], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    first = done.stderr.splitlines()[0]
+    assert first.startswith("zkconsumer cluster: cannot write to the directory /dev/null/home/zkconsumer")
+    assert first.endswith(f"; set {variable} to a writable directory")
+
+
+def test_ignored_java_home_is_logged(run: Run, environment: dict[str, str]) -> None:
+    environment["PATH"] = f"{java_home()}/bin{os.pathsep}{environment['PATH']}"
+    environment["JAVA_HOME"] = "/nonsense"
+
+    done = run("java-home")
+
+    assert done.returncode == 0
+    assert "java_home_ignored" in done.stderr
+    assert "/nonsense (JAVA_HOME) contains no Java runtime" in done.stderr
+    assert done.stdout.strip() in done.stderr
+
+
 def test_java_home_is_printed_alone(run: Run) -> None:
     done = run("java-home")
 

