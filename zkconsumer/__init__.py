@@ -2,7 +2,13 @@
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.consumer import ZookeeperConsumerConnector, create_consumer
-from zkconsumer.errors import ZkConsumerError
+from zkconsumer.errors import (
+    ConsumerRebalanceFailedError,
+    ConsumerTimeoutError,
+    CorruptRecordError,
+    MessageSizeTooLargeError,
+    ZkConsumerError,
+)
 from zkconsumer.message import MessageAndMetadata, TopicPartition, string_decoder
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.topic_filter import Blacklist, Whitelist
@@ -13,9 +19,13 @@ from zkconsumer.version import __version__
 __all__ = [
     "Blacklist",
     "ConsumerConfig",
+    "ConsumerRebalanceFailedError",
     "ConsumerRebalanceListener",
+    "ConsumerTimeoutError",
+    "CorruptRecordError",
     "KafkaStream",
     "MessageAndMetadata",
+    "MessageSizeTooLargeError",
     "SimpleConsumer",
     "TopicPartition",
     "Whitelist",

@@ -32,9 +32,13 @@ PUBLIC = {
     "zkconsumer": [
         "Blacklist",
         "ConsumerConfig",
+        "ConsumerRebalanceFailedError",
         "ConsumerRebalanceListener",
+        "ConsumerTimeoutError",
+        "CorruptRecordError",
         "KafkaStream",
         "MessageAndMetadata",
+        "MessageSizeTooLargeError",
         "SimpleConsumer",
         "TopicPartition",
         "Whitelist",
