@@ -92,6 +92,21 @@ def test_tools_report_random_znodes(
         assert time.monotonic() - started < MAX_TOOL_SECONDS, tool
 
 
+def test_remedy_for_malformed_topic_keeps_records(
+    zkconsumer_cluster: Cluster, group: str, zk: KazooClient, chroot: str, run: Run
+) -> None:
+    zk.create(f"{chroot}/brokers/topics/orders", b"{")
+    zk.create(f"{chroot}/consumers/{group}/offsets/orders/0", b"5", makepath=True)
+    at = f"{zkconsumer_cluster.zookeeper_connect}{chroot}"
+
+    _, out, _ = run("doctor", "--zookeeper", at, "--group", group)
+
+    [place, remedy] = out[out.index("topic orders:") :].splitlines()[:2]
+    assert "/brokers/topics/orders" in place
+    assert "restore the partition list in this znode" in remedy
+    assert "do not delete the topic" in remedy
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_member_keeps_partitions_beside_random_znodes(

@@ -163,7 +163,9 @@ class Security:
                 client.receive(bytes(response.auth_bytes))
             except Exception as error:  # mechanisms raise various types for an invalid server proof
                 raise AuthenticationError(
-                    f"broker {host} failed to authenticate itself with {self.mechanism}"
+                    f"broker {host} failed to authenticate itself with {self.mechanism}: its server signature is "
+                    "wrong, so it does not know the password; check that bootstrap.servers or zookeeper.connect names "
+                    "the right cluster"
                 ) from error
 
 

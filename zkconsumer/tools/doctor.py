@@ -168,5 +168,10 @@ def _check_group(
         except RetriableError:
             raise
         except ZkConsumerError as error:
-            yield Finding(str(error), f"topic {topic}", "repair the znode, or delete and create the topic again")
+            yield Finding(
+                str(error),
+                f"topic {topic}",
+                "restore the partition list in this znode, for example from the output of kafka-topics.sh --describe "
+                "on a broker; do not delete the topic, which deletes its records",
+            )
     yield from doctor_group.check_owners(state, threads, partitions)
