@@ -72,7 +72,11 @@ class Ownership:
         except NodeExists:
             node = self._session.znodes.get(path, watch=True)
             if node is None or node.owner_session != self._session.session_id:
-                return Conflict(path, f"another session of consumer {self._consumer_id!r}")
+                return Conflict(
+                    path,
+                    f"another session of consumer {self._consumer_id!r} (if another process has the same consumer.id, "
+                    "remove the property)",
+                )
         return None
 
     def unregister(self) -> None:
