@@ -1,20 +1,26 @@
 """Kafka's ZooKeeper-coordinated high-level consumer, for today's Kafka and Spark."""
 
-from zkconsumer.config import ConsumerConfig
-from zkconsumer.consumer import ZookeeperConsumerConnector, create_consumer
-from zkconsumer.errors import (
-    ConsumerRebalanceFailedError,
-    ConsumerTimeoutError,
-    CorruptRecordError,
-    MessageSizeTooLargeError,
-    ZkConsumerError,
-)
-from zkconsumer.message import MessageAndMetadata, TopicPartition, string_decoder
-from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
-from zkconsumer.rebalance.topic_filter import Blacklist, Whitelist
-from zkconsumer.simple_consumer import SimpleConsumer
-from zkconsumer.stream import KafkaStream
-from zkconsumer.version import __version__
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zkconsumer.config import ConsumerConfig
+    from zkconsumer.consumer import ZookeeperConsumerConnector, create_consumer
+    from zkconsumer.errors import (
+        ConsumerRebalanceFailedError,
+        ConsumerTimeoutError,
+        CorruptRecordError,
+        MessageSizeTooLargeError,
+        ZkConsumerError,
+    )
+    from zkconsumer.message import MessageAndMetadata, TopicPartition, string_decoder
+    from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
+    from zkconsumer.rebalance.topic_filter import Blacklist, Whitelist
+    from zkconsumer.simple_consumer import SimpleConsumer
+    from zkconsumer.stream import KafkaStream
+    from zkconsumer.version import __version__
 
 __all__ = [
     "Blacklist",
@@ -35,3 +41,40 @@ __all__ = [
     "create_consumer",
     "string_decoder",
 ]
+
+#: Modules of the exported names. They are imported when a name is used: the command ``zkconsumer`` handles Ctrl-C
+#: before that.
+_MODULES = {
+    "Blacklist": "rebalance.topic_filter",
+    "ConsumerConfig": "config",
+    "ConsumerRebalanceFailedError": "errors",
+    "ConsumerRebalanceListener": "rebalance.callbacks",
+    "ConsumerTimeoutError": "errors",
+    "CorruptRecordError": "errors",
+    "KafkaStream": "stream",
+    "MessageAndMetadata": "message",
+    "MessageSizeTooLargeError": "errors",
+    "SimpleConsumer": "simple_consumer",
+    "TopicPartition": "message",
+    "Whitelist": "rebalance.topic_filter",
+    "ZkConsumerError": "errors",
+    "ZookeeperConsumerConnector": "consumer",
+    "__version__": "version",
+    "create_consumer": "consumer",
+    "string_decoder": "message",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    elif name in ("config", "consumer", "errors", "health", "message", "simple_consumer", "stream"):
+        value = importlib.import_module(f"{__name__}.{name}")  # for zkconsumer.errors after "import zkconsumer" only
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

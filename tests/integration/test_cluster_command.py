@@ -231,7 +231,7 @@ def test_ctrl_c_stops_foreground_cluster(
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=20)
 
-    assert (process.returncode, out, errors) == (0, "stopping\n", "")
+    assert (process.returncode, out, errors) == (130, "stopping\n", "")
     wait_until_ended(servers)
     assert left(environment) == []
 

@@ -225,6 +225,10 @@ def test_consumer_timeout_ends_the_tool(
     assert stored(zk, group, name) == {0: "3"}
 
 
+#: Exit codes of a tool that a signal ended.
+EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 0}
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_signal_commits_printed_messages(
     number: signal.Signals, admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
@@ -240,7 +244,7 @@ def test_signal_commits_printed_messages(
     code, out, errors = process.ended()
 
     assert time.monotonic() - started < 3
-    assert (code, out, errors) == (0, b"", "Processed a total of 5 messages\n")
+    assert (code, out, errors) == (EXIT_CODES[number], b"", "Processed a total of 5 messages\n")
     assert stored(zk, group, name) == {0: "5"}
     assert (members(zk, group), owners(zk, group, name)) == ([], {})
 
@@ -257,7 +261,7 @@ def test_signal_ends_blocked_first_rebalance(
     process.send_signal(number)
     code, out, errors = process.ended(5)
 
-    assert (code, out, errors) == (0, b"", "Processed a total of 0 messages\n")
+    assert (code, out, errors) == (EXIT_CODES[number], b"", "Processed a total of 0 messages\n")
     assert members(zk, group) == []
 
 
@@ -331,6 +335,25 @@ def settled(look: Callable[[], object]) -> bool:
     return True
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 0.001, 0.005])
+def test_repeated_interrupt_does_not_disturb_leaving(
+    delay_s: float, admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+) -> None:
+    """``timeout -s INT`` sends the signal to the process and to its group."""
+    name = topic()
+    produce(admin, name, 0, numbers(0, 5))
+    process = console(name, "--from-beginning", auto_commit_interval_ms=60_000)
+    assert process.lines(5) == numbers(0, 5)
+
+    process.send_signal(signal.SIGINT)
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGINT)
+    code, _, errors = process.ended()
+
+    assert (code, errors) == (130, "Processed a total of 5 messages\n")
+    assert members(zk, group) == []
+
+
 def test_ctrl_c_ends_tool_with_slow_reader(
     admin: Any, topic: Topic, console: Callable[..., Tool], group: str, zk: KazooClient
 ) -> None:
@@ -342,7 +365,7 @@ def test_ctrl_c_ends_tool_with_slow_reader(
 
     process.send_signal(signal.SIGINT)
 
-    assert process.wait(5) == 0
+    assert process.wait(5) == 130
     assert stored(zk, group, name) in ({}, {0: "0"})
 
 
@@ -363,7 +386,7 @@ def test_generated_group_is_deleted_at_end(
 
     process.send_signal(signal.SIGINT)
 
-    assert process.ended()[0] == 0
+    assert process.ended()[0] == 130
     assert not zk.exists(f"/consumers/{made[0]}")
 
 

@@ -205,6 +205,29 @@ def test_help_fits_in_eighty_columns(parser: argparse.ArgumentParser, monkeypatc
     assert [line for line in parser.format_help().splitlines() if len(line) > 80] == []
 
 
+def test_ctrl_c_during_imports_is_quiet() -> None:
+    """The interrupt arrives when the first module of the package is imported."""
+    code = (
+        "import os, runpy, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'zkconsumer.tools.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv = ['zkconsumer', 'cluster', 'status']\n"
+        "runpy.run_module('zkconsumer', run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_package_imports_nothing_before_command_handles_interrupts() -> None:
+    code = "import sys, zkconsumer.__main__; print(sorted(name for name in sys.modules if 'kazoo' in name))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout == "[]\n"
+
+
 # ---- output -----------------------------------------------------------------------------------------
 
 

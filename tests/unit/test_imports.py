@@ -171,7 +171,7 @@ def modules_after(statement: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def after_import() -> set[str]:
-    return modules_after("import zkconsumer")
+    return modules_after("from zkconsumer import *")
 
 
 @pytest.mark.parametrize(
@@ -211,6 +211,16 @@ def test_only_kafka_python_encoding_is_used() -> None:
     used = {name for path in MODULES.values() for name in imported(path) if name.split(".")[0] == "kafka"}
 
     assert {name.split(".")[1] for name in used if "." in name} <= {"protocol", "errors", "net"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["from zkconsumer import *", "import zkconsumer.devcluster.fixtures", "import zkconsumer.tools.cli"]
+    + [f"import zkconsumer.{module}" for module in ("consumer", "simple_consumer", "devcluster.producer")],
+)
+def test_imports_cause_no_warnings(statement: str) -> None:
+    """An application's tests may turn warnings into errors."""
+    subprocess.run([sys.executable, "-W", "error::DeprecationWarning", "-c", statement], check=True, timeout=60)
 
 
 def test_importing_configures_no_logging() -> None:

@@ -253,7 +253,7 @@ RUN = {
 
 #: Entry points: object by group and name.
 ENTRY_POINTS = {
-    "console_scripts": {"zkconsumer": "zkconsumer.tools.cli:main"},
+    "console_scripts": {"zkconsumer": "zkconsumer.__main__:run"},
     "pytest11": {"zkconsumer": "zkconsumer.devcluster.fixtures"},
 }
 

@@ -11,6 +11,7 @@
 In pytest, the fixture ``zkconsumer_cluster`` is available without an import.
 """
 
+import zkconsumer.broker  # noqa: F401  # before other modules import kafka-python: it ignores a warning of that
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, ExistingCluster
 from zkconsumer.devcluster.jars import JarsUnavailableError

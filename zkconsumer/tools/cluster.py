@@ -149,8 +149,11 @@ def run_up(options: argparse.Namespace) -> int:
         else:
             output = sys.stderr if options.json else sys.stdout
             common.echo("press Ctrl-C to stop the cluster", file=output, flush=True)
-            _watch(cluster)
-            common.echo("stopping", file=output, flush=True)
+            try:
+                _watch(cluster)
+            except KeyboardInterrupt:
+                common.echo("stopping", file=output, flush=True)
+                raise
     return 0
 
 
@@ -158,16 +161,13 @@ def _watch(cluster: DevCluster) -> None:
     """Block until Ctrl-C.
 
     Raises:
-        ZkConsumerError: a server has terminated.
+        ZkConsumerError: a server terminated.
     """
-    try:
-        while True:
-            time.sleep(1)
-            for server in (cluster.zookeeper, *cluster.brokers):
-                if not server.is_running:
-                    raise ZkConsumerError(f"{server.name} has terminated; {server.log_end()}")
-    except KeyboardInterrupt:
-        pass
+    while True:
+        time.sleep(1)
+        for server in (cluster.zookeeper, *cluster.brokers):
+            if not server.is_running:
+                raise ZkConsumerError(f"{server.name} terminated; {server.log_end()}")
 
 
 def run_down(options: argparse.Namespace) -> int:

@@ -89,8 +89,6 @@ def run(options: argparse.Namespace) -> int:
             else:
                 [stream] = consumer.create_message_streams_by_filter(topics)
             _print_all(stream, printer)
-    except KeyboardInterrupt:
-        pass  # the usual way to stop the tool
     except OutputClosedError:
         common.echo(OUTPUT_CLOSED, file=sys.stderr)
     finally:

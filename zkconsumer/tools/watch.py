@@ -46,10 +46,7 @@ def add_to(tools: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print tables until the tool is stopped, and return the exit code."""
     with common.access(common.config_of(options, options.zookeeper)) as access:
-        try:
-            _watch(options, access)
-        except KeyboardInterrupt:
-            pass  # the usual way to stop the tool
+        _watch(options, access)
     return 0
 
 
