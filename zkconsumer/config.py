@@ -360,6 +360,11 @@ class ConsumerConfig:
             ConfigurationError: with the property, its value and the valid values; if several properties are wrong,
                 each of them on a line. A property of a file is preceded by ``path:line``.
         """
+        if not isinstance(properties, Mapping):
+            kind = type(properties).__name__
+            raise ConfigurationError(
+                f"properties must be a dict, got a value of type {kind}; from_properties reads files"
+            )
         values: dict[str, Any] = {}
         problems = Problems(next((value.path for value in properties.values() if isinstance(value, FileValue)), ""))
         unread = {_ALIASES.get(key, key): value for key, value in properties.items() if value is not None}

@@ -15,7 +15,13 @@ from types import TracebackType
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
 
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import ClosedError, MessageStreamsExistError, RetriableError, ZooKeeperUnavailableError
+from zkconsumer.errors import (
+    ClosedError,
+    ConfigurationError,
+    MessageStreamsExistError,
+    RetriableError,
+    ZooKeeperUnavailableError,
+)
 from zkconsumer.health import Health, HealthListener
 from zkconsumer.message import Decoder, TopicPartition
 from zkconsumer.metrics import MetricName
@@ -85,6 +91,8 @@ class ZookeeperConsumerConnector:
                 ``GroupMember.start``; the consumer has left the group.
             ClosedError: the consumer has been shut down, or was created before a fork.
         """
+        if not isinstance(topic_count, Mapping):
+            raise ConfigurationError(f"topic_count must be a dict such as {{'orders': 1}}, got {topic_count!r}")
         return self._create_streams(Registration.static(topic_count), key_decoder, value_decoder)
 
     def create_message_streams_by_filter(

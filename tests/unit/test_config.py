@@ -7,13 +7,14 @@ import logging
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import javaproperties
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from zkconsumer import ConsumerConfig, ZkConsumerError
+from zkconsumer import ConsumerConfig, ZkConsumerError, create_consumer
 from zkconsumer.config import WITHOUT_EFFECT, property_names, property_table, read_properties
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.properties_file import parse_properties
@@ -137,6 +138,23 @@ def test_missing_property_has_message_of_original(missing: str) -> None:
         ConsumerConfig.from_dict({name: value for name, value in REQUIRED.items() if name != missing})
 
     assert str(raised.value) == f"Missing required property '{missing}'"
+
+
+@pytest.mark.parametrize("properties", ["consumer.properties", None, ["group.id"]])
+def test_other_type_than_dict_is_rejected(properties: Any) -> None:
+    kind = type(properties).__name__
+    with pytest.raises(
+        ConfigurationError, match=f"must be a dict, got a value of type {kind}; from_properties reads files"
+    ):
+        ConsumerConfig.from_dict(properties)
+
+
+def test_topics_of_other_type_than_dict_are_rejected() -> None:
+    consumer = create_consumer(config())
+    topics: Any = "orders"
+
+    with pytest.raises(ConfigurationError, match="topic_count must be a dict such as {'orders': 1}, got 'orders'"):
+        consumer.create_message_streams(topics)
 
 
 def test_none_counts_as_not_set() -> None:
