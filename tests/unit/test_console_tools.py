@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -86,6 +87,7 @@ def background_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
             "4.3.0",
             "--zookeeper 127.0.0.1:7/a --bootstrap-server 127.0.0.1:8",
         ),
+        (["offset-checker", "--group", "g", "--zookeeper", "127.0.0.1:1"], "3.9.2", "--zookeeper 127.0.0.1:7/a"),
         (
             ["export-offsets", "--output-file", "x", "--zkconnect", "127.0.0.1:1"],
             "3.9.2",
@@ -98,7 +100,7 @@ def background_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         ),
         (["watch", "--group", "g", "--zookeeper", "127.0.0.1:7/a"], "3.9.2", None),
     ],
-    ids=["watch", "kraft", "export", "shell", "its own address"],
+    ids=["watch", "kraft", "offset checker", "export", "shell", "its own address"],
 )
 def test_running_development_cluster_is_suggested(
     arguments: list[str],
@@ -179,6 +181,17 @@ def test_closed_standard_output_is_reported(arguments: list[str]) -> None:
 
     assert done.stderr == "Unable to write to standard out, closing consumer.\n"
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [["cluster", "status"], ["cluster", "status", "--json"]])
+def test_full_disk_is_reported(arguments: list[str], tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "zkconsumer", *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
+            timeout=20, check=False, env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (1, "Unable to write to standard out, closing consumer.\n")
 
 
 def test_help_lists_all_consumer_properties(capfd: pytest.CaptureFixture[str]) -> None:

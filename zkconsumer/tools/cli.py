@@ -29,7 +29,8 @@ from zkconsumer.tools import (
     zookeeper_offsets,
 )
 from zkconsumer.tools.arguments import ToolParser
-from zkconsumer.tools.printer import OUTPUT_CLOSED, OutputClosedError
+from zkconsumer.tools.common import OutputClosedError
+from zkconsumer.tools.printer import OUTPUT_CLOSED
 from zkconsumer.version import __version__
 
 
@@ -66,10 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     show_level(getattr(logging, options.log_level.upper()))
     try:
-        code = int(options.run(options))
-        if sys.stdout is not None:  # None if the shell has closed standard output
-            sys.stdout.flush()
-        return code
+        return _run(options)
     except ZkConsumerError as error:
         for line in f"zkconsumer {options.tool}: {error}".split("\n"):
             common.echo(line, file=sys.stderr)
@@ -78,12 +76,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except OutputClosedError:
         common.echo(OUTPUT_CLOSED, file=sys.stderr)
+        _discard_output()
         return 1
-    except BrokenPipeError:  # the reader, such as head, has exited; the interpreter's final flush must not fail either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader, such as head, has exited
+        _discard_output()
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run a tool and return its exit code, when all of its output has been written."""
+    code = int(options.run(options))
+    if sys.stdout is not None:  # None if the shell has closed standard output
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputClosedError from error
+    return code
+
+
+def _discard_output() -> None:
+    """Discard what standard output still buffers, so that the interpreter's final flush does not fail."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _suggest_cluster(options: argparse.Namespace) -> None:

@@ -251,14 +251,33 @@ def cell(value: object) -> str:
     return text if len(text) <= _MAX_CELL_LENGTH else f"{text[:_MAX_CELL_LENGTH]}..."
 
 
+class OutputClosedError(Exception):
+    """Standard output is closed or full. A message was not written, so its offset must not be committed."""
+
+
 def echo(line: object = "", file: TextIO | None = None, *, flush: bool = False) -> None:
     """Print one line. All tools print text with this function, ``print_table`` or ``print_json``."""
-    print(printable(line), file=file, flush=flush)
+    _write(printable(line), file, flush=flush)
 
 
 def print_json(content: Mapping[str, object]) -> None:
     """Print an object as one line of JSON, and flush. Names are in camel case."""
-    print(json.dumps(content), flush=True)
+    _write(json.dumps(content), None, flush=True)
+
+
+def _write(line: str, file: TextIO | None, *, flush: bool) -> None:
+    """Write a line.
+
+    Raises:
+        BrokenPipeError: the reader of the pipe has exited.
+        OutputClosedError: the disk is full.
+    """
+    try:
+        print(line, file=file, flush=flush)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputClosedError from error
 
 
 def partition_json(

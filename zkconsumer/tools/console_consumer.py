@@ -20,11 +20,11 @@ from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.settings import to_text
 from zkconsumer.stream import KafkaStream
 from zkconsumer.tools import common
+from zkconsumer.tools.common import OutputClosedError
 from zkconsumer.tools.formatters import parse_properties
 from zkconsumer.tools.printer import (
     OUTPUT_CLOSED,
     MessagePrinter,
-    OutputClosedError,
     add_output_options,
     formatter_of,
 )

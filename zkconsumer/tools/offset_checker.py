@@ -1,6 +1,6 @@
 """The tool ``offset-checker``: offset, log end offset, lag and owner of each partition of a group.
 
-Source: Kafka 0.8.2 kafka.tools.ConsumerOffsetChecker.
+Source: Kafka 0.8.2 kafka.tools.ConsumerOffsetChecker. Deliberate difference: errors are printed to standard error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.errors import ConfigurationError, ZkConsumerError
+from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import Access
@@ -55,12 +55,8 @@ def add_to(tools: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the table and return the exit code."""
-    try:
-        with common.access(common.config_of(options, options.zookeeper)) as access:
-            _check(options, access)
-    except ZkConsumerError as error:
-        common.echo(f"Exiting due to: {error}.")
-        return 1
+    with common.access(common.config_of(options, options.zookeeper)) as access:
+        _check(options, access)
     return 0
 
 

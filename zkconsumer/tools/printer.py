@@ -8,14 +8,11 @@ import sys
 
 from zkconsumer.message import MessageAndMetadata
 from zkconsumer.tools import common
+from zkconsumer.tools.common import OutputClosedError
 from zkconsumer.tools.formatters import Formatter, json_line, make_formatter, parse_properties
 
 #: Printed by the tools when they stop because of ``OutputClosedError``.
 OUTPUT_CLOSED = "Unable to write to standard out, closing consumer."
-
-
-class OutputClosedError(Exception):
-    """Standard output is closed. The message was not written, so its offset must not be committed."""
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
