@@ -100,7 +100,7 @@ class DevCluster(_Client):
     """ZooKeeper and Kafka brokers on loopback ports, as child processes.
 
     Kafka before 4.0 stores its metadata in ZooKeeper. Kafka 4.0 and later runs in KRaft mode, and ZooKeeper is only for
-    consumer groups. Data is in a temporary folder, which ``stop`` deletes. The servers terminate with this process,
+    consumer groups. Data is in a temporary directory, which ``stop`` deletes. The servers terminate with this process,
     even if it is killed.
 
     Args:
@@ -198,7 +198,7 @@ class DevCluster(_Client):
 
     @property
     def folder(self) -> Path:
-        """Folder of data and logs while the cluster runs."""
+        """Directory of data and logs while the cluster runs."""
         assert self._folder is not None, "the cluster has not been started"
         return self._folder
 

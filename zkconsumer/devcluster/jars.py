@@ -1,6 +1,6 @@
 """Jars of servers and clients by Maven coordinates, downloaded by the Ivy that is part of pyspark.
 
-The jars are stored in the user's cache folder. Those that this project uses are pinned: a jar whose checksum differs
+The jars are stored in the user's cache directory. Those that this project uses are pinned: a jar whose checksum differs
 from that in ``pins.json`` is rejected.
 """
 
@@ -43,7 +43,7 @@ class JarsUnavailableError(ZkConsumerError):
 
 
 def spark_jars() -> Path:
-    """Return the folder of the jars inside pyspark, which include Ivy, ZooKeeper and log4j.
+    """Return the directory of the jars inside pyspark, which include Ivy, ZooKeeper and log4j.
 
     Raises:
         JarsUnavailableError: pyspark is not installed.
@@ -84,7 +84,7 @@ def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
 
 
 def resolve_pinned() -> None:
-    """Download all pinned jars that are not in the cache folder yet."""
+    """Download all pinned jars that are not in the cache directory yet."""
     for coordinate in pins():
         resolve(coordinate, transitive=coordinate not in SPARKS_OWN)
 
@@ -114,7 +114,7 @@ def _verify(coordinate: str, folder: Path, jars: Sequence[Path]) -> None:
     if wrong:
         raise JarsUnavailableError(
             f"jars of {coordinate} in '{folder}' differ from the pinned ones: {', '.join(wrong)}. "
-            "Delete the folder to download them again; if they still differ, the repository serves different files"
+            "Delete the directory to download them again; if they still differ, the repository serves different files"
         )
 
 

@@ -89,7 +89,7 @@ def java_command(
     Args:
         heap: minimum and maximum size of the heap, such as ``128m``.
         main: name of the main class.
-        log: log file; its folder is also that of temporary files.
+        log: log file; its directory is also that of temporary files.
     """
     options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", *java_options]
     if log is not None:

@@ -14,10 +14,10 @@ from typing import Any
 from zkconsumer.devcluster.servers import is_kraft
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 
-#: Names of the addresses and of the folder in the state file, in the order in which they are printed.
+#: Names of the addresses and of the directory in the state file, in the order in which they are printed.
 ADDRESSES = ("zookeeper.connect", "bootstrap.servers", "logs")
 
-#: File in the folder of a cluster that contains the pid of its supervisor. Only such a folder may be deleted.
+#: File in the directory of a cluster that contains the pid of its supervisor. Only such a directory may be deleted.
 MARKER = "supervisor.pid"
 
 

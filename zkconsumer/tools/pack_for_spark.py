@@ -99,7 +99,7 @@ def _normalized(requirement: str) -> str:
 
 
 def _files(name: str) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a distribution below its site-packages folder, with their names in the archive."""
+    """Yield the files of a distribution below its site-packages directory, with their names in the archive."""
     for file in importlib.metadata.files(name) or ():
         if ".." not in file.parts and "__pycache__" not in file.parts and not file.parts[0].endswith(".dist-info"):
             yield Path(str(file.locate())), str(file)
