@@ -502,6 +502,12 @@ EVENTS = (
         "The start offsets of acquired partitions were determined, each with its source.",
     ),
     LogEvent(
+        "stream_close_failed",
+        ("error",),
+        "zkconsumer.spark",
+        "The connections of a DStream could not be closed after its streaming context had stopped.",
+    ),
+    LogEvent(
         "stream_created",
         ("info",),
         "zkconsumer.spark",

@@ -1,12 +1,17 @@
-"""Tests of the classes of KafkaUtils and of the ledger of DStream batches."""
+"""Tests of the classes of KafkaUtils, of the ledger of DStream batches, and of the connections of sources."""
 
 from __future__ import annotations
 
 import pickle
+import threading
 
 import pytest
+from support import in_thread, offset_json
 
-from zkconsumer.spark.dstreams import Ledger
+from zkconsumer import ConsumerConfig, TopicPartition
+from zkconsumer.errors import BrokerUnavailableError, ClosedError, ZooKeeperUnavailableError
+from zkconsumer.spark.dstreams import GroupSource, Ledger
+from zkconsumer.spark.dstreams.clients import ClientsBySource
 from zkconsumer.spark.kafka_utils import (
     KafkaMessageAndMetadata,
     OffsetRange,
@@ -74,3 +79,85 @@ def test_ledger_removes_only_committed_batches(monkeypatch: pytest.MonkeyPatch) 
         ledger.complete({time_})
     ledger.add(5, 5)
     assert [time_ in ledger for time_ in range(6)] == [False, False, False, False, True, True]
+
+
+def group_source() -> GroupSource:
+    """A source of a group whose ZooKeeper is unreachable."""
+    settings = {"zookeeper.connect": "127.0.0.1:1", "group.id": "g", "zookeeper.connection.timeout.ms": "100"}
+    return GroupSource(0.5, ConsumerConfig.from_dict(settings), {"t": 1})
+
+
+def test_closed_source_does_not_join_again() -> None:
+    """The listener thread may complete a batch after the streaming context has stopped."""
+    source = group_source()
+    source._ledger.add(1, offset_json({TopicPartition("t", 0): (0, 5)}))
+    source.close()
+    with pytest.raises(ClosedError, match="the stream was closed"):
+        source.complete({1})
+    with pytest.raises(ClosedError, match="the stream was closed"):
+        source.ranges_at(2)
+
+
+class Connection:
+    """A client that counts how often it is closed."""
+
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_threads_of_source_share_one_client() -> None:
+    """A batch that is re-run after a recovery can be completed before the next one is planned."""
+    clients, may_open = ClientsBySource(), threading.Event()
+    opened: list[Connection] = []
+
+    def open_connection() -> Connection:
+        assert may_open.wait(10)
+        opened.append(Connection())
+        return opened[-1]
+
+    threads = [in_thread(lambda: clients.get("source", open_connection)) for _ in range(4)]
+    may_open.set()
+    assert {id(thread.result()) for thread in threads} == {id(client) for client in opened}
+    assert len(opened) == 1
+
+
+def test_client_opened_during_close_is_closed() -> None:
+    clients, connection = ClientsBySource(), Connection()
+    is_opening, may_open = threading.Event(), threading.Event()
+
+    def open_connection() -> Connection:
+        is_opening.set()
+        assert may_open.wait(10)
+        return connection
+
+    thread = in_thread(lambda: clients.get("source", open_connection))
+    assert is_opening.wait(10)
+    clients.close("source")
+    assert connection.closed == 0
+    may_open.set()
+    with pytest.raises(ClosedError):
+        thread.result()
+    assert connection.closed == 1
+
+
+def test_client_that_failed_to_open_is_opened_again() -> None:
+    clients, connection = ClientsBySource(), Connection()
+
+    def fail() -> Connection:
+        raise BrokerUnavailableError("no broker")
+
+    with pytest.raises(BrokerUnavailableError):
+        clients.get("source", fail)
+    assert clients.get("source", lambda: connection) is connection
+    clients.close("source")
+    clients.close("source")
+    assert connection.closed == 1
+
+
+def test_stream_without_zookeeper_keeps_no_thread() -> None:
+    source = group_source()
+    for _ in range(2):
+        with pytest.raises(ZooKeeperUnavailableError):
+            source.ranges_at(1)

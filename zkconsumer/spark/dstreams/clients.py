@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
 
 from zkconsumer.broker.cluster import BootstrapCluster, parse_bootstrap
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import ConfigurationError
+from zkconsumer.errors import ClosedError, ConfigurationError
+from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.futures import run_into
 from zkconsumer.retry import retrying
-from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import task
 from zkconsumer.spark.dstreams.records import COLUMNS
 from zkconsumer.spark.executor.fetch_task import FetchTask
@@ -71,42 +73,76 @@ class BrokerClient:
         self._cluster.close()
 
 
-class ClientsBySource:
-    """The clients of the sources in this process. They are opened at their first use.
+class Client(Protocol):
+    """What a source uses to plan its batches."""
 
-    The clients of a source are opened by the thread that plans its batches.
+    def close(self) -> None:
+        """Close the connections."""
+
+
+C = TypeVar("C", bound=Client)
+
+
+class ClientsBySource:
+    """The clients of the sources in this process. They are opened at their first use, and not after ``close``.
+
+    Thread-safe: a source plans batches in one thread, completes them in another one, and is closed by a third one. No
+    lock is held while a client is opened or closed.
     """
 
     def __init__(self) -> None:
-        self._clients: dict[str, BrokerClient | Planner] = {}
+        self._lock = threading.Lock()
+        self._clients: dict[str, Future[Any]] = {}
+        self._closed: set[str] = set()
 
-    def broker_client(self, key: str, params: Mapping[str, str]) -> BrokerClient:
-        """Return the client of a direct source."""
-        client = self._clients.get(key)
-        if client is None:
-            client = self._clients[key] = BrokerClient(params)
-        assert isinstance(client, BrokerClient)
-        return client
-
-    def planner(self, key: str, options: Callable[[], SourceOptions], offset: Mapping[str, Any]) -> Planner:
-        """Return the planner of a group source.
+    def get(self, key: str, open_client: Callable[[], C]) -> C:
+        """Return the client of a source. The first call opens it; calls of other threads wait until it is open.
 
         Args:
-            offset: end of the last planned batch, as in ``zkconsumer.spark.offset``.
+            key: identifies the source.
+
+        Raises:
+            ClosedError: the source was closed.
+            ZkConsumerError: the client could not be opened; the next call tries again.
         """
-        planner = self._clients.get(key)
-        if planner is None:
-            planner = Planner(options(), offset, application=os.getpid())
-            planner.start()
-            self._clients[key] = planner
-        assert isinstance(planner, Planner)
-        return planner
+        new: Future[C] = Future()
+        with self._lock:
+            self._check_open(key)
+            client = self._clients.setdefault(key, new)
+        if client is new:
+            run_into(client, open_client)
+        if client is new and client.exception() is not None:
+            self._forget(key, client)
+        opened: C = client.result()
+        with self._lock:
+            self._check_open(key)
+        return opened
 
     def close(self, key: str) -> None:
-        """Close the client of a source, if it is open."""
-        client = self._clients.pop(key, None)
+        """Close the client of a source, now or as soon as it is open. ``get`` raises an error from now on."""
+        with self._lock:
+            self._closed.add(key)
+            client = self._clients.pop(key, None)
         if client is not None:
-            client.close()
+            client.add_done_callback(_close)
+
+    def _forget(self, key: str, client: Future[Any]) -> None:
+        with self._lock:
+            if self._clients.get(key) is client:
+                del self._clients[key]
+
+    def _check_open(self, key: str) -> None:
+        if key in self._closed:
+            raise ClosedError("the stream was closed; offsets that were not committed are read again at the next start")
+
+
+def _close(client: Future[Client]) -> None:
+    """Close a client that has been opened. Errors are logged, because ``Future`` would not raise them."""
+    if client.exception() is None:
+        try:
+            client.result().close()
+        except Exception:
+            get_logger("zkconsumer.spark").error("stream_close_failed", exc_info=True)
 
 
 clients = ClientsBySource()

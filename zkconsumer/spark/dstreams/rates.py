@@ -66,22 +66,3 @@ class RateLimits:
         rate = self._estimator.compute(time_ms + processing_delay_ms, records, processing_delay_ms, scheduling_delay_ms)
         if rate.isDefined():
             self._estimated = float(rate.get())
-
-
-#: The rate limits of the sources in this process.
-_limits: dict[str, RateLimits] = {}
-
-
-def get_rate_limits(key: str, batch_s: float, rate_property: str) -> RateLimits:
-    """Return the limits of a source. The first call creates them; see ``RateLimits`` for the arguments."""
-    limits = _limits.get(key)
-    if limits is None:
-        sc = SparkContext._active_spark_context
-        assert sc is not None
-        limits = _limits[key] = RateLimits(sc, batch_s, rate_property)
-    return limits
-
-
-def remove_rate_limits(key: str) -> None:
-    """Remove the limits of a source."""
-    _limits.pop(key, None)

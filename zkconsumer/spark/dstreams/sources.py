@@ -9,8 +9,10 @@ Source: Spark 2.4 DirectKafkaInputDStream, KafkaReceiver, ReliableKafkaReceiver.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 from pyspark import SparkContext
@@ -24,7 +26,7 @@ from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.driver.splitting import tasks as tasks_of
 from zkconsumer.spark.dstreams.clients import BROKER_TIMEOUT_S, BrokerClient, clients
 from zkconsumer.spark.dstreams.ledger import Ledger
-from zkconsumer.spark.dstreams.rates import RateLimits, get_rate_limits, remove_rate_limits
+from zkconsumer.spark.dstreams.rates import RateLimits
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.offset import INITIAL, Ranges, from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -50,13 +52,18 @@ class Source:
         self.key, self.seconds = uuid.uuid4().hex, seconds
         self._ledger = Ledger()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "rate_limits"}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, key=uuid.uuid4().hex)
 
-    @property
+    @cached_property
     def rate_limits(self) -> RateLimits:
         """The limits on the size of batches."""
-        return get_rate_limits(self.key, self.seconds, self._RATE_PROPERTY)
+        sc = SparkContext._active_spark_context
+        assert sc is not None
+        return RateLimits(sc, self.seconds, self._RATE_PROPERTY)
 
     def ranges_at(self, time_ms: int) -> Ranges:
         """Return the ranges of a batch. The first call plans the batch.
@@ -95,7 +102,6 @@ class Source:
     def close(self) -> None:
         """Close the connections in this process."""
         clients.close(self.key)
-        remove_rate_limits(self.key)
 
     def _plan(self) -> Any:
         """Plan the next batch and return its ledger entry."""
@@ -145,7 +151,7 @@ class DirectSource(Source):
         return ranges
 
     def _client(self) -> BrokerClient:
-        return clients.broker_client(self.key, self._params)
+        return clients.get(self.key, lambda: BrokerClient(self._params))
 
 
 class GroupSource(Source):
@@ -185,8 +191,9 @@ class GroupSource(Source):
         return list(tasks_of(self._options(), ranges, planner.find_leaders(ranges), planner.brokers(), cores))
 
     def _plan(self) -> dict[str, Any] | None:
+        planner = self._planner()
         limit = self.rate_limits.batch_limit() or self._options().limits.max_offsets
-        end = self._planner().plan(self._last, limit)
+        end = planner.plan(self._last, limit)
         new = None if end is self._last else end
         self._last = end
         return new
@@ -198,4 +205,13 @@ class GroupSource(Source):
         return options.for_consumer(self._config, self._topics)
 
     def _planner(self) -> Planner:
-        return clients.planner(self.key, self._options, self._last)
+        return clients.get(self.key, self._start_planner)
+
+    def _start_planner(self) -> Planner:
+        planner = Planner(self._options(), self._last, application=os.getpid())
+        try:
+            planner.start()
+        except BaseException:
+            planner.close()
+            raise
+        return planner
