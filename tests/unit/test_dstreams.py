@@ -6,11 +6,12 @@ import pickle
 import threading
 
 import pytest
-from support import in_thread, offset_json
+from fake_broker import FakeBroker
+from support import in_thread, offset_json, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition
-from zkconsumer.errors import BrokerUnavailableError, ClosedError, ZooKeeperUnavailableError
-from zkconsumer.spark.dstreams import GroupSource, Ledger
+from zkconsumer.errors import BrokerUnavailableError, ClosedError, ConfigurationError, ZooKeeperUnavailableError
+from zkconsumer.spark.dstreams import DirectSource, GroupSource, Ledger
 from zkconsumer.spark.dstreams.clients import ClientsBySource
 from zkconsumer.spark.kafka_utils import (
     KafkaMessageAndMetadata,
@@ -154,6 +155,14 @@ def test_client_that_failed_to_open_is_opened_again() -> None:
     clients.close("source")
     clients.close("source")
     assert connection.closed == 1
+
+
+def test_stream_of_missing_topic_keeps_no_connection() -> None:
+    with FakeBroker() as broker:
+        broker.partition_counts = {}
+        with pytest.raises(ConfigurationError, match="topic 'missing' does not exist"):
+            DirectSource(0.5, {"metadata.broker.list": str(broker.endpoint)}, ["missing"], None)
+        wait_for(lambda: not broker._open, what="the connections of the source are closed")
 
 
 def test_stream_without_zookeeper_keeps_no_thread() -> None:

@@ -128,14 +128,19 @@ class DirectSource(Source):
     ) -> None:
         super().__init__(seconds)
         self._params = dict(params)
-        client = self._client()
-        if positions is None:
-            reset = str(params.get("auto.offset.reset", "largest")).lower()
-            timestamp = protocol.EARLIEST if reset in ("smallest", "earliest") else protocol.LATEST
-            positions = client.logs.offsets(client.partitions(topics), timestamp)
-        self._positions = dict(positions)
+        try:
+            client = self._client()
+            self._positions = self._starting_positions(client, topics) if positions is None else dict(positions)
+        except BaseException:
+            self.close()
+            raise
         offsets = {str(p): offset for p, offset in sorted(self._positions.items())}
         get_logger("zkconsumer.spark").info("stream_created", offsets=offsets)
+
+    def _starting_positions(self, client: BrokerClient, topics: list[str]) -> dict[TopicPartition, int]:
+        reset = str(self._params.get("auto.offset.reset", "largest")).lower()
+        timestamp = protocol.EARLIEST if reset in ("smallest", "earliest") else protocol.LATEST
+        return client.logs.offsets(client.partitions(topics), timestamp)
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
         """Return one task for each partition, even if its range is empty."""
