@@ -283,3 +283,20 @@ def test_progress_figures_become_metrics(
     assert json.loads(one.handle.lastProgress.json)["sources"][0]["latestOffset"]["commits"] >= 1
     one.stop()
     wait_for(lambda: math.isnan(value("Lag")), what="the query is forgotten")
+
+
+def test_stopped_sessions_leave_no_threads_and_ports(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "spark.sessions_driver", str(folder), "3"],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    sessions = json.loads(done.stdout.splitlines()[-1])
+    assert [threads for threads, _ in sessions] == [[], [], []]
+    ports = [count for _, count in sessions]
+    assert ports[1] == ports[0], "PySpark has a port until the end of its JVM"
+    assert ports[2] <= ports[0]

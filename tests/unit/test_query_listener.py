@@ -1,9 +1,16 @@
-"""Tests of the progress reports of queries, as the listener reads them."""
+"""Tests of the query listener without Spark: progress reports, and the end of its commits."""
 
 from __future__ import annotations
 
-from zkconsumer.spark.monitoring import listener
+import threading
+import time
+
+import pytest
+
+from zkconsumer.metrics import Metrics
+from zkconsumer.spark.monitoring import commits, listener
 from zkconsumer.spark.monitoring.lag import offset_object
+from zkconsumer.spark.options.source_options import SourceOptions
 
 
 def test_batch_end_time_is_taken_from_progress() -> None:
@@ -14,3 +21,20 @@ def test_batch_end_time_is_taken_from_progress() -> None:
 def test_offsets_of_other_sources_are_ignored() -> None:
     assert offset_object(7) == offset_object("7") == offset_object(None) == offset_object("[1]") == {}
     assert offset_object('{"a": 1}') == offset_object({"a": 1}) == {"a": 1}
+
+
+def test_join_of_commits_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+    monkeypatch.setattr(commits, "commit_batch", lambda *_: dict[str, int]() if may_end.wait(20) else None)
+    committer = commits.Committer(Metrics())
+    for number in range(5):
+        options = SourceOptions.parse({"group.id": f"g{number}", "zookeeper.connect": "127.0.0.1:1", "subscribe": "t"})
+        of_query = commits.QueryCommits(f"q{number}", [options])
+        of_query.add(0, commits.CompletedBatch(options, {}, 0.0))
+        committer.commit(of_query, 0.0)
+    started = time.monotonic()
+    committer.join(0.3)
+    elapsed = time.monotonic() - started
+    may_end.set()
+    committer.join(20)
+    assert 0.3 <= elapsed < 0.9

@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ __all__ = [
 ]
 
 
-_listeners: weakref.WeakKeyDictionary[Any, QueryListener] = weakref.WeakKeyDictionary()
+_listeners: list[QueryListener] = []
 
 
 def register(spark: Any) -> QueryListener | None:
@@ -60,13 +59,22 @@ def register(spark: Any) -> QueryListener | None:
     # The planning process has no SparkContext. A class that is created here is pickled by value, with its attributes.
     conf = context.getConf()
     driver = conf.get("spark.driver.host"), conf.get("spark.driver.bindAddress")
-    listener = _listeners.get(spark)
-    if listener is None:
-        listener = _listeners[spark] = QueryListener(spark)
-        listener.start()
+    listener = _listener_of(spark)
     attributes = {"cores": int(context.defaultParallelism), "driver": driver, "link": listener.link}
     source = type("ZkConsumerDataSource", (ZkConsumerDataSource,), attributes)
     spark.dataSource.register(source)
+    return listener
+
+
+def _listener_of(spark: Any) -> QueryListener:
+    """Return the listener of a session; start it if there is none, or if it was closed."""
+    _listeners[:] = [listener for listener in _listeners if listener.is_open]
+    for listener in _listeners:
+        if listener.observes(spark):
+            return listener
+    listener = QueryListener(spark)
+    listener.start()
+    _listeners.append(listener)
     return listener
 
 

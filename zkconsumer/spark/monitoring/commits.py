@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -95,7 +96,7 @@ class Committer:
 
     Commits of the same group run one after another.
 
-    Used by the listener's thread; ``join`` is called after that thread has ended.
+    Used by the listener's thread.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -132,9 +133,10 @@ class Committer:
         thread.start()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until all threads have ended, up to ``timeout_s`` seconds for each."""
+        """Wait until all threads have ended, for at most ``timeout_s`` seconds."""
+        deadline = time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _threads_of(self, commits: QueryCommits) -> list[threading.Thread]:
         self._threads = {thread: groups for thread, groups in self._threads.items() if thread.is_alive()}

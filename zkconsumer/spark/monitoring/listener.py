@@ -45,13 +45,16 @@ _RETRY_INTERVAL_S = 10.0
 #: Seconds to retry the commit of the last batch of a query while ZooKeeper is unreachable.
 _LAST_COMMIT_TIMEOUT_S = 30.0
 
-_JOIN_TIMEOUT_S = 40.0
+#: Maximum seconds to wait for the last commits, and for the thread that starts them.
+_COMMITS_TIMEOUT_S = _LAST_COMMIT_TIMEOUT_S + 5.0
+_JOIN_TIMEOUT_S = _COMMITS_TIMEOUT_S + 5.0
 
 #: Milliseconds to wait when the listener is closed for events that have not been delivered.
 _EVENTS_TIMEOUT_MS = 10_000
 
-#: Seconds between two look-ups of the number of executor cores while queries are running.
-_CORES_INTERVAL_S = 1.0
+#: Seconds between two checks whether the application has ended. With them, the number of executor cores is looked up
+#: while queries are running.
+_CHECK_INTERVAL_S = 1.0
 
 #: Takes the place of the run id in confirmations of planning processes.
 _COMMITTED = "committed"
@@ -89,6 +92,7 @@ class QueryListener(StreamingQueryListener):
 
     It is a ``MetricsSource``: ``zkconsumer.prometheus.ConsumerCollector(listener)`` exports lag, rates and commits.
     Spark's threads put events on a queue, and one thread of the listener handles them. Other threads commit offsets.
+    The thread detects ``spark.stop()`` within a second, since PySpark has no event for it, and closes the listener.
     """
 
     def __init__(self, spark: Any) -> None:
@@ -100,6 +104,7 @@ class QueryListener(StreamingQueryListener):
         self._committer = Committer(self._metrics)
         self._planners = PlannerConnections(self._receive)
         self._cores = 0
+        self._checked_at = -math.inf
         self._numbers = itertools.count()
         self._log = get_logger("zkconsumer.spark")
         self._thread = threading.Thread(target=self._run, name="zkconsumer-query-listener", daemon=True)
@@ -118,14 +123,19 @@ class QueryListener(StreamingQueryListener):
         """Commit the completed batches, and stop listening. Called at the end of the interpreter, too."""
         atexit.unregister(self.close)
         if self._thread.is_alive():  # false in a forked process, whose exit also calls this
-            with contextlib.suppress(Exception):  # the session may have been stopped
-                self._spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_EVENTS_TIMEOUT_MS)
-            with contextlib.suppress(Exception):
-                self._spark.streams.removeListener(self)
-            self._events.put(_STOP)
+            self._stop_listening()
             self._thread.join(_JOIN_TIMEOUT_S)
-            self._committer.join(_JOIN_TIMEOUT_S)
         self._planners.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the listener has been started, and neither closed nor ended with its application."""
+        return self._thread.is_alive()
+
+    def observes(self, spark: Any) -> bool:
+        """Return whether this is the listener of a session, of which PySpark can have several objects."""
+        own = self._spark
+        return own.sparkContext is spark.sparkContext and bool(own._jsparkSession == spark._jsparkSession)
 
     @property
     def link(self) -> ServerAddress:
@@ -167,20 +177,18 @@ class QueryListener(StreamingQueryListener):
         """Handle the end of the query."""
         self._events.put((str(event.runId), _TERMINATED))
 
+    def _stop_listening(self) -> None:
+        """Receive the events that have not been delivered, and end the thread after the last one."""
+        with contextlib.suppress(Exception):  # the session may have been stopped
+            self._spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_EVENTS_TIMEOUT_MS)
+        with contextlib.suppress(Exception):
+            self._spark.streams.removeListener(self)
+        self._events.put(_STOP)
+
     # ---- the thread ----
 
     def _run(self) -> None:
-        while True:
-            due = min((query.due for query in self._queries.values() if query.due is not None), default=math.inf)
-            if self._queries:
-                self._refresh_cores()
-                due = min(due, time.monotonic() + _CORES_INTERVAL_S)
-            try:
-                item = self._events.get(timeout=None if due == math.inf else max(0.0, due - time.monotonic()))
-            except queue.Empty:
-                item = None
-            if item is _STOP:
-                break
+        while (item := self._next_item()) is not _STOP:
             try:
                 if item is None:
                     self._commit_due()
@@ -190,6 +198,24 @@ class QueryListener(StreamingQueryListener):
                 self._log.error("query_event_failed", exc_info=True)
         for query in self._queries.values():
             self._committer.commit(query.commits, _LAST_COMMIT_TIMEOUT_S)
+        self._committer.join(_COMMITS_TIMEOUT_S)
+        self._planners.close()
+        atexit.unregister(self.close)  # only now, because the end of the interpreter must wait for the commits
+
+    def _next_item(self) -> Any:
+        """Return the next event or ``_STOP``; None if batches must be committed, or after ``_CHECK_INTERVAL_S``."""
+        now = time.monotonic()
+        if now >= self._checked_at + _CHECK_INTERVAL_S:
+            self._checked_at = now
+            if self._spark.sparkContext._jsc is None:  # ``spark.stop()`` has returned
+                self._stop_listening()
+            elif self._queries:
+                self._refresh_cores()
+        due = min((query.due for query in self._queries.values() if query.due is not None), default=math.inf)
+        try:
+            return self._events.get(timeout=max(0.0, min(due, self._checked_at + _CHECK_INTERVAL_S) - now))
+        except queue.Empty:
+            return None
 
     def _handle(self, run: str, event: Any) -> None:
         """Handle an event: a query that has started, a progress report, ``_IDLE`` or ``_TERMINATED``.
