@@ -98,7 +98,8 @@ EVENTS = (
         "batch_failed",
         ("error",),
         "zkconsumer.spark",
-        "An output operation of a batch of a DStream failed; no further offsets of its group are committed.",
+        "A batch of a DStream failed or was not run. A stream of createStream reads no further records until the "
+        "application is restarted.",
     ),
     LogEvent(
         "batch_planning_failed",

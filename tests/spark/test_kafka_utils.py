@@ -452,31 +452,67 @@ def test_example_scripts_of_spark_2_run_unchanged(
         zk.delete(of_group, recursive=True)
 
 
-@pytest.mark.slow
-def test_batches_after_failed_one_are_not_committed(
-    ssc: StreamingContext, zkconsumer_cluster: Cluster, topic: Topics, group: str, zk: KazooClient
+def test_stream_stops_reading_after_failed_batch(
+    ssc: StreamingContext, spark: Any, zkconsumer_cluster: Cluster, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 10))
-    stream = KafkaUtils.createStream(
-        ssc, zkconsumer_cluster.zookeeper_connect, group, {name: 1}, {"auto.offset.reset": "smallest"}
-    )
-    done: list[str] = []
 
-    def refuse_seven(rdd: Any) -> None:
-        values = [value for _, value in rdd.collect()]
-        if "7" in values:
+    def stream_of(context: StreamingContext) -> Any:
+        settings = {"auto.offset.reset": "smallest"}
+        return KafkaUtils.createStream(context, zkconsumer_cluster.zookeeper_connect, group, {name: 1}, settings)
+
+    sizes: list[int] = []
+
+    def refuse(rdd: Any) -> None:
+        sizes.append(rdd.count())
+        if sizes[-1]:
             raise OSError("the sink is full")
-        done.extend(values)
 
-    stream.foreachRDD(refuse_seven)
+    stream_of(ssc).foreachRDD(refuse)
     ssc.start()
     with pytest.raises(Exception, match="the sink is full"):
         ssc.awaitTermination(30)
     produce(admin, name, 0, numbers(10, 20))
-    wait_for(lambda: len(done) == 10, 30)
-    time.sleep(1)
+    batches = len(sizes)
+    wait_for(lambda: len(sizes) >= batches + 4, 30)
+    assert sum(sizes) == 10, "later records would be read again after a restart"
     assert stored(zk, group, name) == {0: "0"}
+    ssc.stop(stopSparkContext=False)
+    restarted = StreamingContext(spark.sparkContext, 0.5)
+    try:
+        found = collected(stream_of(restarted))
+        restarted.start()
+        wait_until_equal(lambda: [int(value) for _, value in found], list(range(20)), 30)
+    finally:
+        restarted.stop(stopSparkContext=False)
+
+
+def test_batch_that_was_not_run_stops_the_stream(
+    ssc: StreamingContext,
+    letters: str,
+    zkconsumer_cluster: Cluster,
+    group: str,
+    zk: KazooClient,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stream = KafkaUtils.createStream(
+        ssc, zkconsumer_cluster.zookeeper_connect, group, {letters: 1}, {"auto.offset.reset": "smallest"}
+    )
+    found, planned = collected(stream), []
+
+    def fail_once(rdd: Any) -> Any:
+        planned.append(rdd)
+        if len(planned) == 1:
+            raise OSError("the other stream cannot be planned")
+        return rdd
+
+    stream.transform(fail_once).foreachRDD(lambda _rdd: None)
+    ssc.start()
+    wait_for(lambda: "batch_failed" in caplog.text, 30)
+    assert "was not run" in caplog.text
+    wait_for(lambda: len(planned) > 4, 30)
+    assert (found, stored(zk, group, letters)) == ([], {0: "0"})
 
 
 @pytest.mark.parametrize("fails", [False, True])

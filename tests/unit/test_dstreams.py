@@ -13,6 +13,7 @@ from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, ConfigurationError, ZooKeeperUnavailableError
 from zkconsumer.spark.dstreams import DirectSource, GroupSource, Ledger
 from zkconsumer.spark.dstreams.clients import ClientsBySource
+from zkconsumer.spark.dstreams.rates import RateLimits
 from zkconsumer.spark.kafka_utils import (
     KafkaMessageAndMetadata,
     OffsetRange,
@@ -155,6 +156,60 @@ def test_client_that_failed_to_open_is_opened_again() -> None:
     clients.close("source")
     clients.close("source")
     assert connection.closed == 1
+
+
+def test_stream_plans_no_batch_after_failed_one() -> None:
+    """The later batches could not be committed, and would make each checkpoint larger."""
+    source = group_source()
+    source._ledger.add(1, offset_json({TopicPartition("t", 0): (0, 5)}))
+    source._ledger.add(2, offset_json({TopicPartition("t", 0): (5, 9)}))
+    source.fail(1, "the sink is full")
+    before = len(pickle.dumps(source))
+    for time_ in range(3, 100):
+        assert source.ranges_at(time_) == {}
+        source.complete({time_})
+        source.forget_before(time_ - 2)
+    assert source.ranges_at(1) == {TopicPartition("t", 0): (0, 5)}, "the batch is run again after a recovery"
+    assert source.ranges_at(2) == {TopicPartition("t", 0): (5, 9)}, "the batch was planned before the failure"
+    assert len(pickle.dumps(source)) == before
+    assert not pickle.loads(pickle.dumps(source)).has_failed
+
+
+def test_failed_batch_without_records_stops_nothing() -> None:
+    source = group_source()
+    source._ledger.add(1, None)
+    source.fail(1, "the sink is full")
+    assert not source.has_failed
+    assert source.uncompleted() == set()
+
+
+class Unlimited(RateLimits):
+    """Limits of a source without a Spark session."""
+
+    def __init__(self) -> None:
+        self._configured = self._estimated = 0.0
+
+
+def test_direct_stream_forgets_failed_batches() -> None:
+    with FakeBroker() as broker:
+        broker.partition_counts = {"t": 1}
+        source = DirectSource(0.5, {"metadata.broker.list": str(broker.endpoint)}, ["t"], None)
+        source.rate_limits = Unlimited()
+        try:
+            sizes = []
+            for time_ in range(1, 200):
+                broker.end += 1
+                assert source.ranges_at(time_) == {TopicPartition("t", 0): (time_ - 1, time_)}
+                if time_ % 2:
+                    source.fail(time_, "the sink is full")
+                else:
+                    source.complete({time_})
+                source.forget_before(time_ - 5)
+                sizes.append(len(pickle.dumps(source)))
+        finally:
+            source.close()
+    assert max(sizes) - min(sizes) < 1000
+    assert not source.has_failed
 
 
 def test_stream_of_missing_topic_keeps_no_connection() -> None:

@@ -31,7 +31,6 @@ class Follower(StreamingListener):
     def __init__(self, ssc: StreamingContext, source: Source) -> None:
         super().__init__()
         self._ssc, self._source = ssc, source
-        self._unobserved = source.uncompleted()  # may have been completed before this listener was added
         self._log = get_logger("zkconsumer.spark")
 
     def start(self) -> None:
@@ -40,22 +39,25 @@ class Follower(StreamingListener):
         threading.Thread(target=self._close_after_stop, name="zkconsumer-dstream-watch", daemon=True).start()
 
     def onBatchCompleted(self, batchCompleted: Any) -> None:
-        """Complete a batch that has succeeded, and update back-pressure."""
+        """Complete a batch or let it fail, and update back-pressure."""
         info = batchCompleted.batchInfo()
         time_ms = int(info.batchTime().milliseconds())
-        if any(output.failureReason() is not None for output in info.outputOperationInfos().values()):
-            remedy = "restart the application; no further offsets of the group are committed before the restart"
-            self._log.error("batch_failed", batch_time_ms=time_ms, remedy=remedy)
-            return
         try:
-            self._source.complete({time_ms, *self._completed_earlier()})
+            self._settle_earlier(time_ms)
+            if any(output.failureReason() is not None for output in info.outputOperationInfos().values()):
+                self._source.fail(time_ms, "an output operation failed")
+            else:
+                self._source.complete({time_ms})
+                self._update_rate_limits(time_ms, info)
             self._source.forget_before(time_ms - 2 * self._remembered_ms())
-            records = total(self._source.planned_ranges(time_ms))
-            processing_ms, scheduling_ms = int(info.processingDelay()), int(info.schedulingDelay())
-            if records and processing_ms >= 0 and scheduling_ms >= 0:  # -1 if unknown
-                self._source.rate_limits.update(time_ms, records, processing_ms, scheduling_ms)
         except Exception as error:  # Spark would ignore it; a later commit includes these offsets
             self._log.warning("batch_completion_failed", batch_time_ms=time_ms, error=repr(error))
+
+    def _update_rate_limits(self, time_ms: int, info: Any) -> None:
+        records = total(self._source.planned_ranges(time_ms))
+        processing_ms, scheduling_ms = int(info.processingDelay()), int(info.schedulingDelay())
+        if records and processing_ms >= 0 and scheduling_ms >= 0:  # -1 if unknown
+            self._source.rate_limits.update(time_ms, records, processing_ms, scheduling_ms)
 
     def _remembered_ms(self) -> int:
         """Return for how long windows and checkpoints need the batches of sources, in milliseconds.
@@ -64,25 +66,29 @@ class Follower(StreamingListener):
         """
         return int(self._ssc._jssc.ssc().graph().getMaxInputStreamRememberDuration().milliseconds())
 
-    def _completed_earlier(self) -> list[int]:
-        """Return the batches that succeeded before this listener was added.
+    def _settle_earlier(self, time_ms: int) -> None:
+        """Complete the earlier batches whose completion was not reported to this listener, or let them fail.
 
         The context's own progress listener has received the events that this listener missed. It receives each event
         first, so if a batch is not completed there, its completion will be reported to this listener. A batch from the
         checkpoint that is unknown there was not re-run, because it was completed before the checkpoint was written. Any
         other unknown batch was not submitted, for example because another stream of the context failed to plan it.
         """
-        completed = [time_ms for time_ms in self._unobserved if self._has_succeeded(time_ms)]
-        self._unobserved = set()
-        return completed
-
-    def _has_succeeded(self, time_ms: int) -> bool:
         jvm = self._ssc._jvm
         assert jvm is not None
-        batch = self._ssc._jssc.ssc().progressListener().getBatchUIData(jvm.Time(time_ms))
-        if batch.isEmpty():
-            return self._source.is_restored(time_ms)
-        return bool(batch.get().processingEndTime().isDefined()) and not batch.get().isFailed()
+        for earlier_ms in sorted(earlier for earlier in self._source.uncompleted() if earlier < time_ms):
+            if self._source.has_failed:
+                return
+            batch = self._ssc._jssc.ssc().progressListener().getBatchUIData(jvm.Time(earlier_ms))
+            if batch.isEmpty():
+                if self._source.is_restored(earlier_ms):
+                    self._source.complete({earlier_ms})
+                else:
+                    self._source.fail(earlier_ms, "the batch was not run, because planning of another stream failed")
+            elif batch.get().isFailed():
+                self._source.fail(earlier_ms, "an output operation failed")
+            elif batch.get().processingEndTime().isDefined():
+                self._source.complete({earlier_ms})
 
     def _close_after_stop(self) -> None:
         while not self._is_stopped():

@@ -77,14 +77,14 @@ class Ledger:
             return self._plans.keys() - self._completed
 
     def complete(self, times_ms: Iterable[int]) -> list[Any]:
-        """Mark batches as completed.
+        """Mark batches as completed; those without a plan are ignored.
 
         Returns:
             the plans that have become committable, oldest first.
         """
         plans = []
         with self._lock:
-            self._completed.update(times_ms)
+            self._completed.update(self._plans.keys() & set(times_ms))
             for time_ms, plan in self._plans.items():
                 if time_ms not in self._completed:
                     break

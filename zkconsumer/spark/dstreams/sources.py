@@ -28,7 +28,7 @@ from zkconsumer.spark.dstreams.clients import BROKER_TIMEOUT_S, BrokerClient, cl
 from zkconsumer.spark.dstreams.ledger import Ledger
 from zkconsumer.spark.dstreams.rates import RateLimits
 from zkconsumer.spark.executor.fetch_task import FetchTask
-from zkconsumer.spark.offset import INITIAL, Ranges, from_offset
+from zkconsumer.spark.offset import INITIAL, Ranges, from_offset, total
 from zkconsumer.spark.options.source_options import SourceOptions
 
 
@@ -43,7 +43,11 @@ class Source:
     Attributes:
         key: identifies the source in this process; a recovered source has a new key.
         seconds: batch interval in seconds.
+        has_failed: whether a batch has failed so that no further ones are planned before a restart. Not part of a
+            checkpoint.
     """
+
+    has_failed = False
 
     #: Spark property that limits the rate, in records per second.
     _RATE_PROPERTY: ClassVar[str]
@@ -53,7 +57,7 @@ class Source:
         self._ledger = Ledger()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "rate_limits"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("rate_limits", "has_failed")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, key=uuid.uuid4().hex)
@@ -66,12 +70,12 @@ class Source:
         return RateLimits(sc, self.seconds, self._RATE_PROPERTY)
 
     def ranges_at(self, time_ms: int) -> Ranges:
-        """Return the ranges of a batch. The first call plans the batch.
+        """Return the ranges of a batch; the first call plans the batch. Empty after a failure.
 
         Args:
             time_ms: batch time in milliseconds since 1970.
         """
-        if time_ms not in self._ledger:
+        if time_ms not in self._ledger and not self.has_failed:
             self._ledger.add(time_ms, self._plan())
         return self.planned_ranges(time_ms)
 
@@ -90,6 +94,10 @@ class Source:
     def complete(self, times_ms: Iterable[int]) -> None:
         """Mark batches as completed."""
         self._ledger.complete(times_ms)
+
+    def fail(self, time_ms: int, reason: str) -> None:
+        """Handle a batch that failed, or was not run at all. Spark runs it again only after a recovery."""
+        raise NotImplementedError
 
     def forget_before(self, time_ms: int) -> None:
         """Forget completed batches that no operation requests any more, to keep checkpoints small."""
@@ -146,6 +154,12 @@ class DirectSource(Source):
         """Return one task for each partition, even if its range is empty."""
         return self._client().tasks(ranges)
 
+    def fail(self, time_ms: int, reason: str) -> None:
+        """Go on with the next batch, as in Spark 2.4, and keep the failed one as long as completed ones."""
+        remedy = "restart the application from its checkpoint soon to run the batch again"
+        get_logger("zkconsumer.spark").error("batch_failed", batch_time_ms=time_ms, error=reason, remedy=remedy)
+        self.complete({time_ms})
+
     def _plan(self) -> Ranges:
         client = self._client()
         ends = retrying(BROKER_TIMEOUT_S)(lambda: client.logs.offsets(self._positions, protocol.LATEST))
@@ -188,6 +202,21 @@ class GroupSource(Source):
         for end in self._ledger.complete(times_ms):
             if end is not None:
                 self._planner().finish_batch(end)
+
+    def fail(self, time_ms: int, reason: str) -> None:
+        """Stop planning, unless the batch had no records.
+
+        Later batches cannot be committed, because a restarted application would skip the failed one. They would all be
+        read again, and each would make the checkpoint larger.
+        """
+        if not total(self.planned_ranges(time_ms)):
+            self.complete({time_ms})
+            return
+        self.has_failed = True
+        remedy = "restart the application; until then the stream reads no records, and commits none after this batch"
+        get_logger("zkconsumer.spark", group=self._config.group_id).error(
+            "batch_failed", batch_time_ms=time_ms, error=reason, remedy=remedy
+        )
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
         """Return the tasks of a batch."""
