@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import offset_json
+from support import in_thread, offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
@@ -181,6 +183,47 @@ def test_release_without_commits_returns_no_offsets() -> None:
     assert alone.release({A}, False) == {}
     assert alone.release({B}, True) == {}
     assert alone.latest()["rereadRecords"] == 0
+
+
+class SlowCommits:
+    """Blocks the commits of members until they may continue, and counts them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.has_started, self.may_continue = threading.Event(), threading.Event()
+        monkeypatch.setattr(GroupMember, "commit", lambda _member, offsets, **_: self._commit(offsets))
+
+    def _commit(self, offsets: Callable[[], dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
+        self.count += 1
+        self.has_started.set()
+        assert self.may_continue.wait(20)
+        return offsets()
+
+
+def test_planning_does_not_wait_for_reported_batch(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZooKeeper may be slow while the thread of the driver link commits."""
+    claimed(alone, p0=0)
+    commits = SlowCommits(monkeypatch)
+    reported = in_thread(lambda: alone.finish_reported_batch(batch(p0=(0, 10))))
+    assert commits.has_started.wait(20)
+    in_thread(lambda: alone.finish_batch(batch(p0=(0, 10)))).result(5)
+    commits.may_continue.set()
+    assert reported.result() is True
+    assert commits.count == 1
+    assert alone.release({A}, False) == {}
+
+
+def test_reported_batch_waits_for_running_commit(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the driver would commit the batch again, in a ZooKeeper session of its own."""
+    claimed(alone, p0=0)
+    commits = SlowCommits(monkeypatch)
+    finished = in_thread(lambda: alone.finish_batch(batch(p0=(0, 10))))
+    assert commits.has_started.wait(20)
+    reported = in_thread(lambda: alone.finish_reported_batch(batch(p0=(0, 10))))
+    commits.may_continue.set()
+    assert reported.result() is True
+    finished.result()
+    assert commits.count == 1
 
 
 def test_planner_has_no_periodic_commit(alone: Planner) -> None:

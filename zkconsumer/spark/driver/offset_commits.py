@@ -16,7 +16,8 @@ from zkconsumer.spark.driver.standalone_reader import StandaloneReader
 class OffsetCommits:
     """Commits the offsets of finished batches that the tracker reports as uncommitted.
 
-    Used by Spark's thread, and by the thread of the ``DriverLink``; a lock lets one of them commit at a time.
+    Used by Spark's thread, and by the thread of the ``DriverLink``. One of them commits at a time, and no lock is held
+    meanwhile.
 
     Args:
         timeout_s: maximum seconds for one commit, including the rest of a running rebalance.
@@ -37,7 +38,8 @@ class OffsetCommits:
         self._log = log
         self._timeout_s = timeout_s
         self._has_failed = False
-        self._lock = threading.Lock()
+        self._is_committing = False
+        self._changed = threading.Condition()  # of _is_committing
 
     @property
     def is_pending(self) -> bool:
@@ -45,14 +47,33 @@ class OffsetCommits:
         return bool(self._tracker.uncommitted()) or self._member.unbalanced_since is not None
 
     def commit(self, offset: Mapping[str, Any]) -> None:
-        """Record that the batch of ``offset`` has finished, and try once to commit. Never raises."""
-        with self._lock:
-            self._commit(offset)
+        """Record that the batch of ``offset`` has finished, and try once to commit. Never raises.
 
-    def _commit(self, offset: Mapping[str, Any]) -> None:
-        partitions = self._tracker.finish(offset)
-        if not partitions:
+        Returns at once if the other thread is committing, because Spark's thread must not wait for it. If that commit
+        does not include the batch, the next call commits it.
+        """
+        self._commit_after(offset, max_wait_s=0.0)
+
+    def commit_reported(self, offset: Mapping[str, Any]) -> None:
+        """Do the same as ``commit``, but wait for the other thread if it is committing."""
+        self._commit_after(offset, max_wait_s=self._timeout_s)
+
+    def _commit_after(self, offset: Mapping[str, Any], *, max_wait_s: float) -> None:
+        if not self._tracker.finish(offset):
             return
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._is_committing, max_wait_s):
+                return
+            self._is_committing = True
+        try:
+            if partitions := self._tracker.uncommitted():  # the other thread may have committed them
+                self._commit(len(partitions))
+        finally:
+            with self._changed:
+                self._is_committing = False
+                self._changed.notify()
+
+    def _commit(self, partitions: int) -> None:
         try:
             committed = self._member.commit(self._tracker.uncommitted, timeout=self._timeout_s)
         except ZkConsumerError as error:

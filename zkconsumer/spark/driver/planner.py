@@ -217,7 +217,7 @@ class Planner:
 
         Called by the thread of the ``DriverLink``, before Spark's thread calls ``finish_batch``.
         """
-        self._commits.commit(offset)
+        self._commits.commit_reported(offset)
         owned = self._tracker.states().keys()
         return not self._commits.is_pending and from_offset(offset).keys() <= owned
 
