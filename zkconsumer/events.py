@@ -156,6 +156,13 @@ EVENTS = (
         "trigger.",
     ),
     LogEvent(
+        "driver_message_failed",
+        ("error",),
+        "zkconsumer.spark",
+        "The planning process could not handle a message of the driver listener; it handles later ones if they can be "
+        "read.",
+    ),
+    LogEvent(
         "duplicate_query_detected",
         ("warning",),
         "zkconsumer.spark",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,11 +15,12 @@ from support import wait_for
 from zkconsumer import TopicPartition
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.log import get_logger
+from zkconsumer.spark import driver_link
 from zkconsumer.spark.data_loss import DataLossError, range_deleted, start_offset_deleted
 from zkconsumer.spark.driver.skipped_records import SkippedRecords
 from zkconsumer.spark.driver_link import DriverLink, PlannerConnections
 from zkconsumer.spark.executor.task_reports import ReportAddress, ReportListener, SkippedRange, TaskReport
-from zkconsumer.spark.keyed_server import KeyedServer, ServerAddress, messages
+from zkconsumer.spark.keyed_server import KeyedServer, ServerAddress, messages, to_line
 from zkconsumer.spark.monitoring.lag import lag
 from zkconsumer.spark.monitoring.metrics import query_metrics
 from zkconsumer.spark.monitoring.skipped import update
@@ -159,12 +161,59 @@ def test_message_that_was_sent_in_part_ends_the_link(monkeypatch: pytest.MonkeyP
     server.start()
     link = DriverLink("g_me", 2, lambda _: True)
     link.connect(server.address)
-    link.send(recordsLost={"t": {"0": "x" * (4 << 20)}})
+    link.send(recordsLost={"t": {"0": "x" * (7 << 20)}})  # more than the buffers of the connection
+    wait_for(lambda: not any("sender" in thread.name for thread in threading.enumerate()))
     link.send(recordsLost={"t": {"0": 1}})
     has_sent.set()
     server.close()
     link.close()
     assert received == ["g_me"]
+
+
+def test_stuck_planning_process_delays_no_other(link: Link) -> None:
+    with link.driver.address.connect(5.0) as stuck:
+        stuck.sendall(to_line("g_stuck"))
+        assert stuck.recv(100) == to_line({"cores": 3})
+        started = time.monotonic()
+        link.driver.send("g_stuck", {"finished": "x" * (8 << 20)})
+        link.driver.broadcast({"cores": 8})
+        wait_for(lambda: link.planner.cores == 8)
+        assert time.monotonic() - started < 3, "sending to the process times out after 5 s"
+
+
+def test_full_queue_ends_connection_of_stuck_process(link: Link) -> None:
+    with link.driver.address.connect(5.0) as stuck:
+        stuck.sendall(to_line("g_stuck"))
+        assert stuck.recv(100) == to_line({"cores": 3})
+        started = time.monotonic()
+        for _ in range(driver_link._MAX_QUEUED + 20):
+            link.driver.send("g_stuck", {"finished": "x" * (1 << 19)})
+        wait_for(lambda: "g_stuck" not in link.driver._outboxes, what="the connection has ended")
+        assert time.monotonic() - started < 3
+
+
+def test_process_that_stops_has_sent_its_reports(link: Link) -> None:
+    for number in range(50):
+        link.planner.send(recordsLost={"t": {"0": number}})
+    link.planner.close()
+    wait_for(lambda: len(link.messages) == 50)
+
+
+def test_malformed_message_of_driver_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    lines = [to_line({"cores": "many"}), to_line(["cores"]), to_line({"cores": 5}), b"no json\n", to_line({"cores": 6})]
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(b"".join(lines))
+        connection.recv(100)
+
+    server = KeyedServer(serve, host="127.0.0.1", bind="127.0.0.1", name="zkconsumer-test", timeout_s=5.0)
+    server.start()
+    link = DriverLink("g_me", 2, lambda _: True)
+    link.connect(server.address)
+    wait_for(lambda: caplog.text.count("driver_message_failed") == 3)
+    assert link.cores == 5
+    link.close()
+    server.close()
 
 
 class FinishedQuery:

@@ -9,6 +9,7 @@ have, the planning process works as well, but later.
 from __future__ import annotations
 
 import contextlib
+import queue
 import socket
 import struct
 import threading
@@ -21,6 +22,45 @@ from zkconsumer.spark.keyed_server import LOOPBACK, KeyedServer, ServerAddress, 
 _THREAD_NAME = "zkconsumer-driver-link"
 #: Maximum seconds to connect, to identify, and to send a message.
 _TIMEOUT = 5.0
+#: Maximum number of messages that wait until the receiver has read the ones before.
+_MAX_QUEUED = 100
+
+
+class _Outbox:
+    """Sends messages over a connection in a thread of its own, so that no caller waits for a receiver that is stuck.
+
+    A message that cannot be sent in time ends the connection, because a part of it may have been sent. So does a full
+    queue.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(None)  # a timeout would also apply to the thread that receives
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_TIMEOUT), 0))
+        self._connection = connection
+        self._lines: queue.Queue[bytes | None] = queue.Queue(_MAX_QUEUED)
+        self._thread = threading.Thread(target=self._run, name=f"{_THREAD_NAME}-sender", daemon=True)
+        self._thread.start()
+
+    def put(self, message: Any) -> None:
+        """Send a message later, unless the connection has ended."""
+        self._put(to_line(message))
+
+    def close(self) -> None:
+        """Send what is left, and wait for the thread."""
+        self._put(None)
+        self._thread.join(_TIMEOUT)
+
+    def _put(self, line: bytes | None) -> None:
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            shut_down(self._connection)
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):  # the receiver has disconnected, or is stuck
+            while (line := self._lines.get()) is not None:
+                self._connection.sendall(line)
+        shut_down(self._connection)
 
 
 class PlannerConnections:
@@ -33,8 +73,8 @@ class PlannerConnections:
 
     def __init__(self, on_message: Callable[[str, dict[str, Any]], None]) -> None:
         self._on_message = on_message
-        self._lock = threading.Lock()
-        self._sockets: dict[str, socket.socket] = {}
+        self._lock = threading.Lock()  # of the dictionaries
+        self._outboxes: dict[str, _Outbox] = {}
         self._greeting: dict[str, Any] = {}
         self._server = KeyedServer(self._receive, host=LOOPBACK, bind=LOOPBACK, name=_THREAD_NAME, timeout_s=_TIMEOUT)
         self.address = self._server.address
@@ -44,16 +84,18 @@ class PlannerConnections:
         self._server.start()
 
     def send(self, consumer_id: str, message: Mapping[str, Any]) -> None:
-        """Send a message to a planning process, if it is connected."""
+        """Send a message to a planning process, if it is connected. Does not block."""
         with self._lock:
-            self._send(consumer_id, message)
+            outbox = self._outboxes.get(consumer_id)
+        if outbox is not None:
+            outbox.put(message)
 
     def broadcast(self, message: Mapping[str, Any]) -> None:
-        """Send a message to all planning processes, and at once to each that connects later."""
+        """Send a message to all planning processes, and at once to each that connects later. Does not block."""
         with self._lock:
             self._greeting.update(message)
-            for consumer_id in list(self._sockets):
-                self._send(consumer_id, message)
+            for outbox in self._outboxes.values():
+                outbox.put(message)
 
     def close(self) -> None:
         """Close the port and all connections, and wait for the threads."""
@@ -65,22 +107,18 @@ class PlannerConnections:
         consumer_id = next(received, None)
         if consumer_id is None:
             return
-        _limit_send_time(connection)
+        outbox = _Outbox(connection)
         with self._lock:
-            self._sockets[consumer_id] = connection
-            self._send(consumer_id, self._greeting)
+            self._outboxes[consumer_id] = outbox
+            outbox.put(self._greeting)
         try:
             for message in received:
                 self._on_message(consumer_id, message)
         finally:
             with self._lock:
-                if self._sockets.get(consumer_id) is connection:
-                    del self._sockets[consumer_id]
-
-    def _send(self, consumer_id: str, message: Mapping[str, Any]) -> None:
-        connection = self._sockets.get(consumer_id)
-        if connection is not None and not _sent(connection, message):
-            del self._sockets[consumer_id]
+                if self._outboxes.get(consumer_id) is outbox:
+                    del self._outboxes[consumer_id]
+            outbox.close()
 
 
 class DriverLink:
@@ -99,8 +137,8 @@ class DriverLink:
         self.cores = cores
         self._consumer_id = consumer_id
         self._on_finished = on_finished
-        self._lock = threading.Lock()
         self._socket: socket.socket | None = None
+        self._outbox: _Outbox | None = None
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name=_THREAD_NAME, daemon=True)
 
@@ -111,23 +149,20 @@ class DriverLink:
         except OSError as error:
             _log_unreachable(repr(error))
             return
-        _limit_send_time(connection)
-        if _sent(connection, self._consumer_id):
-            self._socket = connection
-            self._thread.start()
-        else:
-            connection.close()
-            _log_unreachable("the connection was closed")
+        self._socket, self._outbox = connection, _Outbox(connection)
+        self._outbox.put(self._consumer_id)
+        self._thread.start()
 
     def send(self, **message: Any) -> None:
-        """Send a message to the driver, if it is connected."""
-        with self._lock:
-            if self._socket is not None:
-                _sent(self._socket, message)
+        """Send a message to the driver, if it is connected. Does not block."""
+        if self._outbox is not None:
+            self._outbox.put(message)
 
     def close(self) -> None:
-        """Close the connection, and wait for the thread."""
+        """Send what is left, close the connection, and wait for the threads."""
         self._is_closing = True
+        if self._outbox is not None:
+            self._outbox.close()
         if self._socket is not None:
             shut_down(self._socket)
             self._socket.close()
@@ -137,30 +172,24 @@ class DriverLink:
     def _run(self) -> None:
         assert self._socket is not None
         is_accepted = False
-        with contextlib.suppress(OSError):
+        try:
             for message in messages(self._socket):
                 is_accepted = True
-                self.cores = int(message.get("cores", self.cores))
-                if "finished" in message and self._on_finished(message["finished"]):
-                    self.send(committed=message["number"])
+                self._handle(message)
+        except OSError:
+            pass  # the driver has ended
+        except Exception:  # the rest of the stream cannot be read
+            get_logger("zkconsumer.spark").error("driver_message_failed", exc_info=True)
         if not (is_accepted or self._is_closing):
             _log_unreachable("the listener belongs to another application, or has been closed")
 
-
-def _sent(connection: socket.socket, message: Any) -> bool:
-    """Send a message, or end the connection, because a part of the message may have been sent."""
-    try:
-        connection.sendall(to_line(message))
-    except OSError:
-        shut_down(connection)
-        return False
-    return True
-
-
-def _limit_send_time(connection: socket.socket) -> None:
-    """Let sending fail after a timeout. ``settimeout`` would also apply to the thread that receives."""
-    connection.settimeout(None)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_TIMEOUT), 0))
+    def _handle(self, message: Any) -> None:
+        try:
+            self.cores = int(message.get("cores", self.cores))
+            if "finished" in message and self._on_finished(message["finished"]):
+                self.send(committed=message["number"])
+        except Exception:  # later messages are not affected
+            get_logger("zkconsumer.spark").error("driver_message_failed", exc_info=True)
 
 
 def _log_unreachable(error: str) -> None:
