@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from support import in_thread, offset_json
 
 from zkconsumer import TopicPartition
+from zkconsumer.broker.cluster import ZooKeeperCluster
 from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
@@ -20,7 +23,8 @@ from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL, BatchOffset
 from zkconsumer.spark.options.source_options import SourceOptions
 
-OPTIONS = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"})
+SETTINGS = {"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"}
+OPTIONS = SourceOptions.parse(SETTINGS)
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -162,6 +166,55 @@ def test_revocation_during_planning_ends_no_bounded_query(alone: Planner, monkey
     monkeypatch.setattr(GroupMember, "holds_lease", True)
     assert alone.release({A}, False) == {}
     assert alone._batches._offset(batch(p0=(0, 0)), {A: (0, 10)}) is None
+
+
+def test_batches_with_equal_ranges_have_different_offsets(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark takes an offset with the same text for "no new data", and the records would not be read."""
+    monkeypatch.setattr(GroupMember, "holds_lease", True)
+    claimed(alone, p0=0)
+    alone._tracker.set_positions(alone._tracker.pending_starts(()), {A: 0})
+    replayed = alone._batches._offset(INITIAL, {A: (0, 10)})
+    assert replayed is not None
+    # The group's offset was reset before the restart, so the replayed batch is followed by one with the same range.
+    restarted = Planner(SourceOptions.parse({**SETTINGS, "restart.from": "group"}), replayed)
+    claimed(restarted, p0=0)
+    restarted.start_batch(replayed)
+    restarted._tracker.set_positions(restarted._tracker.pending_starts(()), {A: 0})
+    following = restarted._batches._offset(replayed, {A: (0, 10)})
+    assert following is not None
+    assert json.dumps(following) != json.dumps(replayed)
+    assert {**following, "sequence": 0} == {**replayed, "sequence": 0}, "nothing else distinguishes them"
+
+
+def test_offset_contains_only_last_deleted_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(GroupMember, "holds_lease", True)
+    names = [f"t{number:02}" for number in range(40)]
+    existing = dict.fromkeys(names, "zk-1")
+    monkeypatch.setattr(
+        ZooKeeperCluster,
+        "look_up_topic_ids",
+        lambda _, topics: {topic: existing[topic] for topic in topics if topic in existing},
+    )
+    monkeypatch.setattr(GroupMember, "discoveries", property(lambda _: len(existing)))  # one after each deletion
+    seen = offset_json({TopicPartition(name, 0): (0, 10) for name in names}, topic_ids=existing.copy())
+    settings = {**SETTINGS, "subscribe": ",".join(names), "failOnDataLoss": "false"}
+    planner = Planner(SourceOptions.parse(settings), seen)
+    for deleted in names[:-1]:
+        del existing[deleted]
+        for _ in range(2):
+            planner._starting_positions.check_topics()
+            now[0] += 6
+    last = TopicPartition(names[-1], 0)
+    planner.acquire({last: Claim("x-0", 10)})
+    planner._tracker.set_positions(planner._tracker.pending_starts(()), {last: 10})
+    planned = planner._batches._offset(seen, {last: (10, 20)})
+    assert planned is not None
+    batch = BatchOffset.from_json(planned)
+    assert batch.deleted_topics == tuple(names[-21:-1])
+    assert batch.topic_ids.keys() == {*names[-21:]}
+    assert batch.earlier_ends.keys() == {TopicPartition(name, 0) for name in names[-21:-1]}
 
 
 def test_lost_partitions_are_forgotten(alone: Planner) -> None:
