@@ -22,12 +22,17 @@ from typing import Any, NamedTuple
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
-from zkconsumer.spark.driver.sampling import sample
+from zkconsumer.spark.driver.sampling import SAMPLE_BYTES, sample
 from zkconsumer.spark.executor.decoders import RecordDecoder, open_decoder
 from zkconsumer.spark.options.source_options import SourceOptions
 
-#: Bytes of a partition to fetch if its broker cannot look up the first offset after the horizon.
+#: Maximum number of partitions that are sampled at once, and for one batch unless it would be empty.
+_SAMPLED = 64
+
+#: Maximum bytes to fetch, from a partition and in total, if brokers cannot look up the first offset after the horizon.
+#: At least ``SAMPLE_BYTES`` are fetched from each partition.
 _SCAN_BYTES = 1 << 20
+_SCAN_TOTAL_BYTES = 64 << 20
 
 #: Function that returns the event time of a record in milliseconds since 1970, or None if the record has none.
 EventTime = Callable[[MessageAndMetadata], int | None]
@@ -105,8 +110,11 @@ class Alignment:
         self._times = times
         self._logs = logs
         self._event_time = event_time
-        #: Position in each partition, and time of the record at that position.
+        #: Position of the last sampled record of each partition, and its time. Until the next sample this is a lower
+        #: limit of the times of the records that follow.
         self._heads: dict[TopicPartition, tuple[int, int]] = {}
+        #: Positions at which no record could be sampled, for example because it is corrupt.
+        self._unreadable: dict[TopicPartition, int] = {}
         #: Time of a horizon, and the first offset after it in each partition; -1 if there was none.
         self._horizon_offsets: dict[TopicPartition, tuple[int, int]] = {}
         self._held_by: TopicPartition | None = None
@@ -153,43 +161,101 @@ class Alignment:
         Raises:
             RetriableError: a leader is missing or does not answer.
         """
-        for cache in (self._heads, self._horizon_offsets):
-            for partition in cache.keys() - positions.keys():
-                del cache[partition]
+        for partition in self._heads.keys() - positions.keys():
+            del self._heads[partition]
+        for partition in self._horizon_offsets.keys() - positions.keys():
+            del self._horizon_offsets[partition]
+        self._unreadable = {p: at for p, at in self._unreadable.items() if positions.get(p) == at}
         unread = {p: position for p, position in positions.items() if position < ends.get(p, position)}
-        if self._is_disabled or not (heads := self._head_times(unread)).keys() >= unread.keys():
+        if self._is_disabled:
             return ends
+        self._raise_heads(unread)
+        stale = self._stale(unread)
+        unknown = [partition for partition in stale if partition not in self._heads]
+        known = [partition for partition in stale if partition in self._heads]
+        self._sample_heads(unread, unknown + known[: max(0, _SAMPLED - len(unknown))])
+        if self._is_disabled:
+            return ends
+        horizon, bounds = self._bounds(positions, ends, unread, closed=closed)
+        if unread and horizon is not None and not any(bounds[p] > position for p, position in unread.items()):
+            self._sample_lowest(unread)
+            if self._is_disabled:
+                return ends
+            horizon, bounds = self._bounds(positions, ends, unread, closed=closed)
+        if horizon is not None:
+            self._record_holder(horizon, any(bounds[p] < ends[p] for p in unread))
+        return bounds
+
+    def _bounds(
+        self,
+        positions: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        unread: Mapping[TopicPartition, int],
+        *,
+        closed: bool,
+    ) -> tuple[Horizon | None, dict[TopicPartition, int]]:
+        """Return the horizon, and the bound of each partition; the position without a horizon."""
+        # A partition that cannot be sampled is not held back. If a record is corrupt, the task reports it.
+        earliest = min((head for _, head in self._heads.values()), default=0)
+        heads = {p: self._heads[p][1] if p in self._heads else earliest for p in unread}
         horizon = self._times.horizon({p: heads.get(p) for p in positions}, closed=closed)
         if horizon is None:
-            return dict(positions)
+            return None, dict(positions)
         held = {partition: position for partition, position in unread.items() if heads[partition] > horizon.time}
         bounds = {**ends, **held}
         readable = {p: position for p, position in unread.items() if bounds[p] > position}
         bounds.update(self._horizon_bounds(bounds, readable, horizon))
-        self._record_holder(horizon, any(bounds[p] < ends[p] for p in unread))
-        return bounds
+        return horizon, bounds
 
-    def _head_times(self, unread: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the times of the next records. If records have no time, disable alignment and return an empty dict."""
-        new = {p: position for p, position in unread.items() if self._heads.get(p, (-1, 0))[0] != position}
-        for partition, sampled in sample(self._logs, new).items():
-            # The first record that has a time counts; records without a time before it are read with it.
-            head = next((found for record in sampled.records if (found := self._time(record)) is not None), None)
-            if head is None:
-                self._is_disabled = True
-                self._log.warning(
-                    "alignment_disabled",
-                    topic=partition.topic,
-                    partition=partition.partition,
-                    offset=sampled.start,
-                    remedy="the records have no timestamp (written before Kafka 0.10); set a decoder that has "
-                    "event_time()",
-                )
-                return {}
-            self._heads[partition] = (unread[partition], head)
-        # A partition that cannot be sampled is not held back. If a record is corrupt, the task reports it.
-        earliest = min((head for _, head in self._heads.values()), default=0)
-        return {p: self._heads[p][1] if self._heads.get(p, (-1, 0))[0] == at else earliest for p, at in unread.items()}
+    # ---- times of the next records ----
+
+    def _raise_heads(self, unread: Mapping[TopicPartition, int]) -> None:
+        """Raise the times of partitions that have been read up to a horizon: their next records are after it."""
+        for partition, position in unread.items():
+            time, offset = self._horizon_offsets.get(partition, (0, -1))
+            if offset == position and partition in self._heads:
+                sampled_at, head = self._heads[partition]
+                self._heads[partition] = (sampled_at, max(head, time + 1))
+
+    def _stale(self, unread: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Return the partitions whose next record was not sampled, in the order of the times of earlier records."""
+        stale = (p for p, position in unread.items() if self._heads.get(p, (-1, 0))[0] != position)
+        return sorted(stale, key=lambda partition: (self._heads.get(partition, (-1, 0))[1], partition))
+
+    def _sample_heads(self, unread: Mapping[TopicPartition, int], partitions: list[TopicPartition]) -> None:
+        """Sample the next records of partitions. If records have no time, disable alignment."""
+        for first in range(0, len(partitions), _SAMPLED):
+            positions = {p: unread[p] for p in partitions[first : first + _SAMPLED]}
+            samples = sample(self._logs, positions)
+            self._unreadable.update({p: position for p, position in positions.items() if p not in samples})
+            for partition, sampled in samples.items():
+                # The first record that has a time counts; records without a time before it are read with it.
+                head = next((found for record in sampled.records if (found := self._time(record)) is not None), None)
+                if head is None:
+                    self._disable(partition, sampled.start)
+                    return
+                self._heads[partition] = (unread[partition], head)
+
+    def _sample_lowest(self, unread: Mapping[TopicPartition, int]) -> None:
+        """Sample partitions until the earliest time is the time of a next record, so that a batch can read it."""
+        tried: set[TopicPartition] = set()
+        while not self._is_disabled:
+            stale = [partition for partition in self._stale(unread) if partition not in tried]
+            lowest = min(self._heads.values(), key=lambda head: head[1], default=None)
+            if not stale or (lowest is not None and self._heads.get(stale[0], (-1, -math.inf))[1] > lowest[1]):
+                return
+            tried.update(stale[:_SAMPLED])
+            self._sample_heads(unread, stale[:_SAMPLED])
+
+    def _disable(self, partition: TopicPartition, offset: int) -> None:
+        self._is_disabled = True
+        self._log.warning(
+            "alignment_disabled",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=offset,
+            remedy="the records have no timestamp (written before Kafka 0.10); set a decoder that has event_time()",
+        )
 
     def _time(self, record: MessageAndMetadata) -> int | None:
         if self._event_time is not None:
@@ -212,12 +278,19 @@ class Alignment:
         scanned = dict(readable)
         if self._event_time is None:
             after = self._look_up(readable, horizon)
+            found = {p: min(bounds[p], offset) for p, offset in after.items() if offset >= readable[p]}
+            for partition in self._unreadable.keys() & found.keys():
+                if found[partition] == readable[partition]:
+                    del found[partition]
             # In a log that is not ordered by time the first record after the horizon may have been read already.
-            scanned = {p: position for p, position in readable.items() if 0 <= after[p] <= position}
-            found = {p: min(bounds[p], offset) for p, offset in after.items() if offset > readable[p]}
-        for partition, sampled in sample(self._logs, scanned, _SCAN_BYTES).items():
+            scanned = {p: position for p, position in readable.items() if 0 <= after[p] < position}
+        size = max(SAMPLE_BYTES, min(_SCAN_BYTES, _SCAN_TOTAL_BYTES // max(1, len(scanned))))
+        for partition, sampled in sample(self._logs, scanned, size).items():
             late = (record.offset for record in sampled.records if (self._time(record) or 0) > horizon.time)
-            found[partition] = min(bounds[partition], next(late, sampled.until))
+            offset = next(late, -1)
+            found[partition] = min(bounds[partition], sampled.until if offset < 0 else offset)
+            if self._event_time is not None:
+                self._horizon_offsets[partition] = (horizon.time, offset)
         return found
 
     def _look_up(self, partitions: Mapping[TopicPartition, int], horizon: Horizon) -> dict[TopicPartition, int]:
