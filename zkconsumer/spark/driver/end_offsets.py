@@ -14,9 +14,14 @@ from zkconsumer.spark.driver.partition_tracker import PartitionTracker
 from zkconsumer.spark.driver.skipped_records import SkippedRecords
 from zkconsumer.spark.options.source_options import SourceOptions
 
-#: Seconds for which end offsets are reused while there are no new records. Spark requests an offset about 90 times per
-#: second.
+#: Minimum seconds for which end offsets are reused while there are no new records. Spark requests an offset about 90
+#: times per second.
 IDLE_INTERVAL = 0.05
+
+#: Maximum share of a core that look-ups use while there are no new records. With many partitions, end offsets are
+#: reused for longer, up to ``_MAX_IDLE_INTERVAL_S``.
+_IDLE_CPU_SHARE = 0.05
+_MAX_IDLE_INTERVAL_S = 1.0
 
 
 class EndOffsets:
@@ -48,7 +53,7 @@ class EndOffsets:
         self._log = log
         self._available: dict[TopicPartition, int] = {}
         self._looked_up: set[TopicPartition] = set()
-        self._looked_up_at = 0.0
+        self._valid_until = 0.0
         self._behind_since: float | None = None
 
     def bound(self) -> None:
@@ -70,11 +75,14 @@ class EndOffsets:
         if self.target is not None:
             return self.target
         now = time.monotonic()
-        is_recent = self.is_idle and positions.keys() <= self._looked_up and now < self._looked_up_at + IDLE_INTERVAL
+        is_recent = self.is_idle and positions.keys() <= self._looked_up and now < self._valid_until
         if not is_recent:
+            started = time.thread_time()
             self._available = self._logs.find(positions, protocol.LATEST, all_=is_ending)
             self.latest = {p: end for p, end in self.latest.items() if p in positions} | self._available
-            self._looked_up, self._looked_up_at = set(positions), now
+            interval_s = (time.thread_time() - started) / _IDLE_CPU_SHARE
+            self._looked_up = set(positions)
+            self._valid_until = now + max(IDLE_INTERVAL, min(interval_s, _MAX_IDLE_INTERVAL_S))
         if self.is_bounded:
             self.target = dict(self._available)
         return self._available
