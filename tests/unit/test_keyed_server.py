@@ -131,6 +131,45 @@ def test_close_completes_the_message_in_progress(start: Start) -> None:
         closing.join()
 
 
+def test_close_waits_for_all_threads_together(start: Start) -> None:
+    may_end = threading.Event()
+
+    def serve(_connection: socket.socket) -> None:
+        may_end.wait(20)
+
+    server = start(serve, timeout_s=0.5)
+    with contextlib.ExitStack() as connections:
+        for _ in range(5):
+            connections.enter_context(server.address.connect(5.0))
+        wait_for(lambda: len(server._connections) == 5)
+        started = time.monotonic()
+        server.close()
+        elapsed = time.monotonic() - started
+        may_end.set()
+        wait_for(lambda: not server._connections)
+    assert elapsed < 1.5
+
+
+def test_connection_without_thread_ends_no_others(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, start_thread = start(), threading.Thread.start
+    failed: list[str] = []
+
+    def fail_once(thread: threading.Thread) -> None:
+        if thread.name.startswith("zkconsumer-test-") and not failed:
+            failed.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start_thread(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail_once)
+    with server.address.connect(5.0) as connection, contextlib.suppress(ConnectionError):
+        assert connection.recv(100) == b""
+    assert failed == ["zkconsumer-test-0"]
+    assert "query_message_failed" in caplog.text
+    connected(server).close()
+
+
 def test_server_that_was_not_started_can_be_closed() -> None:
     server = KeyedServer(echo, host="127.0.0.1", bind="127.0.0.1", name="zkconsumer-test", timeout_s=5.0)
     assert is_listening(server)

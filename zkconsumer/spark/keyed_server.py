@@ -62,7 +62,7 @@ class KeyedServer:
         bind: address to listen on.
         name: name of the listening thread, and prefix of the names of the other threads.
         timeout_s: maximum seconds to send the key, for each ``send`` and ``recv`` of ``serve``, and for ``close`` to
-            wait for each thread.
+            wait for the threads.
     """
 
     def __init__(
@@ -85,15 +85,16 @@ class KeyedServer:
     def close(self) -> None:
         """Close the port, let ``serve`` read to the end of what has arrived, and wait for the threads."""
         if self._thread.is_alive():  # false before ``start``, and in a forked process
+            deadline = time.monotonic() + self._timeout_s
             self._is_closing.set()
             shut_down(self._listening)  # closes the port also if a forked process has a copy of it
-            self._thread.join()
+            self._thread.join(self._timeout_s)
             with self._lock:
                 connections = dict(self._connections)
             for connection in connections.values():
                 shut_down(connection, socket.SHUT_RD)
             for thread in connections:
-                thread.join(self._timeout_s)
+                thread.join(max(0.0, deadline - time.monotonic()))
         self._listening.close()
 
     def _listen(self) -> None:
@@ -110,7 +111,12 @@ class KeyedServer:
             thread = threading.Thread(target=self._run, args=(connection,), name=name, daemon=True)
             with self._lock:
                 self._connections[thread] = connection
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # too many threads; the client may connect again
+                get_logger("zkconsumer.spark").error("query_message_failed", exc_info=True)
+                self._forget(thread)
+                connection.close()
 
     def _run(self, connection: socket.socket) -> None:
         try:
@@ -123,8 +129,11 @@ class KeyedServer:
         except Exception:
             get_logger("zkconsumer.spark").error("query_message_failed", exc_info=True)
         finally:
-            with self._lock:
-                del self._connections[threading.current_thread()]
+            self._forget(threading.current_thread())
+
+    def _forget(self, thread: threading.Thread) -> None:
+        with self._lock:
+            del self._connections[thread]
 
     def _has_key(self, connection: socket.socket) -> bool:
         """Return whether the connection starts with the key; all of it must arrive before the timeout."""
