@@ -7,12 +7,14 @@ import threading
 
 import pytest
 from fake_broker import FakeBroker
+from pyspark.streaming import StreamingContext
 from support import in_thread, offset_json, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, ConfigurationError, ZooKeeperUnavailableError
-from zkconsumer.spark.dstreams import DirectSource, GroupSource, Ledger
+from zkconsumer.spark.dstreams import DirectSource, GroupSource, Ledger, follow
 from zkconsumer.spark.dstreams.clients import ClientsBySource
+from zkconsumer.spark.dstreams.follower import Follower
 from zkconsumer.spark.dstreams.rates import RateLimits
 from zkconsumer.spark.kafka_utils import (
     KafkaMessageAndMetadata,
@@ -181,6 +183,25 @@ def test_failed_batch_without_records_stops_nothing() -> None:
     source.fail(1, "the sink is full")
     assert not source.has_failed
     assert source.uncompleted() == set()
+
+
+def test_stream_is_followed_after_failed_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a follower, no offsets of the stream would be committed."""
+    started: list[str] = []
+
+    def start(_follower: Follower) -> None:
+        started.append("follower")
+        if len(started) == 1:
+            raise ConnectionError("the JVM does not respond")
+
+    monkeypatch.setattr(Follower, "start", start)
+    monkeypatch.setattr(StreamingContext, "_activeContext", object())
+    source = group_source()
+    with pytest.raises(ConnectionError):
+        follow(source)
+    for _ in range(2):
+        follow(source)
+    assert len(started) == 2
 
 
 class Unlimited(RateLimits):

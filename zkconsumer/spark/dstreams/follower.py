@@ -115,5 +115,5 @@ def follow(source: Source) -> None:
     """
     ssc = StreamingContext._activeContext
     if ssc is not None and source.key not in _followed:
-        _followed.add(source.key)
         Follower(ssc, source).start()
+        _followed.add(source.key)
