@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from zkconsumer.errors import ConfigurationError
 from zkconsumer.metrics import Metrics
 from zkconsumer.spark.monitoring import commits, listener
 from zkconsumer.spark.monitoring.lag import offset_object
@@ -21,6 +22,12 @@ def test_batch_end_time_is_taken_from_progress() -> None:
 def test_offsets_of_other_sources_are_ignored() -> None:
     assert offset_object(7) == offset_object("7") == offset_object(None) == offset_object("[1]") == {}
     assert offset_object('{"a": 1}') == offset_object({"a": 1}) == {"a": 1}
+
+
+def test_malformed_offset_is_reported_without_connection() -> None:
+    options = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "127.0.0.1:1", "subscribe": "t"})
+    with pytest.raises(ConfigurationError, match="cannot be parsed"):
+        commits.commit_batch(commits.CompletedBatch(options, {"generation": "x", "ranges": {}}, 0.0), set(), {})
 
 
 def test_join_of_commits_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

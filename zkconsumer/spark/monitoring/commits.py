@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -177,22 +178,24 @@ def commit_batch(
     Returns:
         the offsets that were committed.
     """
-    config = batch.options.consumer
-    session = ZooKeeperSession.of(config, queue.SimpleQueue())
-    session.start()
+    config, end = batch.options.consumer, BatchOffset.from_json(batch.end)
     timeout = config.connection_timeout
-    cluster = cluster_of(config, session, timeout)
-    end = BatchOffset.from_json(batch.end)
-    offsets = offsets_of(
-        config,
-        session,
-        cluster.brokers,
-        timeout,
-        storage=config.offsets_storage,
-        dual_commit=bool(config.dual_commit_enabled),
-        topic_ids=lambda: end.topic_ids,
-    )
-    try:
+    with contextlib.ExitStack() as closing:
+        session = ZooKeeperSession.of(config, queue.SimpleQueue())
+        session.start()
+        closing.callback(session.close)
+        cluster = cluster_of(config, session, timeout)
+        closing.callback(cluster.close)
+        offsets = offsets_of(
+            config,
+            session,
+            cluster.brokers,
+            timeout,
+            storage=config.offsets_storage,
+            dual_commit=bool(config.dual_commit_enabled),
+            topic_ids=lambda: end.topic_ids,
+        )
+        closing.callback(offsets.close)
         ranges = end.ranges
         paths = GroupPaths(config.group_id)
         partitions = _not_owned_by_others(session, paths, ranges, consumer_ids)
@@ -202,15 +205,9 @@ def commit_batch(
         stored = offsets.fetch(partitions)
         if batch.options.starting_offsets.restart == "group":
             partitions = [p for p in partitions if stored[p] >= ranges[p][0] or stored[p] == committed.get(p)]
-        higher = {
-            partition: ranges[partition][1] for partition in partitions if stored[partition] < ranges[partition][1]
-        }
+        higher = {p: ranges[p][1] for p in partitions if stored[p] < ranges[p][1]}
         offsets.commit(higher)
         return higher
-    finally:
-        offsets.close()
-        cluster.close()
-        session.close()
 
 
 def _not_owned_by_others(
