@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from support import in_thread, wait_for
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.metrics import Metrics
@@ -28,6 +29,30 @@ def test_malformed_offset_is_reported_without_connection() -> None:
     options = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "127.0.0.1:1", "subscribe": "t"})
     with pytest.raises(ConfigurationError, match="cannot be parsed"):
         commits.commit_batch(commits.CompletedBatch(options, {"generation": "x", "ranges": {}}, 0.0), set(), {})
+
+
+class StuckQuery:
+    """A query whose batch does not end."""
+
+    def __init__(self) -> None:
+        self.may_stop = threading.Event()
+
+    def stop(self) -> None:
+        assert self.may_stop.wait(20)
+        raise ConnectionError("the JVM has ended")
+
+
+def test_query_that_does_not_stop_delays_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, query = listener.QueryListener(object()), StuckQuery()
+    monkeypatch.setattr(one, "_active", lambda _run: [query])
+    try:
+        in_thread(lambda: one._stop_query("run")).result(5)
+    finally:
+        query.may_stop.set()
+        one.close()
+    wait_for(lambda: "query_event_failed" in caplog.text)
 
 
 def test_join_of_commits_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

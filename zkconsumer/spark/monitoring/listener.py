@@ -286,8 +286,15 @@ class QueryListener(StreamingQueryListener):
         return False
 
     def _stop_query(self, run: str) -> None:
+        """Stop a query in another thread, because Spark waits for its batch, and other queries must not."""
         for query in self._active(run):
+            threading.Thread(target=self._stop, args=[query], name="zkconsumer-query-stop", daemon=True).start()
+
+    def _stop(self, query: Any) -> None:
+        try:
             query.stop()
+        except Exception:
+            self._log.error("query_event_failed", exc_info=True)
 
     def _active(self, run: str) -> Iterable[Any]:
         return [query for query in self._spark.streams.active if str(query.runId) == run]
