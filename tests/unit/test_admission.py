@@ -46,26 +46,42 @@ class Clock:
         return self.now
 
 
+def no_sizes(_partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+    raise AssertionError("records are sampled although bytes are not limited")
+
+
+def admit(
+    admission: Admission,
+    available: dict[TopicPartition, int],
+    *,
+    max_offsets: int | None,
+    at_once: bool = False,
+    backlog: int = 0,
+    sizes: Callable[[Collection[TopicPartition]], dict[TopicPartition, float]] = no_sizes,
+) -> dict[TopicPartition, int]:
+    return admission.admit(available, max_offsets=max_offsets, at_once=at_once, backlog=backlog, sizes=sizes)
+
+
 def test_small_batch_waits_for_max_trigger_delay() -> None:
     clock = Clock()
     admission = Admission(Limits(max_offsets=100, min_offsets=10, max_delay=60), clock)
-    assert admission.admit({P[0]: 9}, max_offsets=100) == {}
+    assert admit(admission, {P[0]: 9}, max_offsets=100) == {}
     clock.now += 59
-    assert admission.admit({P[0]: 9}, max_offsets=100) == {}
+    assert admit(admission, {P[0]: 9}, max_offsets=100) == {}
     clock.now += 1
-    assert admission.admit({P[0]: 9}, max_offsets=100) == {P[0]: 9}
-    assert admission.admit({P[0]: 9}, max_offsets=100) == {}, "the delay starts again with each batch"
-    assert admission.admit({P[0]: 5, P[1]: 5}, max_offsets=100) == {P[0]: 5, P[1]: 5}
+    assert admit(admission, {P[0]: 9}, max_offsets=100) == {P[0]: 9}
+    assert admit(admission, {P[0]: 9}, max_offsets=100) == {}, "the delay starts again with each batch"
+    assert admit(admission, {P[0]: 5, P[1]: 5}, max_offsets=100) == {P[0]: 5, P[1]: 5}
 
 
 def test_bounded_query_does_not_wait() -> None:
     admission = Admission(Limits(max_offsets=100, min_offsets=10), Clock())
-    assert admission.admit({P[0]: 3}, max_offsets=100, at_once=True) == {P[0]: 3}
-    assert admission.admit({P[0]: 0}, max_offsets=100, at_once=True) == {}
+    assert admit(admission, {P[0]: 3}, max_offsets=100, at_once=True) == {P[0]: 3}
+    assert admit(admission, {P[0]: 0}, max_offsets=100, at_once=True) == {}
 
 
 def test_everything_is_admitted_without_limit() -> None:
-    assert Admission(Limits(), Clock()).admit({P[0]: 10**12}, max_offsets=None) == {P[0]: 10**12}
+    assert admit(Admission(Limits(), Clock()), {P[0]: 10**12}, max_offsets=None) == {P[0]: 10**12}
 
 
 @pytest.mark.parametrize(
@@ -83,54 +99,54 @@ def of_size(**sizes: float) -> Callable[[Collection[TopicPartition]], dict[Topic
 
 def test_bytes_are_shared_fairly() -> None:
     admission = Admission(Limits(max_bytes=10_000), Clock())
-    shares = admission.admit(
-        {P[0]: 1000, P[1]: 1000, P[2]: 3}, max_offsets=10**6, sizes=of_size(p0=10, p1=1000, p2=100)
+    shares = admit(
+        admission, {P[0]: 1000, P[1]: 1000, P[2]: 3}, max_offsets=10**6, sizes=of_size(p0=10, p1=1000, p2=100)
     )
     assert shares == {P[0]: 485, P[1]: 4, P[2]: 3}, "300 bytes for partition 2, and half of the rest for the others"
 
 
 def test_record_larger_than_limit_is_read_alone() -> None:
     admission = Admission(Limits(max_bytes=100), Clock())
-    assert admission.admit({P[0]: 5, P[1]: 5}, max_offsets=10**6, sizes=of_size(p0=10_000, p1=5000)) == {P[1]: 1}
+    assert admit(admission, {P[0]: 5, P[1]: 5}, max_offsets=10**6, sizes=of_size(p0=10_000, p1=5000)) == {P[1]: 1}
 
 
 def test_large_records_are_not_starved() -> None:
     admission = Admission(Limits(max_bytes=1000), Clock())
     taken = [
-        admission.admit({P[0]: 10**6, P[1]: 10}, max_offsets=10**6, sizes=of_size(p0=1, p1=1500)) for _ in range(6)
+        admit(admission, {P[0]: 10**6, P[1]: 10}, max_offsets=10**6, sizes=of_size(p0=1, p1=1500)) for _ in range(6)
     ]
     assert [shares.get(P[1], 0) for shares in taken] == [0, 0, 1, 0, 0, 1]
 
 
 def test_batch_does_not_wait_for_aligned_partitions() -> None:
     admission = Admission(Limits(min_offsets=100), Clock())
-    assert admission.admit({P[0]: 9}, max_offsets=1000) == {}
-    assert admission.admit({P[0]: 9}, max_offsets=1000, backlog=500) == {P[0]: 9}
+    assert admit(admission, {P[0]: 9}, max_offsets=1000) == {}
+    assert admit(admission, {P[0]: 9}, max_offsets=1000, backlog=500) == {P[0]: 9}
 
 
 def test_sizes_are_a_running_average() -> None:
     admission = Admission(Limits(max_bytes=1000), Clock())
-    assert admission.admit({P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 10}
-    assert admission.admit({P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=300)) == {P[0]: 5}
+    assert admit(admission, {P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 10}
+    assert admit(admission, {P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=300)) == {P[0]: 5}
 
 
 def test_byte_rate_is_kept_without_bursts() -> None:
     clock = Clock()
     admission = Admission(Limits(bytes_per_second=1000), clock)
-    assert admission.admit({P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 10}
-    assert admission.admit({P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {}, "the bytes are used up"
+    assert admit(admission, {P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 10}
+    assert admit(admission, {P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {}, "the bytes are used up"
     clock.now += 0.5
-    assert admission.admit({P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 5}
+    assert admit(admission, {P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 5}
     clock.now += 3600
-    assert admission.admit({P[0]: 0}, max_offsets=10**6, sizes=of_size(p0=100)) == {}
+    assert admit(admission, {P[0]: 0}, max_offsets=10**6, sizes=of_size(p0=100)) == {}
     clock.now += 1
-    assert admission.admit({P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 20}, (
+    assert admit(admission, {P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 20}, (
         "the bytes of this second and of the previous one"
     )
 
 
 def test_sizes_are_sampled_only_with_byte_limit() -> None:
-    assert Admission(Limits(), Clock()).admit({P[0]: 7}, max_offsets=10**6, sizes=of_size()) == {P[0]: 7}
+    assert admit(Admission(Limits(), Clock()), {P[0]: 7}, max_offsets=10**6, sizes=of_size()) == {P[0]: 7}
 
 
 def test_few_of_many_partitions_are_sampled_per_batch() -> None:
@@ -143,7 +159,7 @@ def test_few_of_many_partitions_are_sampled_per_batch() -> None:
         return dict.fromkeys(partitions, 100.0)
 
     for _ in range(16):
-        shares = admission.admit(dict.fromkeys(wide, 10**6), max_offsets=10**7, sizes=sizes)
+        shares = admit(admission, dict.fromkeys(wide, 10**6), max_offsets=10**7, sizes=sizes)
         assert shares == dict.fromkeys(wide, 10), "the size of other partitions is that of the sampled ones"
     assert [len(partitions) for partitions in sampled] == [64] * 16
     assert {partition for partitions in sampled for partition in partitions} == set(wide)

@@ -43,9 +43,9 @@ class Admission:
         available: Mapping[TopicPartition, int],
         *,
         max_offsets: int | None,
-        at_once: bool = False,
-        backlog: int | None = None,
-        sizes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]] = lambda _: {},
+        at_once: bool,
+        backlog: int,
+        sizes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],
     ) -> dict[TopicPartition, int]:
         """Return the number of offsets that the next batch reads of each partition; empty to wait for more.
 
@@ -66,7 +66,7 @@ class Admission:
             # Idle time adds credit for one second at most.
             self._credit = min(self._credit, float(self.limits.bytes_per_second or 0))
             return {}
-        is_enough = max(total, backlog or 0) >= self.limits.min_offsets
+        is_enough = max(total, backlog) >= self.limits.min_offsets
         if not is_enough and not at_once and now - self._planned_at < self.limits.max_delay:
             return {}
         if self.limits.counts_bytes and max_offsets is not None:

@@ -122,7 +122,7 @@ class Alignment:
         self._log = get_logger("zkconsumer.spark")
 
     @classmethod
-    def of(cls, options: SourceOptions, logs: LogOffsets, idle: Iterable[TopicPartition] = ()) -> Alignment | None:
+    def of(cls, options: SourceOptions, logs: LogOffsets, idle: Iterable[TopicPartition]) -> Alignment | None:
         """Return the alignment of a query, None if ``maxAlignmentLag`` is not set.
 
         Args:
