@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 
@@ -53,6 +54,16 @@ def test_query_that_does_not_stop_delays_no_other(
         query.may_stop.set()
         one.close()
     wait_for(lambda: "query_event_failed" in caplog.text)
+
+
+def test_failed_listener_is_logged_and_closes_its_port(caplog: pytest.LogCaptureFixture) -> None:
+    one = listener.QueryListener(object())  # no session
+    one._planners.start()
+    one._thread.start()
+    wait_for(lambda: not one.is_open)
+    assert "query_event_failed" in caplog.text
+    with socket.socket() as probe:
+        assert probe.connect_ex((one.link.host, one.link.port)) != 0
 
 
 def test_join_of_commits_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,6 +188,18 @@ class QueryListener(StreamingQueryListener):
     # ---- the thread ----
 
     def _run(self) -> None:
+        try:
+            self._handle_all()
+            for query in self._queries.values():
+                self._committer.commit(query.commits, _LAST_COMMIT_TIMEOUT_S)
+            self._committer.join(_COMMITS_TIMEOUT_S)
+        except Exception:
+            self._log.error("query_event_failed", exc_info=True)
+        finally:
+            self._planners.close()
+            atexit.unregister(self.close)  # only now, because the end of the interpreter must wait for the commits
+
+    def _handle_all(self) -> None:
         while (item := self._next_item()) is not _STOP:
             try:
                 if item is None:
@@ -196,11 +208,6 @@ class QueryListener(StreamingQueryListener):
                     self._handle(*item)
             except Exception:  # other queries are not affected
                 self._log.error("query_event_failed", exc_info=True)
-        for query in self._queries.values():
-            self._committer.commit(query.commits, _LAST_COMMIT_TIMEOUT_S)
-        self._committer.join(_COMMITS_TIMEOUT_S)
-        self._planners.close()
-        atexit.unregister(self.close)  # only now, because the end of the interpreter must wait for the commits
 
     def _next_item(self) -> Any:
         """Return the next event or ``_STOP``; None if batches must be committed, or after ``_CHECK_INTERVAL_S``."""
