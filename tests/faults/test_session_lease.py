@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import queue
+import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from support import TIMEOUT_S, wait_for
 
 from zkconsumer.devcluster import DevCluster
+from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.zookeeper import lease
 from zkconsumer.zookeeper.lease import Lease
 from zkconsumer.zookeeper.session import Event, ZooKeeperSession
@@ -34,8 +37,8 @@ def session(cluster: DevCluster) -> Iterator[Callable[..., Opened]]:
     """Open a session through cables, which are used in this order: ``one, events = session(first, second)``."""
     opened: list[ZooKeeperSession] = []
 
-    def start(*cables: Cable | SimpleNamespace, timeout: float = SESSION_TIMEOUT) -> Opened:
-        hosts = ",".join(f"127.0.0.1:{cable.port}" for cable in cables)
+    def start(*cables: Cable | SimpleNamespace, timeout: float = SESSION_TIMEOUT, hosts: str = "") -> Opened:
+        hosts = hosts or ",".join(f"127.0.0.1:{cable.port}" for cable in cables)
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         one = ZooKeeperSession(hosts, session_timeout=timeout, connection_timeout=20.0, events=events)
         one._client.randomize_hosts = False
@@ -48,6 +51,15 @@ def session(cluster: DevCluster) -> Iterator[Callable[..., Opened]]:
     yield start
     for one in opened:
         one.close()
+
+
+@pytest.fixture
+def strict_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper that grants no longer session timeout."""
+    server = ZooKeeperServer(tmp_path, extra={"maxSessionTimeout": int(SESSION_TIMEOUT * 1000)})
+    server.start()
+    yield server
+    server.stop()
 
 
 def test_lease_counts_from_last_answered_renewal(cluster: DevCluster, session: Callable[..., Opened]) -> None:
@@ -148,14 +160,44 @@ def test_many_partitions_are_regained_in_few_transactions(
     assert len(transactions) <= 2
 
 
-def test_session_survives_server_that_drops_packets(cluster: DevCluster, session: Callable[..., Opened]) -> None:
+@pytest.mark.parametrize("name", ["", "ensemble.test"], ids=["listed addresses", "one DNS name"])
+def test_session_survives_server_that_drops_packets(
+    name: str, cluster: DevCluster, session: Callable[..., Opened], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with full_backlog() as port, Cable(cluster.zookeeper.port) as cable, Cable(cluster.zookeeper.port) as other:
-        one, events = session(cable, SimpleNamespace(port=port), other)
+        servers = cable, SimpleNamespace(port=port), other
+        resolve_as(monkeypatch, "ensemble.test", [server.port for server in servers])
+        one, events = session(*servers, hosts=name)
         identity = one.session_id
         cable.cut()
         assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
         assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
         assert (one.session_id, one.lease.is_held) == (identity, True)
+
+
+def test_shares_of_servers_follow_granted_session_timeout(
+    strict_zookeeper: ZooKeeperServer, session: Callable[..., Opened]
+) -> None:
+    """The session timeout that was requested is 20 times as long."""
+    with full_backlog() as port, Cable(strict_zookeeper.port) as cable, Cable(strict_zookeeper.port) as other:
+        one, events = session(cable, SimpleNamespace(port=port), other, timeout=20 * SESSION_TIMEOUT)
+        identity = one.session_id
+        cable.cut()
+        assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
+        assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
+        assert (one.session_id, one.lease.is_held) == (identity, True)
+
+
+def resolve_as(monkeypatch: pytest.MonkeyPatch, name: str, ports: list[int]) -> None:
+    """Resolve a name to the local address, once for each port; kazoo connects to the ports that it resolves."""
+    original = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, port: Any, *arguments: Any, **more: Any) -> Any:
+        if host == name:
+            return [found for each in ports for found in original("127.0.0.1", each, *arguments, **more)]
+        return original(host, port, *arguments, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
 
 def test_closed_session_holds_no_lease(cluster: DevCluster, session: Callable[..., Opened]) -> None:

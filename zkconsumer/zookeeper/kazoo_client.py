@@ -65,6 +65,12 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     client: Client
 
+    def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
+        """Return name, address and port of each server; one name may have the addresses of the whole ensemble."""
+        servers: list[tuple[str, str, int]] = super()._expand_client_hosts()
+        self.client.server_count = max(1, len(servers))
+        return servers
+
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         """Send a request while a connection is established; observe the session timeout that the server grants."""
         result = super()._invoke(min(timeout, self.client.attempt_timeout), request, xid)
@@ -97,8 +103,7 @@ class Client(KazooClient):  # type: ignore[misc]
 
     Attributes:
         is_refused: whether ZooKeeper has rejected the first login; the client then does not connect again.
-        attempt_timeout: maximum seconds to wait for one server while connecting. kazoo waits for a session timeout,
-            in which the session expires if one of the servers does not respond.
+        server_count: number of addresses that the host names had when they were last resolved.
         login_error: why the last login or TLS handshake failed; empty after a successful login.
         granted_session_timeout: session timeout in seconds of the present or last connection.
         is_logging_in: whether a connection is being established. Used by kazoo's connection thread only.
@@ -115,12 +120,19 @@ class Client(KazooClient):  # type: ignore[misc]
         self._log = get_logger("zkconsumer.zookeeper")
         arguments |= security.client_arguments()
         self.granted_session_timeout = session_timeout
-        self.attempt_timeout = session_timeout
+        self.server_count = 1
         super().__init__(hosts, timeout=session_timeout, handler=_Handler(security.tls, self), **arguments)
-        self.attempt_timeout = session_timeout / (2 * len(self.hosts))
         self._connection = _Connection(
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=arguments.get("sasl_options")
         )
+
+    @property
+    def attempt_timeout(self) -> float:
+        """Maximum seconds to wait for one server while connecting; half a session timeout for all of them.
+
+        kazoo waits for a session timeout, in which the session expires if one of the servers does not respond.
+        """
+        return self.granted_session_timeout / (2 * self.server_count)
 
     def _session_callback(self, state: KeeperState) -> None:
         if self.is_logging_in and state in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO):
