@@ -431,6 +431,53 @@ def test_address_that_drops_packets_leaves_time_for_others(
     wait_for(lambda: server.connections == 1)
 
 
+@pytest.fixture
+def silent_name_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Make the resolution of names block until the test ends; returns the names that are being resolved."""
+    names: list[str] = []
+    end = threading.Event()
+    original = socket.getaddrinfo
+
+    def getaddrinfo(host: str, *arguments: Any, **more: Any) -> Any:
+        if not host.endswith(".test") or more.get("flags"):
+            return original(host, *arguments, **more)
+        names.append(host)
+        end.wait(60)
+        raise socket.gaierror(socket.EAI_AGAIN, "temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    yield names
+    end.set()
+
+
+@pytest.mark.timeout(30)
+def test_deadline_covers_name_resolution(silent_name_server: list[str], channel: Callable[..., BrokerChannel]) -> None:
+    for _ in range(3):
+        with pytest.raises(BrokerUnavailableError, match=r"b\.test:1: the host name was not resolved within 0\.2 s"):
+            channel(Endpoint("b.test", 1), timeout=0.2).connect()
+
+    assert silent_name_server == ["b.test"], "all of them wait for one thread"
+
+
+@pytest.mark.timeout(30)
+def test_close_ends_name_resolution_in_another_thread(
+    silent_name_server: list[str], channel: Callable[..., BrokerChannel]
+) -> None:
+    one = channel(Endpoint("c.test", 1), timeout=60)
+    connecting = in_thread(one.connect)
+    wait_for(lambda: silent_name_server)
+
+    one.close()
+
+    with pytest.raises(ClosedError):
+        connecting.result(5)
+
+
+def test_unknown_host_name_is_reported(channel: Callable[..., BrokerChannel]) -> None:
+    with pytest.raises(BrokerUnavailableError, match=r"could not connect to broker b\.invalid:1: .*[Nn]ame"):
+        channel(Endpoint("b.invalid", 1)).connect()
+
+
 def test_close_keeps_descriptor_until_unused(channel: Callable[..., BrokerChannel], peer: Callable[..., Peer]) -> None:
     # Otherwise a new connection could reuse the file descriptor, and the thread would wait for that connection.
     answering = threading.Event()

@@ -40,6 +40,7 @@ ORDER = [
         "metric_names",
         "message",
         "health",
+        "host_names",
         "buffers",
         "retry",
     ],

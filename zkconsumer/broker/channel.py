@@ -16,6 +16,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from kafka.protocol.broker_version_data import BrokerVersionData
@@ -26,6 +27,7 @@ from zkconsumer.broker.api_versions import BEFORE_API_VERSIONS, fetch_versions, 
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.buffers import allocate
 from zkconsumer.errors import BrokerUnavailableError, ClosedError
+from zkconsumer.host_names import Addresses, resolve
 from zkconsumer.message import Endpoint
 
 #: Maximum size of a Fetch response in bytes: Kafka's size field is an int32.
@@ -75,7 +77,7 @@ class BrokerChannel:
     Other threads may only call ``close()``, which makes a blocked call raise ``ClosedError``.
 
     Args:
-        timeout: maximum seconds for a request, from the connection to the last byte of the response.
+        timeout: maximum seconds for a request, from the name resolution to the last byte of the response.
         receive_buffer: size of the socket's receive buffer in bytes; -1 for the system's default.
     """
 
@@ -94,8 +96,9 @@ class BrokerChannel:
         self._client_id = client_id
         self._timeout = timeout
         self._receive_buffer = receive_buffer
-        self._lock = threading.RLock()  # guards the three fields below; never held while blocking
+        self._lock = threading.RLock()  # guards the four fields below; never held while blocking
         self._socket: socket.socket | None = None
+        self._lookup: Future[Addresses] = Future()  # the last or current name resolution
         self._active_calls = 0
         self._closed = False
         self._correlation = 0
@@ -128,6 +131,7 @@ class BrokerChannel:
         """Close the channel permanently; a call that blocks in another thread raises ``ClosedError``."""
         with self._lock:
             self._closed = True
+            self._lookup.cancel()
             if self._active_calls and self._socket is not None:
                 # The descriptor must stay open: a new connection could get the same number, and the other thread could
                 # then wait for that connection.
@@ -184,7 +188,7 @@ class BrokerChannel:
                     self.disconnect()
 
     def _open(self) -> None:
-        addresses = socket.getaddrinfo(self.endpoint.host, self.endpoint.port, type=socket.SOCK_STREAM)
+        addresses = self._resolve()
         for number, (family, kind, proto, _, address) in enumerate(addresses, 1):
             # An address that does not respond leaves time for the others.
             timeout = self._remaining() / (len(addresses) - number + 1)
@@ -216,6 +220,21 @@ class BrokerChannel:
                 self.disconnect()
                 if self._closed or number == len(addresses):
                     raise
+
+    def _resolve(self) -> Addresses:
+        """Return the addresses of the broker."""
+        lookup = resolve(self.endpoint.host, self.endpoint.port)
+        with self._lock:
+            if self._closed:
+                lookup.cancel()
+            self._lookup = lookup  # from now on close() interrupts it
+        try:
+            return lookup.result(self._remaining())
+        except CancelledError as error:
+            raise ClosedError(f"the channel to {self.endpoint} is closed") from error
+        except TimeoutError as error:
+            lookup.cancel()
+            raise OSError(f"the host name was not resolved within {self._call_timeout:g} s") from error
 
     def _remaining(self) -> float:
         """Return the seconds until the deadline of the current call."""
