@@ -66,15 +66,12 @@ def resolve(host: str, port: int) -> Future[Addresses]:
     """Start to resolve a host name or an IP address.
 
     Returns:
-        the result of ``socket.getaddrinfo`` or its error; it is complete at once for an IP address. Cancel it
-        when its deadline has passed.
-
-    Raises:
-        UnicodeError: the host name has a malformed label.
+        the result of ``socket.getaddrinfo`` or its error (``socket.gaierror``, or ``UnicodeError`` for a malformed
+        name); it is complete at once for an IP address. Cancel it when its deadline has passed.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):
         return _lookups.add(host, port)
     future: Future[Addresses] = Future()
     future.set_result(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -188,12 +189,41 @@ def test_shares_of_servers_follow_granted_session_timeout(
         assert (one.session_id, one.lease.is_held) == (identity, True)
 
 
-def resolve_as(monkeypatch: pytest.MonkeyPatch, name: str, ports: list[int]) -> None:
-    """Resolve a name to the local address, once for each port; kazoo connects to the ports that it resolves."""
+def test_session_survives_silent_name_server(
+    cluster: DevCluster, session: Callable[..., Opened], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All servers drop the connection while no name server responds; kazoo then resolves their names again."""
+    stopped, silent = threading.Event(), threading.Event()
+    with Cable(cluster.zookeeper.port) as first, Cable(cluster.zookeeper.port) as second:
+        resolve_as(
+            monkeypatch, "ensemble.test", [first.port, second.port], lambda: silent.is_set() and stopped.wait(60)
+        )
+        one, events = session(hosts="ensemble.test")
+        identity = one.session_id
+        try:
+            silent.set()
+            for _ in range(4):
+                one._connection.drop()
+                assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
+                assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
+            assert (one.session_id, one.lease.is_held) == (identity, True)
+        finally:
+            stopped.set()
+
+
+def resolve_as(
+    monkeypatch: pytest.MonkeyPatch, name: str, ports: list[int], wait: Callable[[], object] = lambda: None
+) -> None:
+    """Resolve a name to the local address, once for each port; kazoo connects to the ports that it resolves.
+
+    Args:
+        wait: called before each resolution.
+    """
     original = socket.getaddrinfo
 
     def getaddrinfo(host: Any, port: Any, *arguments: Any, **more: Any) -> Any:
-        if host == name:
+        if host == name and not more.get("flags"):
+            wait()
             return [found for each in ports for found in original("127.0.0.1", each, *arguments, **more)]
         return original(host, port, *arguments, **more)
 

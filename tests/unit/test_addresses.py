@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -85,3 +86,36 @@ def test_explanation_takes_limited_time(data: bytes, server: Callable[[Answer], 
 
     assert time.monotonic() - started < 4
     assert ("does not answer" in text) == (data == b"")
+
+
+@pytest.mark.timeout(30)
+def test_explanation_does_not_wait_for_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+    original = socket.getaddrinfo
+
+    def getaddrinfo(host: str, *arguments: Any, **more: Any) -> Any:
+        if host.endswith(".test") and not more.get("flags"):
+            end.wait(60)
+        return original(host, *arguments, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    started = time.monotonic()
+    try:
+        text = explain("z.test:1,127.0.0.1:1", "x")
+    finally:
+        end.set()
+
+    assert time.monotonic() - started < 5
+    assert "z.test:1 is not the address of a host that can be resolved; 127.0.0.1:1 refuses the connection" in text
+
+
+def test_silent_server_leaves_time_for_others(server: Callable[[Answer], int]) -> None:
+    def answer_late(connection: socket.socket) -> None:
+        time.sleep(0.3)  # simulates a slow connection
+        as_broker(connection)
+
+    silent = server(lambda connection: connection.recv(100, socket.MSG_WAITALL))
+
+    text = explain(f"127.0.0.1:{silent},127.0.0.1:{server(answer_late)}", "x")
+
+    assert "is a Kafka broker" in text

@@ -8,6 +8,8 @@ import time
 
 from kazoo.hosts import collect_hosts
 
+from zkconsumer.host_names import resolve
+
 #: Maximum seconds for all servers.
 _TIMEOUT_S = 2.0
 
@@ -24,8 +26,7 @@ def explain(hosts: str, timeout_property: str) -> str:
         timeout_property: the property that limits the time for the connection.
     """
     servers, _ = collect_hosts(hosts)
-    deadline = time.monotonic() + _TIMEOUT_S
-    problems = {f"{host}:{port}": _problem(host, port, deadline) for host, port in servers}
+    problems = {f"{host}:{port}": _problem(host, port, _TIMEOUT_S / len(servers)) for host, port in servers}
     text = "; ".join(f"{server} {problem}" for server, problem in problems.items() if problem)
     if not text:
         return (
@@ -35,15 +36,21 @@ def explain(hosts: str, timeout_property: str) -> str:
     return f"{text}; check zookeeper.connect, and that the ensemble is running"
 
 
-def _problem(host: str, port: int, deadline: float) -> str:
+def _problem(host: str, port: int, timeout_s: float) -> str:
     """Return what is wrong with a server, empty if it accepts connections and is not known to be something else."""
+    deadline = time.monotonic() + timeout_s
+    lookup = resolve(host, port)
     try:
-        with socket.create_connection((host, port), timeout=max(0.1, deadline - time.monotonic())) as connection:
+        addresses = lookup.result(timeout_s)
+    except (OSError, UnicodeError):
+        lookup.cancel()
+        return "is not the address of a host that can be resolved"
+    try:
+        timeout_s = max(0.1, deadline - time.monotonic()) / len(addresses)
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
             connection.sendall(_API_VERSIONS)
             connection.settimeout(max(0.1, deadline - time.monotonic()))
             answer = connection.recv(8, socket.MSG_WAITALL)
-    except (socket.gaierror, UnicodeError):
-        return "is not the address of a host that can be resolved"
     except ConnectionRefusedError:
         return "refuses the connection"
     except ConnectionError:

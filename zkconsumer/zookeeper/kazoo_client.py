@@ -8,6 +8,7 @@ at that moment would end the consumer.
 from __future__ import annotations
 
 import math
+import random
 import socket
 import ssl
 import time
@@ -20,8 +21,12 @@ from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KeeperState
 
+from zkconsumer.host_names import resolve
 from zkconsumer.log import get_logger
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
+
+#: Time to resolve the names of the servers as a fraction of the session timeout.
+_RESOLUTION_SHARE = 1 / 8
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -66,9 +71,25 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     client: Client
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
-        """Return name, address and port of each server; one name may have the addresses of the whole ensemble."""
-        servers: list[tuple[str, str, int]] = super()._expand_client_hosts()
-        self.client.server_count = max(1, len(servers))
+        """Return name, address and port of each server; one name may have the addresses of the whole ensemble.
+
+        A name that is not resolved in time keeps its former addresses: kazoo would wait for the name server, even
+        for longer than the session timeout.
+        """
+        client = self.client
+        deadline = time.monotonic() + client.granted_session_timeout * _RESOLUTION_SHARE
+        lookups = {(host, port): resolve(host, port) for host, port in client.hosts}
+        for (host, port), lookup in lookups.items():
+            try:
+                found = lookup.result(max(0.0, deadline - time.monotonic()))
+                client.resolved[host, port] = [(host, address[0], address[1]) for *_, address in found]
+            except (OSError, UnicodeError) as error:
+                lookup.cancel()
+                reason = str(error) or "the name server does not respond"
+                self.logger.warning("Cannot resolve %s: %s", host, reason)
+        servers = [server for key in lookups for server in client.resolved.get(key, ())]
+        if client.randomize_hosts:
+            random.shuffle(servers)
         return servers
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
@@ -103,7 +124,7 @@ class Client(KazooClient):  # type: ignore[misc]
 
     Attributes:
         is_refused: whether ZooKeeper has rejected the first login; the client then does not connect again.
-        server_count: number of addresses that the host names had when they were last resolved.
+        resolved: name, address and port of each server, by host and port in ``zookeeper.connect``.
         login_error: why the last login or TLS handshake failed; empty after a successful login.
         granted_session_timeout: session timeout in seconds of the present or last connection.
         is_logging_in: whether a connection is being established. Used by kazoo's connection thread only.
@@ -120,7 +141,7 @@ class Client(KazooClient):  # type: ignore[misc]
         self._log = get_logger("zkconsumer.zookeeper")
         arguments |= security.client_arguments()
         self.granted_session_timeout = session_timeout
-        self.server_count = 1
+        self.resolved: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
         super().__init__(hosts, timeout=session_timeout, handler=_Handler(security.tls, self), **arguments)
         self._connection = _Connection(
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=arguments.get("sasl_options")
@@ -132,7 +153,7 @@ class Client(KazooClient):  # type: ignore[misc]
 
         kazoo waits for a session timeout, in which the session expires if one of the servers does not respond.
         """
-        return self.granted_session_timeout / (2 * self.server_count)
+        return self.granted_session_timeout / (2 * max(1, sum(map(len, self.resolved.values()))))
 
     def _session_callback(self, state: KeeperState) -> None:
         if self.is_logging_in and state in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO):
