@@ -109,6 +109,12 @@ EVENTS = (
         "is retried for unavailable.timeout.ms.",
     ),
     LogEvent(
+        "broker_call_abandoned",
+        ("warning",),
+        "zkconsumer.rebalance",
+        "The consumer was shut down while a call waited for a broker, and the call did not return in time.",
+    ),
+    LogEvent(
         "brokers_not_found",
         ("warning",),
         "zkconsumer.spark",

@@ -14,10 +14,14 @@ from typing import Any, TypeVar
 
 from zkconsumer.broker.cluster import Cluster
 from zkconsumer.errors import ClosedError
+from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
 from zkconsumer.rebalance.futures import run_into, wait_until_done
 
 T = TypeVar("T")
+
+#: Maximum seconds to wait for a call that does not return after it was aborted.
+_JOIN_TIMEOUT_S = 5.0
 
 
 class BrokerCalls:
@@ -36,6 +40,7 @@ class BrokerCalls:
         self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
+        self._log = get_logger("zkconsumer.rebalance")
 
     def start(self) -> None:
         """Start the thread."""
@@ -86,9 +91,11 @@ class BrokerCalls:
         self._tasks.put(None)
 
     def join(self) -> None:
-        """Wait for the end of the thread after ``close``."""
+        """Wait for the end of the thread after ``close``, for some seconds."""
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(_JOIN_TIMEOUT_S)
+            if self._thread.is_alive():
+                self._log.warning("broker_call_abandoned", timeout_s=_JOIN_TIMEOUT_S)
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
