@@ -218,6 +218,12 @@ EVENTS = (
         "The health of a consumer has changed; the event has its state, and a code and a message for each reason.",
     ),
     LogEvent(
+        "health_check_failed",
+        ("error",),
+        "zkconsumer.health",
+        "An unexpected error while the health of a consumer was determined; the check is repeated.",
+    ),
+    LogEvent(
         "health_listener_failed",
         ("error",),
         "zkconsumer.health",

@@ -169,8 +169,15 @@ class HealthMonitor:
 
     def _run(self) -> None:
         last = Health()
+        error = ""
         while not self._stop.wait(_INTERVAL_S):
-            current = self._read()
+            try:
+                current = self._read()
+            except Exception as failure:  # without this thread, no later problem would be reported
+                if error != (error := repr(failure)):
+                    self._log.error("health_check_failed", error=error, exc_info=True)
+                continue
+            error = ""
             if current.is_like(last):
                 continue
             last = current

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
+import pytest
 from support import wait_for
 
 from zkconsumer import TopicPartition
@@ -16,8 +18,8 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 STALLED = Health.of([HealthReason(HealthState.STALLED, "commit_failed", 1.0, "x")])
 
 
-def monitor(listener: object) -> HealthMonitor:
-    made = HealthMonitor("test-health", lambda: STALLED, listener, get_logger("zkconsumer.health"))  # type: ignore[arg-type]
+def monitor(listener: object, read: Callable[[], Health] = lambda: STALLED) -> HealthMonitor:
+    made = HealthMonitor("test-health", read, listener, get_logger("zkconsumer.health"))  # type: ignore[arg-type]
     made.start()
     return made
 
@@ -49,6 +51,24 @@ def test_listener_that_does_not_return_does_not_block_close() -> None:
         assert time.monotonic() - started < 10
     finally:
         end.set()
+
+
+def test_monitor_continues_after_failed_check(caplog: pytest.LogCaptureFixture) -> None:
+    called = threading.Event()
+    results: list[Health | Exception] = [KeyError("topic"), KeyError("topic"), STALLED]
+
+    def read() -> Health:
+        result = results.pop(0) if len(results) > 1 else results[0]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    one = monitor(lambda _health: called.set(), read)
+    try:
+        assert called.wait(10)
+    finally:
+        one.close()
+    assert [record.getMessage().count("health_check_failed") for record in caplog.records].count(1) == 1
 
 
 def test_problems_of_one_code_are_one_reason() -> None:
