@@ -118,6 +118,46 @@ def test_busy_member_thread_keeps_its_partitions(member: Callable[..., Member], 
     assert (one.core.rebalances, one.core.session.session_id) == (rebalances, session)
 
 
+def test_cut_off_member_with_busy_thread_stops_delivery(
+    cluster: DevCluster, member: Callable[..., Member], topic: Callable[..., str], load: Callable[..., Any]
+) -> None:
+    """Only the lease can end the delivery: the member thread processes no event while it is busy."""
+    name = topic(partitions=1)
+    load(name, 1, per_second=500)
+    timeout_s = 8.0
+    released = threading.Event()
+    with Cable(cluster.zookeeper.port) as cable:
+        connect = f"127.0.0.1:{cable.port}"
+        one = member({name: 1}, zookeeper_connect=connect, zookeeper_session_timeout_ms=int(timeout_s * 1000))
+        one.wait_for_more(100)
+        ended: list[float] = []
+        held, report = one.core.session.lease, one.core.session.lease._on_end
+
+        def report_end() -> None:
+            ended.append(time.monotonic())
+            report()
+
+        held._on_end = report_end
+        rebalances = one.core.rebalances
+        busy = one.core._events.submit(lambda: released.wait(60))
+        try:
+            wait_for(busy.running, what="the member thread is busy")
+            cable.cut()
+            cut_at = time.monotonic()
+            wait_for(lambda: ended, what="the end of the lease is reported")
+            assert ended[0] < cut_at + timeout_s
+            read = one.count
+            cable.mend()  # the answers of requests that were sent before arrive, too
+            wait_for(lambda: held._ends_at > lease._now(), what="a renewal is answered")
+            assert (held.is_held, len(ended)) == (False, 1)
+            assert one.count <= read + 1, "one message may have been on its way to the application"
+        finally:
+            released.set()
+        wait_for(lambda: one.core.rebalances > rebalances and one.owned == [0], what="the partition is claimed again")
+        one.wait_for_more(100)
+        one.leave()
+
+
 def test_lapsed_lease_on_living_connection_is_regained(
     member: Callable[..., Member], topic: Callable[..., str], load: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
