@@ -1,6 +1,6 @@
 """No record is delivered after another member owns its partition, whatever the cut-off member waits for.
 
-Each of the slow tests has twenty groups behind the same proxies.
+Each of the slow tests has twenty groups behind the same proxies. ``make test`` runs a sample with few groups.
 """
 
 from __future__ import annotations
@@ -39,17 +39,23 @@ def check(name: str, takeovers: list[Takeover], capsys: pytest.CaptureFixture[st
     assert sum(one.after for one in takeovers) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize("count", [3, pytest.param(GROUPS, marks=pytest.mark.slow)])
 def test_idle_members_without_zookeeper(
-    cluster: DevCluster, config: Configs, topic: Topics, load: Loads, group: str, capsys: pytest.CaptureFixture[str]
+    count: int,
+    cluster: DevCluster,
+    config: Configs,
+    topic: Topics,
+    load: Loads,
+    group: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """No bootstrap.servers and nothing to commit: no other request shows that the connection is dead."""
     name = topic(partitions=2)
     load(name, 2, per_second=200)
     settings = {"zookeeper_session_timeout_ms": 6000, "auto_commit_enable": "false", "consumer_timeout_ms": -1}
     with Cable(cluster.zookeeper.port) as cable, CutOff(cluster.zookeeper_connect, name, config) as groups:
-        groups.add_many(GROUPS, group, partial(config, zookeeper_connect=f"127.0.0.1:{cable.port}", **settings))
+        groups.add_many(count, group, partial(config, zookeeper_connect=f"127.0.0.1:{cable.port}", **settings))
         check("ZooKeeper mode, 6 s", groups.takeovers(cable.cut, 60), capsys)
 
 
