@@ -1,4 +1,4 @@
-# make demo | test | lint | unit | fuzz | interop | spark-test | faults | oracle | bench | docs | wheel | coverage | docker-test | clean
+# make demo | test | lint | unit | fuzz | mutation | interop | spark-test | faults | oracle | bench | docs | wheel | coverage | docker-test | clean
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -6,7 +6,7 @@ JARS := .venv/.jars
 # Number of test processes: more than cores, because tests mostly wait for servers.
 WORKERS ?= 3
 
-.PHONY: demo test lint unit fuzz interop spark-test faults oracle oracle-jar bench docs wheel coverage docker-test clean
+.PHONY: demo test lint unit fuzz mutation interop spark-test faults oracle oracle-jar bench docs wheel coverage docker-test clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
@@ -27,6 +27,10 @@ fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz.wire --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.znodes --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.offsets --seconds $(or $(SECONDS),600)
+
+# The seed of a sample is printed: make mutation SEED=1 COUNT=200
+mutation: $(READY)
+	$(BIN)/python -m tests.mutation --seconds $(or $(SECONDS),3600) --count $(or $(COUNT),200) $(if $(SEED),--seed $(SEED))
 
 interop: $(READY)
 	$(BIN)/python -m pytest tests/interop -m "slow or not slow"

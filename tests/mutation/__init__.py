@@ -1,0 +1,1 @@
+"""Mutation tests: ``python -m tests.mutation``."""

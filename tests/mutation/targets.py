@@ -1,0 +1,37 @@
+"""Which modules are mutated, and the unit tests that should notice it."""
+
+from __future__ import annotations
+
+#: Package or module to the share of the mutants that are drawn from it, in percent.
+SHARES = {
+    "zookeeper/": 20,
+    "rebalance/": 30,
+    "fetcher/queues.py": 10,
+    "spark/driver/": 20,
+    "topology/task.py": 10,
+    "topology/stores/pages.py": 10,
+}
+
+#: Module to the names of its tests, the fastest first. They need no servers. Other modules are covered by tests with
+#: servers only, which would take minutes for each mutant.
+TESTS = {
+    "zookeeper/addresses.py": ["addresses"],
+    "zookeeper/lease.py": ["lease"],
+    "zookeeper/registry.py": ["registry"],
+    "rebalance/assignors.py": ["assignors"],
+    "rebalance/broker_calls.py": ["broker_calls", "committer"],
+    "rebalance/commit_requests.py": ["commit_requests", "committer"],
+    "rebalance/event_queue.py": ["event_queue"],
+    "rebalance/topic_filter.py": ["topic_filter"],
+    "fetcher/queues.py": ["queues", "manager", "stream"],
+    "spark/driver/admission.py": ["admission"],
+    "spark/driver/alignment.py": ["alignment"],
+    "spark/driver/partition_state.py": ["partition_tracker"],
+    "spark/driver/partition_tracker.py": ["partition_tracker", "planner"],
+    "spark/driver/restore.py": ["restore"],
+    "spark/driver/skipped_records.py": ["skipped_records"],
+    "spark/driver/splitting.py": ["spark_offset"],
+    "spark/driver/topic_ids.py": ["topic_changes"],
+    "topology/task.py": ["topology_task", "topology_failures", "topology_driver"],
+    "topology/stores/pages.py": ["topology_pages", "topology_stores"],
+}
