@@ -11,8 +11,10 @@ from fake_broker import FakeBroker
 from support import in_thread
 
 from zkconsumer.broker.cluster import BootstrapCluster
+from zkconsumer.errors import ClosedError
 from zkconsumer.rebalance import broker_calls
 from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
+from zkconsumer.rebalance.event_queue import EventQueue
 
 
 @pytest.fixture
@@ -59,6 +61,63 @@ def test_call_that_does_not_return_does_not_block_join(
     finally:
         end.set()
     assert "broker_call_abandoned" in caplog.text
+
+
+def test_calls_fail_after_close(calls: BrokerCalls) -> None:
+    running, end = threading.Event(), threading.Event()
+    first = calls.submit(lambda: (running.set(), end.wait(60))[1])
+    assert running.wait(10)
+    waiting = calls.submit(lambda: "waiting")
+    calls.close(abort=end.set)
+
+    assert first.result(10) is True, "the function that is running was aborted"
+    for rejected in (waiting, calls.submit(lambda: "late")):
+        with pytest.raises(ClosedError, match="shut down"):
+            rejected.result(10)
+    calls.join()
+    assert not calls._thread.is_alive()
+
+
+def test_call_that_is_not_begun_in_time_does_not_run(calls: BrokerCalls) -> None:
+    running, end = threading.Event(), threading.Event()
+    ran: list[bool] = []
+    calls.submit(lambda: (running.set(), end.wait(60)))
+    assert running.wait(10)
+    with pytest.raises(TimeoutError):
+        calls.call(lambda: ran.append(True), time.monotonic() + 0.05)
+    end.set()
+    assert calls.call(lambda: "next") == "next"
+    assert ran == []
+
+
+def test_call_raises_error_of_its_function(calls: BrokerCalls) -> None:
+    def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        calls.call(fail)
+
+
+def test_member_is_woken_when_call_returns() -> None:
+    events = EventQueue()
+    woken: list[bool] = []
+
+    def wake() -> None:
+        woken.append(True)
+        events.wake()
+
+    calls = BrokerCalls("test-calls", wait=events.process, wake=wake)
+    calls.start()
+    try:
+        assert calls.call(lambda: "result") == "result"
+        assert woken == [True]
+        started = time.monotonic()
+        events.wake()
+        calls.pause(0.05)
+        assert 0.05 <= time.monotonic() - started < 10
+    finally:
+        calls.close(abort=lambda: None)
+        calls.join()
 
 
 def test_function_may_join_its_own_thread(calls: BrokerCalls) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from support import wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition
-from zkconsumer.errors import OwnershipLostError
+from zkconsumer.errors import (
+    BrokerUnavailableError,
+    OwnershipLostError,
+    RetriableError,
+    ZkConsumerError,
+    ZooKeeperUnavailableError,
+)
 from zkconsumer.rebalance.broker_calls import BrokerCalls
 from zkconsumer.rebalance.committer import OffsetCommitter
 
@@ -24,6 +32,8 @@ class Memory:
         self.committed: dict[TopicPartition, int] = {}
         self.is_closed = False
         self.is_running, self.allowed = threading.Event(), threading.Event()
+        self.errors: list[Exception] = []  # of the next commits
+        self.forgotten: list[TopicPartition] = []
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: self.committed.get(partition, -1) for partition in partitions}
@@ -32,11 +42,13 @@ class Memory:
         del allow_lower
         self.is_running.set()
         assert self.allowed.wait(10)
+        if self.errors:
+            raise self.errors.pop(0)
         self.committed.update(offsets)
         return dict(offsets)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        pass
+        self.forgotten += partitions
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
         pass
@@ -46,32 +58,46 @@ class Memory:
 
 
 class Part:
-    """A committer, its storage, and the membership whose assignment the test changes."""
+    """A committer, its storage, and the membership whose assignment the test changes.
 
-    def __init__(self) -> None:
+    Attributes:
+        consumed: the offsets that the periodic commit commits.
+    """
+
+    def __init__(self, interval_s: float | None = None) -> None:
+        self.consumed: dict[TopicPartition, int] = {}
         self.offsets = Memory()
         assignment = {A: "g_c-0", B: "g_c-0"}
         self.membership = cast(
             "Any",
             SimpleNamespace(group="g", consumer_id="g_c", assignment=assignment, check_session=lambda: None),
         )
-        handler: Any = SimpleNamespace(consumed=dict)
-        calls = BrokerCalls("test-calls", wait=lambda _: None, wake=lambda: None)
+        handler: Any = SimpleNamespace(consumed=lambda: dict(self.consumed))
+        calls = BrokerCalls(
+            "test-calls", wait=lambda timeout_s: time.sleep(min(timeout_s or 1, 0.001)), wake=lambda: None
+        )
         calls.start()
         self.committer = OffsetCommitter(
-            ConsumerConfig.from_dict({"zookeeper.connect": "z:1", "group.id": "g"}),
+            ConsumerConfig.from_dict(
+                {
+                    "zookeeper.connect": "z:1",
+                    "group.id": "g",
+                    "offsets.channel.socket.timeout.ms": 300,
+                    "offsets.channel.backoff.ms": 20,
+                }
+            ),
             self.membership,
             self.offsets,
             handler,
             calls,
-            interval_s=None,
+            interval_s=interval_s,
         )
         self.join = calls.join
 
 
 @pytest.fixture
-def part() -> Iterator[Part]:
-    made = Part()
+def part(request: pytest.FixtureRequest) -> Iterator[Part]:
+    made = Part(getattr(request, "param", None))
     yield made
     made.offsets.allowed.set()
     made.committer.close()
@@ -103,3 +129,120 @@ def test_switch_that_waited_copies_what_is_owned_then(part: Part) -> None:
 
     assert switched.result(10) == target.committed == {B: 6}
     assert part.offsets.is_closed
+
+
+def test_released_offsets_are_committed_after_retries(part: Part) -> None:
+    part.offsets.allowed.set()
+    part.offsets.errors = [BrokerUnavailableError("x"), RetriableError("y")]
+    part.committer.commit_released({A: 5})
+    assert part.offsets.committed == {A: 5}
+    part.committer.commit_released({})
+    assert part.offsets.errors == []
+
+
+@pytest.mark.parametrize(
+    "errors", [[ZkConsumerError("rejected")], [RetriableError("rejected")] * 1000], ids=["final", "retriable"]
+)
+def test_released_offsets_are_logged_if_rejected(
+    errors: list[Exception], part: Part, caplog: pytest.LogCaptureFixture
+) -> None:
+    part.offsets.allowed.set()
+    part.offsets.errors = errors
+    started = time.monotonic()
+    part.committer.commit_released({A: 5, B: 6})
+    assert time.monotonic() - started < 10
+    assert "offset_commit_rejected" in caplog.text
+    assert "{'t-0': 5, 't-1': 6}" in caplog.text
+    assert part.offsets.committed == {}
+
+
+def test_released_partitions_do_not_wait_for_silent_storage(part: Part, caplog: pytest.LogCaptureFixture) -> None:
+    part.committer.commit_released({A: 5})
+    assert "the commit was not completed within 0.3 s" in caplog.text
+
+
+@pytest.mark.parametrize("error", [ZooKeeperUnavailableError("x"), OwnershipLostError("x")])
+def test_release_fails_if_session_may_have_ended(error: ZkConsumerError, part: Part) -> None:
+    part.offsets.allowed.set()
+    part.offsets.errors = [error]
+    with pytest.raises(type(error)):
+        part.committer.commit_released({A: 5})
+
+
+@pytest.mark.parametrize("part", [0.01], indirect=True)
+def test_periodic_commit_includes_owned_partitions_only(part: Part) -> None:
+    part.offsets.allowed.set()
+    part.membership.assignment = {A: "g_c-0"}
+    part.consumed = {A: 5, B: 6}
+    assert part.committer.next_commit_at is not None
+    wait_for(lambda: time.monotonic() >= (part.committer.next_commit_at or 0))
+    part.committer.commit_if_due()
+    wait_for(lambda: part.offsets.committed == {A: 5})
+
+
+@pytest.mark.parametrize("part", [60.0], indirect=True)
+def test_commit_is_not_repeated_before_its_interval(part: Part) -> None:
+    part.consumed = {A: 5}
+    part.committer.commit_if_due()
+    assert not part.offsets.is_running.is_set()
+    before = time.monotonic()
+    part.committer._next_commit_at = before
+    part.committer.commit_if_due()
+    assert part.offsets.is_running.wait(10)
+    assert before + 60 <= (part.committer.next_commit_at or 0) <= time.monotonic() + 60
+
+    part.offsets.is_running.clear()
+    part.committer.commit_after_rebalance()  # the commit in flight has not finished
+    part.offsets.allowed.set()
+    assert part.committer.fetch([A, B]) == {A: 5, B: -1}
+    assert not part.offsets.is_running.is_set()
+    part.committer.commit_after_rebalance()
+    assert part.offsets.is_running.wait(10)
+
+
+def test_no_commit_is_periodic_without_interval(part: Part) -> None:
+    part.offsets.allowed.set()
+    part.consumed = {A: 5}
+    part.committer.commit_if_due()
+    part.committer.commit_after_rebalance()
+    assert part.committer.fetch([A]) == {A: -1}
+    assert part.committer.next_commit_at is None
+
+
+@pytest.mark.parametrize("part", [60.0], indirect=True)
+@pytest.mark.parametrize("error", [ZkConsumerError("denied"), ValueError("denied")])
+def test_failed_periodic_commit_is_a_problem(error: Exception, part: Part, caplog: pytest.LogCaptureFixture) -> None:
+    part.offsets.allowed.set()
+    part.offsets.errors = [error]
+    part.committer.commit_after_rebalance()
+    problem = wait_for(lambda: part.committer.problem)
+    assert problem.code == "commit_failed"
+    assert "denied" in problem.message
+    wait_for(lambda: "auto_commit_failed" in caplog.text)
+    part.committer.commit_after_rebalance()
+    wait_for(lambda: part.committer.problem is None)
+
+
+def test_failed_switch_keeps_storage(part: Part) -> None:
+    part.offsets.allowed.set()
+    part.offsets.committed = {A: 5}
+    target = Memory()
+    target.allowed.set()
+    target.errors = [BrokerUnavailableError("x")]
+    with pytest.raises(BrokerUnavailableError):
+        part.committer.switch(lambda: target).result(10)
+    assert (part.offsets.is_closed, target.is_closed) == (False, True)
+    part.committer.commit({A: 7}).result(10)
+    assert part.offsets.committed == {A: 7}
+
+
+def test_commit_of_partition_of_others_names_its_offset(part: Part) -> None:
+    part.membership.assignment = {A: "g_c-0"}
+    with pytest.raises(OwnershipLostError, match="partition t-1 is not owned by consumer g_c; its offset 6"):
+        part.committer.commit({A: 5, B: 6})
+
+
+def test_released_partitions_are_forgotten(part: Part) -> None:
+    part.committer.forget([A])
+    part.committer.fetch([])
+    assert part.offsets.forgotten == [A]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 
 import pytest
+from support import in_thread
 
 from zkconsumer.errors import ClosedError, ZkConsumerError
 from zkconsumer.rebalance.event_queue import EventQueue
@@ -51,8 +53,15 @@ def test_events_are_processed_in_order_of_arrival(events: EventQueue) -> None:
     assert (request.result(0), events.is_stopping) == (None, True)
 
 
-def test_process_returns_when_nothing_arrives(events: EventQueue) -> None:
-    events.process(0.01)
+def test_process_waits_for_first_event(events: EventQueue) -> None:
+    started = time.monotonic()
+    events.process(0.05)
+    assert time.monotonic() - started >= 0.05
+
+    processing = in_thread(lambda: events.process(None))
+    request = events.submit(lambda: "done")
+    processing.result(10)
+    assert request.result(0) == "done"
     assert not events.is_stopping
 
 

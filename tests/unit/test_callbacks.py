@@ -1,0 +1,117 @@
+"""Tests of the thread that runs the application's rebalance callbacks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Set
+
+import pytest
+
+from zkconsumer.errors import ZkConsumerError
+from zkconsumer.rebalance.callbacks import CallbackRunner, ConsumerRebalanceListener
+from zkconsumer.rebalance.event_queue import EventQueue
+
+
+class Listener(ConsumerRebalanceListener):
+    """Records its calls; ``action`` runs during each of them."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+        self.threads: list[str] = []
+        self.action: Callable[[], object] = lambda: None
+
+    def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
+        self.calls.append(partitions)
+        self.threads.append(threading.current_thread().name)
+        self.action()
+
+    def before_starting_fetchers(self, consumer_id: str, assignment: Mapping[str, Mapping[int, str]]) -> None:
+        self.calls.append((consumer_id, assignment))
+        self.action()
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+def events() -> EventQueue:
+    made = EventQueue()
+    made.open()
+    return made
+
+
+def runner(listener: Listener, events: EventQueue, timeout_s: float = 10.0) -> CallbackRunner:
+    return CallbackRunner(listener, "test-callbacks", timeout_s=timeout_s, wait=events.process, wake=events.wake)
+
+
+def test_callbacks_receive_their_arguments_in_other_thread(listener: Listener, events: EventQueue) -> None:
+    one = runner(listener, events)
+    one.before_releasing_partitions({"t": {1}})
+    one.before_starting_fetchers("c", {"t": {0: "c-0"}})
+    assert listener.calls == [{"t": {1}}, ("c", {"t": {0: "c-0"}})]
+    assert listener.threads == ["test-callbacks"]
+
+
+def test_member_processes_requests_during_callback(listener: Listener, events: EventQueue) -> None:
+    committed: list[bool] = []
+    listener.action = lambda: events.submit(lambda: committed.append(True)).result(10)
+    runner(listener, events).before_releasing_partitions({})
+    assert committed == [True]
+
+
+def test_error_of_callback_names_method_and_cause(listener: Listener, events: EventQueue) -> None:
+    error = KeyError("x")
+
+    def fail() -> None:
+        raise error
+
+    listener.action = fail
+    one = runner(listener, events)
+    with pytest.raises(ZkConsumerError, match=r"before_releasing_partitions raised KeyError\('x'\)") as raised:
+        one.before_releasing_partitions({})
+    assert raised.value.__cause__ is error
+    listener.action = lambda: None
+    one.before_releasing_partitions({})
+    assert len(listener.calls) == 2
+
+
+def test_callback_that_does_not_return_is_skipped(
+    listener: Listener, events: EventQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = threading.Event()
+    listener.action = lambda: end.wait(60)
+    one = runner(listener, events, timeout_s=0.05)
+    started = time.monotonic()
+    one.before_releasing_partitions({"t": {1}})
+    assert "rebalance_listener_timed_out" in caplog.text
+    assert "rebalance_listener_still_running" not in caplog.text
+    one.before_releasing_partitions({"t": {2}})
+    assert "rebalance_listener_still_running" in caplog.text
+    assert 0.1 <= time.monotonic() - started < 10
+    assert listener.calls == [{"t": {1}}], "callbacks never run at the same time"
+
+    end.set()
+    listener.action = lambda: None
+    one._timeout_s = 10.0
+    one.before_releasing_partitions({"t": {3}})
+    assert listener.calls == [{"t": {1}}, {"t": {3}}]
+
+
+def test_late_error_of_callback_does_not_fail_next_one(listener: Listener, events: EventQueue) -> None:
+    end = threading.Event()
+
+    def fail_late() -> None:
+        assert end.wait(60)
+        raise KeyError("x")
+
+    listener.action = fail_late
+    one = runner(listener, events, timeout_s=0.05)
+    one.before_releasing_partitions({})
+    end.set()
+    listener.action = lambda: None
+    one._timeout_s = 10.0
+    one.before_releasing_partitions({})
+    assert len(listener.calls) == 2
