@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import pytest
 from fake_broker import FakeBroker
@@ -12,6 +13,7 @@ from support import in_thread
 
 from zkconsumer.broker.cluster import BootstrapCluster
 from zkconsumer.errors import ClosedError
+from zkconsumer.message import Endpoint
 from zkconsumer.rebalance import broker_calls
 from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
 from zkconsumer.rebalance.event_queue import EventQueue
@@ -61,6 +63,41 @@ def test_call_that_does_not_return_does_not_block_join(
     finally:
         end.set()
     assert "broker_call_abandoned" in caplog.text
+
+
+class FewTopics:
+    """A cluster of one broker and one topic; records the threads of its calls."""
+
+    poll_interval = 7.0
+    topic_ids: Mapping[str, str] = {"t": "id"}
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+        self.is_closed = False
+
+    def brokers(self) -> list[Endpoint]:
+        return [Endpoint("h", 1)]
+
+    def topics(self) -> list[str]:
+        self.threads.append(threading.current_thread().name)
+        return ["t"]
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        self.threads.append(threading.current_thread().name)
+        return {topic: [0] for topic in topics}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_brokers_are_called_in_other_thread_only(calls: BrokerCalls) -> None:
+    few = FewTopics()
+    called = CalledCluster(cast("Any", few), calls, lambda: None)
+    assert (called.poll_interval, called.topic_ids, called.brokers()) == (7.0, {"t": "id"}, [Endpoint("h", 1)])
+    assert (called.topics(), called.partitions(["t"])) == (["t"], {"t": [0]})
+    assert few.threads == ["test-calls"] * 2
+    called.close()
+    assert few.is_closed
 
 
 def test_calls_fail_after_close(calls: BrokerCalls) -> None:

@@ -71,6 +71,9 @@ def test_ambiguous_expressions_are_refused(text: str) -> None:
         (r"\w+", ["abc_1"], ["a-b", "ä"]),
         (r"[^a-c]x", ["dx", "^x"], ["ax"]),
         (r"[a-]x", ["ax", "-x"], ["bx"]),
+        (r"[-a]x", ["ax", "-x"], ["bx"]),
+        (r"a\Q.b", ["a.b"], ["axb"]),
+        (r"a\Q\Eb", ["ab"], ["a"]),
         (r"[a^]x", ["ax", "^x"], ["bx"]),
         (r"a#b", ["a#b"], ["a"]),
         (r"a.{2}", ["abc"], ["ab"]),
@@ -177,6 +180,27 @@ def test_too_large_expressions_are_refused_in_short_message(text: str) -> None:
 
     assert len(str(raised.value)) < 500
     assert time.process_time() - used < 1
+
+
+def test_unterminated_set_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="missing ']'"):
+        Whitelist("[a")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "rejected"),
+    [
+        ("a" * 65_536, "a" * 65_537),
+        ("a{10000}", "a{10001}"),
+        ("a{9999}b{0}", "a{9999}bc{0}"),
+        ("(" * 50 + "a" + ")" * 50, "(" * 51 + "a" + ")" * 51),
+    ],
+    ids=["length", "repetitions", "no repetition", "depth"],
+)
+def test_largest_expressions_are_accepted(accepted: str, rejected: str) -> None:
+    Whitelist(accepted)
+    with pytest.raises(ConfigurationError, match="is not supported: (more than|repetitions of more than)"):
+        Whitelist(rejected)
 
 
 @pytest.mark.parametrize("text", ["[a-z0-9]{32}", r"(\d{4}-){50}", "(a|b{20}){20}"])

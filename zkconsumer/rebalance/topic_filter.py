@@ -191,9 +191,9 @@ class _Translation:
         """Check the limits of nested groups and repetitions; ``regex`` compiles ``x{n}`` as ``n`` copies of ``x``."""
         length = len(token)
         if token[0] == "(":
-            self._lengths.append(0)
             if len(self._lengths) > _MAX_DEPTH:
                 raise self._unsupported(f"more than {_MAX_DEPTH} nested groups")
+            self._lengths.append(0)
         elif token == ")" and len(self._lengths) > 1:
             length += self._lengths.pop()
         elif token[0] == "{":
