@@ -16,6 +16,8 @@ SHARES = {
 #: servers only, which would take minutes for each mutant.
 TESTS = {
     "zookeeper/addresses.py": ["addresses"],
+    "zookeeper/connection.py": ["zookeeper_connection"],
+    "zookeeper/kazoo_client.py": ["zookeeper_connection", "kazoo_client"],
     "zookeeper/lease.py": ["lease"],
     "zookeeper/registry.py": ["registry"],
     "rebalance/assignors.py": ["assignors"],

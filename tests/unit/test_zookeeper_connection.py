@@ -1,0 +1,200 @@
+"""Tests of the errors that calls of ZooKeeper raise, and of the kazoo client, without a server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kazoo import exceptions as kazoo_errors
+from kazoo.handlers.threading import KazooTimeoutError
+
+from zkconsumer.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    OwnershipLostError,
+    ZkConsumerError,
+    ZooKeeperUnavailableError,
+)
+from zkconsumer.zookeeper.connection import BadVersion, Connection, NodeExists, NodeMissing
+from zkconsumer.zookeeper.kazoo_client import Client
+from zkconsumer.zookeeper.security import ZooKeeperSecurity
+
+SESSION_TIMEOUT = 12.0
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection]:
+    made = Connection(
+        "a.test:2181,b.test:2182/root", session_timeout=SESSION_TIMEOUT, call_timeout=0.1, security=ZooKeeperSecurity()
+    )
+    yield made
+    made.client.stop()
+    made.client.close()
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected", "text"),
+    [
+        (kazoo_errors.NodeExistsError(), NodeExists, "znode /p already exists"),
+        (kazoo_errors.NoNodeError(), NodeMissing, "znode /p or its parent does not exist"),
+        (kazoo_errors.BadVersionError(), BadVersion, "znode /p was modified concurrently"),
+        (kazoo_errors.AuthFailedError(), AuthenticationError, "authentication with ZooKeeper at .* failed; check"),
+        (kazoo_errors.ConnectionLoss(), ZooKeeperUnavailableError, "is unreachable or did not respond within 0.1 s"),
+        (kazoo_errors.ConnectionClosedError(), ZooKeeperUnavailableError, "is unreachable"),
+        (KazooTimeoutError(), ZooKeeperUnavailableError, "is unreachable"),
+        (kazoo_errors.SessionExpiredError(), OwnershipLostError, "has expired"),
+        (kazoo_errors.MarshallingError("x"), ZooKeeperUnavailableError, "failed: MarshallingError x"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_failed_call_raises_error_of_package(
+    failure: Exception, expected: type[Exception], text: str, connection: Connection
+) -> None:
+    result = connection.client.handler.async_result()
+    result.set_exception(failure)
+    with pytest.raises(expected, match=text) as raised:
+        connection.wait(result, "/p")
+    assert type(raised.value) is expected
+    assert connection.poll_response()
+
+
+def test_denied_access_names_znode(connection: Connection) -> None:
+    result = connection.client.handler.async_result()
+    result.set_exception(kazoo_errors.NoAuthError())
+    with pytest.raises(ZkConsumerError, match="access to znode /p (was )?denied by its ACL"):
+        connection.wait(result, "/p")
+
+
+def test_response_counts_once(connection: Connection) -> None:
+    assert not connection.poll_response()
+    result = connection.client.handler.async_result()
+    with pytest.raises(ZooKeeperUnavailableError):
+        connection.wait(result)
+    assert not connection.poll_response(), "there was no response"
+    result.set("value")
+    assert connection.wait(result) == "value"
+    assert [connection.poll_response(), connection.poll_response()] == [True, False]
+
+
+def test_call_without_connection_shows_failed_login(connection: Connection) -> None:
+    with pytest.raises(
+        ZooKeeperUnavailableError, match=r"not connected to ZooKeeper at 'a.test:2181,b.test:2182/root'$"
+    ):
+        connection.connected_client()
+    connection.client.login_error = "wrong password"
+    with pytest.raises(ZooKeeperUnavailableError, match="the last login failed: wrong password"):
+        connection.connected_client()
+    assert "failed: wrong password; check zookeeper.sasl" in str(connection.authentication_error())
+    assert str(connection.access_denied_error("")).startswith("access to a znode ")
+    connection.drop()
+
+
+@pytest.mark.parametrize("hosts", ["h:x", "h:99999", ":2181"])
+def test_malformed_hosts_are_rejected(hosts: str) -> None:
+    with pytest.raises(ConfigurationError, match="must be host:port pairs"):
+        Connection(hosts, session_timeout=1, call_timeout=1, security=ZooKeeperSecurity())
+
+
+# ---- the kazoo client --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def client(connection: Connection) -> Client:
+    connection.client.randomize_hosts = False
+    return connection.client
+
+
+Names = dict[str, Callable[[], list[str]]]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Names:
+    """Functions that return the addresses of names."""
+    made: Names = {}
+    original = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, port: Any, *arguments: Any, **more: Any) -> Any:
+        if more.get("flags") or host not in made:
+            return original(host, port, *arguments, **more)
+        return [found for address in made[host]() for found in original(address, port, type=socket.SOCK_STREAM)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return made
+
+
+def unknown() -> list[str]:
+    raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+
+def test_servers_share_half_of_session_timeout(client: Client, names: Names) -> None:
+    names |= {"a.test": lambda: ["10.0.0.1", "10.0.0.2"], "b.test": lambda: ["10.0.0.3"]}
+    assert client.attempt_timeout == SESSION_TIMEOUT / 2
+    assert client._connection._expand_client_hosts() == [
+        ("a.test", "10.0.0.1", 2181),
+        ("a.test", "10.0.0.2", 2181),
+        ("b.test", "10.0.0.3", 2182),
+    ]
+    assert client.attempt_timeout == SESSION_TIMEOUT / 6
+    client.granted_session_timeout = 3.0
+    assert client.attempt_timeout == 0.5
+
+
+def test_new_addresses_replace_former_ones(client: Client, names: Names) -> None:
+    names |= {"a.test": lambda: ["10.0.0.1", "10.0.0.2"], "b.test": unknown}
+    assert [server[1] for server in client._connection._expand_client_hosts()] == ["10.0.0.1", "10.0.0.2"]
+    names |= {"a.test": lambda: ["10.0.0.4"], "b.test": lambda: ["10.0.0.3"]}
+    assert [server[1] for server in client._connection._expand_client_hosts()] == ["10.0.0.4", "10.0.0.3"]
+    names |= {"a.test": unknown, "b.test": lambda: ["10.0.0.5"]}
+    assert [server[1] for server in client._connection._expand_client_hosts()] == ["10.0.0.4", "10.0.0.5"]
+
+
+@pytest.mark.timeout(30)
+def test_silent_name_server_leaves_former_addresses(client: Client, names: Names) -> None:
+    end = threading.Event()
+    names |= {"a.test": lambda: ["10.0.0.1"], "b.test": lambda: ["10.0.0.3"]}
+    client._connection._expand_client_hosts()
+    names |= {"a.test": lambda: ["10.0.0.9"][end.wait(60) :], "b.test": lambda: ["10.0.0.4"]}
+    client.granted_session_timeout = 2.0
+    try:
+        found = client._connection._expand_client_hosts()
+    finally:
+        end.set()
+    assert [server[1] for server in found] == ["10.0.0.1", "10.0.0.4"]
+
+
+def test_servers_are_tried_in_random_order(client: Client, names: Names) -> None:
+    names |= {"a.test": lambda: [f"10.0.0.{n}" for n in range(1, 9)], "b.test": lambda: ["10.0.0.9"]}
+    client.randomize_hosts = True
+    found = [tuple(client._connection._expand_client_hosts()) for _ in range(10)]
+    assert len(set(found)) > 1
+    assert len({frozenset(order) for order in found}) == 1
+
+
+def closed() -> Exception:
+    error = RuntimeError("handshake")
+    error.__cause__ = kazoo_errors.ConnectionDropped("closed")
+    return error
+
+
+def test_first_login_is_not_repeated_after_rejection(client: Client) -> None:
+    assert isinstance(client.on_login_failure("h:1", closed()), kazoo_errors.ConnectionDropped)
+    assert (client.is_refused, client.login_error) == (False, "handshake: closed")
+    assert isinstance(client.on_login_failure("h:1", ValueError("wrong password")), kazoo_errors.AuthFailedError)
+    assert (client.is_refused, client.login_error) == (True, "wrong password")
+
+
+def test_session_is_abandoned_after_failed_logins(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    client.on_login()
+    for _ in range(2):
+        assert isinstance(client.on_login_failure("h:1", ValueError("wrong")), kazoo_errors.ConnectionDropped)
+    assert caplog.text.count("zookeeper_login_failed") == 1
+    client._failing_since -= SESSION_TIMEOUT
+    assert isinstance(client.on_login_failure("h:1", ValueError()), kazoo_errors.SessionExpiredError)
+    assert client.login_error == "the login was rejected (ValueError)"
+    assert isinstance(client.on_login_failure("h:1", ValueError()), kazoo_errors.ConnectionDropped)
+    client.on_login()
+    assert (client.login_error, client.is_refused) == ("", False)
+    assert isinstance(client.on_login_failure("h:1", ValueError()), kazoo_errors.ConnectionDropped)
