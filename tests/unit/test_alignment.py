@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from zkconsumer.message import TopicPartition
-from zkconsumer.spark.driver.alignment import EventTimes, Horizon
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+from batches import Record, entry
+
+from zkconsumer.broker.protocol import PartitionData
+from zkconsumer.message import MessageAndMetadata, TopicPartition
+from zkconsumer.spark.driver.alignment import Alignment, EventTimes, Horizon
 
 P = [TopicPartition("t", number) for number in range(4)]
 
@@ -70,3 +77,124 @@ def test_partition_idle_before_restart_holds_back_nothing() -> None:
     assert times.idle == {P[1]}
     assert times.horizon({P[0]: 3, P[1]: 1}) == Horizon(101, P[1])
     assert times.horizon({P[0]: 3, P[1]: None}) == Horizon(101, P[1]), "idle only after more than 10 s"
+
+
+# ---- the bounds of a batch -----------------------------------------------------------------------------
+
+
+class MemoryLogs:
+    """Logs whose records have the given times; a time of -1 is that of a record without a timestamp.
+
+    Attributes:
+        fetches: the positions of each fetch.
+        look_ups: partitions and time of each lookup of offsets.
+    """
+
+    def __init__(self, times: Mapping[TopicPartition, Sequence[int]]) -> None:
+        self.times = {partition: list(of_partition) for partition, of_partition in times.items()}
+        self.fetches: list[dict[TopicPartition, int]] = []
+        self.look_ups: list[tuple[list[TopicPartition], int]] = []
+
+    def fetch(self, positions: Mapping[TopicPartition, int], max_bytes: int) -> dict[TopicPartition, PartitionData]:
+        self.fetches.append(dict(positions))
+        return {partition: self._data(partition, position) for partition, position in positions.items()}
+
+    def _data(self, partition: TopicPartition, position: int) -> PartitionData:
+        end = len(self.times[partition])
+        records = [
+            entry(0 if time < 0 else 2, [Record(offset, time, value=b"x")])
+            for offset, time in enumerate(self.times[partition])
+            if offset >= position
+        ]
+        return PartitionData(partition, 0, end, 0, (), b"".join(records))
+
+    def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        wanted = list(partitions)
+        if wanted:
+            self.look_ups.append((wanted, timestamp))
+        return {p: next((n for n, time in enumerate(self.times[p]) if time >= timestamp), -1) for p in wanted}
+
+
+def alignment(logs: MemoryLogs, event_time: Any = None, lag: int = 100) -> Alignment:
+    return Alignment(EventTimes(lag, 10, Clock()), cast("Any", logs), event_time)
+
+
+def bounds(one: Alignment, logs: MemoryLogs, positions: Sequence[int], *, closed: bool = False) -> list[int]:
+    """Return the bounds of the partitions that have records in the logs."""
+    ends = {partition: len(times) for partition, times in logs.times.items()}
+    return list(one.bound(dict(zip(ends, positions, strict=True)), ends, closed=closed).values())
+
+
+def test_records_after_horizon_are_held_back() -> None:
+    logs = MemoryLogs({P[0]: [0, 50, 100, 101, 300], P[1]: [10, 20], P[2]: [150, 160]})
+    one = alignment(logs)
+    assert bounds(one, logs, [0, 0, 0]) == [3, 2, 0]
+    assert logs.look_ups == [([P[0], P[1]], 101)]
+    assert one.state() == {
+        "eventTimeAlignment": "on",
+        "eventTimeHeldBackBy": str(P[0]),
+        "idlePartitions": [],
+    }
+    assert bounds(one, logs, [3, 2, 0]) == [4, 2, 0], "partition 1 still holds back the others, with time 10"
+    logs.times[P[1]].append(400)
+    assert bounds(one, logs, [3, 2, 0]) == [4, 2, 2]
+
+
+def test_offsets_after_same_horizon_are_looked_up_once() -> None:
+    logs = MemoryLogs({P[0]: [0, 50, 300], P[1]: [10, 20]})
+    one = alignment(logs)
+    for _ in range(2):
+        assert bounds(one, logs, [0, 0]) == [2, 2]
+    assert logs.look_ups == [([P[0], P[1]], 101), ([P[1]], 101)], "there may be a record after the horizon now"
+
+
+def test_log_that_is_not_ordered_by_time_is_scanned() -> None:
+    logs = MemoryLogs({P[0]: [500, 0, 50, 600, 60], P[1]: [10, 20]})
+    one = alignment(logs)
+    assert bounds(one, logs, [1, 0]) == [3, 2]
+
+
+def test_nothing_is_held_back_without_times(caplog: pytest.LogCaptureFixture) -> None:
+    logs = MemoryLogs({P[0]: [-1, -1], P[1]: [1000, 20]})
+    one = alignment(logs)
+    assert bounds(one, logs, [0, 0]) == [2, 2]
+    assert "alignment_disabled" in caplog.text
+    assert one.state()["eventTimeAlignment"] == "off"
+    logs.fetches.clear()
+    assert bounds(one, logs, [0, 0]) == [2, 2]
+    assert logs.fetches == []
+
+
+def test_partition_without_known_time_stops_batch() -> None:
+    logs = MemoryLogs({P[0]: [0, 50], P[1]: []})
+    one = alignment(logs)
+    assert bounds(one, logs, [0, 0]) == [0, 0]
+    assert bounds(one, logs, [0, 0], closed=True) == [2, 0]
+    assert one.idle == {P[1]}
+
+
+def test_times_of_decoder_replace_timestamps(caplog: pytest.LogCaptureFixture) -> None:
+    logs = MemoryLogs({P[0]: [7, 7, 7, 7], P[1]: [7, 7]})
+    times: dict[TopicPartition, list[int | None]] = {P[0]: [0, 100, 101, 0], P[1]: [None, 10]}
+
+    def event_time(record: MessageAndMetadata) -> int:
+        time = times[TopicPartition(record.topic, record.partition)][record.offset]
+        if time is None:
+            raise ValueError("no time")
+        return time
+
+    one = alignment(logs, event_time)
+    assert bounds(one, logs, [0, 0]) == [2, 2]
+    assert logs.look_ups == []
+    assert bounds(one, logs, [0, 0]) == [2, 2]
+    assert caplog.text.count("event_time_failed") == 1
+
+
+def test_heads_are_sampled_once_per_position() -> None:
+    logs = MemoryLogs({P[0]: [0, 50], P[1]: [10, 20]})
+    one = alignment(logs)
+    for _ in range(2):
+        bounds(one, logs, [0, 0])
+    bounds(one, logs, [1, 0])
+    heads = [positions for positions in logs.fetches if positions]
+    assert heads[:2] == [{P[0]: 0, P[1]: 0}, {P[0]: 1}]

@@ -134,6 +134,15 @@ def test_release_ignores_replay_of_unowned_partition() -> None:
     assert one.release({A}, final=False) == ({}, {})
 
 
+def test_records_of_lost_batches_are_counted() -> None:
+    one = tracker()
+    acquire(one, 0, position=3)
+    assert one.lost_records() == 0
+    one.plan({A: (3, 10)}, ())
+    one.lose()
+    assert one.lost_records() == 7
+
+
 def test_batch_stays_in_flight_after_session_loss() -> None:
     one = tracker()
     acquire(one, 0)

@@ -47,6 +47,13 @@ def test_repeated_task_is_counted_once() -> None:
     assert counts.counts == ({A: 8}, {A: 3})
 
 
+def test_reports_outside_of_batch_are_ignored() -> None:
+    counts = skipped_records()
+    counts.start_batch({A: (0, 100)})
+    counts.record([SkippedRange(*A, 100, lost=5), SkippedRange(*B, 0, lost=5), SkippedRange(*A, 99, skipped=1)])
+    assert counts.counts == ({}, {A: 1})
+
+
 def test_loss_during_planning_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     counts = skipped_records()
     counts.lose(start_offset_deleted(A, 10, 25, ""))
