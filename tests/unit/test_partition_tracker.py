@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support import offset_json
 
 from zkconsumer import TopicPartition
+from zkconsumer.broker import protocol
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.spark.driver import partition_state
 from zkconsumer.spark.driver.partition_state import (
@@ -24,7 +25,7 @@ from zkconsumer.spark.driver.partition_state import (
 )
 from zkconsumer.spark.driver.partition_tracker import PartitionTracker
 from zkconsumer.spark.offset import Ranges
-from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
+from zkconsumer.spark.options.starting_offsets import NEW, StartingOffsets, StartPosition
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -132,6 +133,15 @@ def test_release_ignores_replay_of_unowned_partition() -> None:
     one.put_in_flight({A: (0, 10)})
     acquire(one, 0)
     assert one.release({A}, final=False) == ({}, {})
+
+
+def test_partitions_created_after_start_are_read_from_beginning() -> None:
+    b, c = PARTITIONS[1:3]
+    one = tracker()
+    one.acquire({A: Claim("x-0", -1)}, {A, b})
+    one.acquire({b: Claim("x-0", -1), c: Claim("x-0", -1)}, {A, b, c})
+    reset = StartPosition("auto.offset.reset")
+    assert one.pending_starts(()) == {A: reset, b: reset, c: StartPosition(NEW, timestamp=protocol.EARLIEST)}
 
 
 def test_records_of_lost_batches_are_counted() -> None:
