@@ -27,6 +27,7 @@ TESTS = {
     "rebalance/committer.py": ["committer"],
     "rebalance/event_queue.py": ["event_queue"],
     "rebalance/futures.py": ["callbacks", "committer"],
+    "rebalance/member_thread.py": ["member_thread"],
     "rebalance/membership.py": ["membership"],
     "rebalance/topic_filter.py": ["topic_filter"],
     "fetcher/queues.py": ["queues", "manager", "stream"],

@@ -101,10 +101,10 @@ class MemberThread:
     def _fail(self, failure: ZkConsumerError) -> None:
         """Leave the group, and make everything that the application does next raise the error."""
         self.failure, self.failed_at = failure, time.time()
-        self._handler.fail(failure)
-        self._attempts.end(failure)
-        self._events.close(failure)
         try:
+            self._handler.fail(failure)
+            self._attempts.end(failure)
+            self._events.close(failure)
             self._handler.lose()
             self._membership.assignment = {}
         finally:
