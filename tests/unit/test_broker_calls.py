@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
@@ -26,6 +27,19 @@ def calls() -> Iterator[BrokerCalls]:
     yield calls
     calls.close(abort=lambda: None)
     calls.join()
+
+
+def block(calls: BrokerCalls) -> tuple[threading.Event, Future[bool]]:
+    """Block the thread until the event is set; returns the event and the result of the call."""
+    running, end = threading.Event(), threading.Event()
+
+    def wait() -> bool:
+        running.set()
+        return end.wait(60)
+
+    call = calls.submit(wait)
+    assert running.wait(10)
+    return end, call
 
 
 def test_only_polls_announce_changes(calls: BrokerCalls) -> None:
@@ -53,9 +67,7 @@ def test_call_that_does_not_return_does_not_block_join(
     calls: BrokerCalls, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_calls, "_JOIN_TIMEOUT_S", 0.2)
-    running, end = threading.Event(), threading.Event()
-    calls.submit(lambda: (running.set(), end.wait(60)))
-    assert running.wait(10)
+    end, _ = block(calls)
     try:
         calls.close(abort=lambda: None)
         joining = in_thread(calls.join)
@@ -101,9 +113,7 @@ def test_brokers_are_called_in_other_thread_only(calls: BrokerCalls) -> None:
 
 
 def test_calls_fail_after_close(calls: BrokerCalls) -> None:
-    running, end = threading.Event(), threading.Event()
-    first = calls.submit(lambda: (running.set(), end.wait(60))[1])
-    assert running.wait(10)
+    end, first = block(calls)
     waiting = calls.submit(lambda: "waiting")
     calls.close(abort=end.set)
 
@@ -115,11 +125,19 @@ def test_calls_fail_after_close(calls: BrokerCalls) -> None:
     assert not calls._thread.is_alive()
 
 
+def test_failed_abort_ends_thread(calls: BrokerCalls) -> None:
+    def fail() -> None:
+        raise OSError("x")
+
+    with pytest.raises(OSError, match="x"):
+        calls.close(abort=fail)
+    calls.join()
+    assert not calls._thread.is_alive()
+
+
 def test_call_that_is_not_begun_in_time_does_not_run(calls: BrokerCalls) -> None:
-    running, end = threading.Event(), threading.Event()
+    end, _ = block(calls)
     ran: list[bool] = []
-    calls.submit(lambda: (running.set(), end.wait(60)))
-    assert running.wait(10)
     with pytest.raises(TimeoutError):
         calls.call(lambda: ran.append(True), time.monotonic() + 0.05)
     end.set()

@@ -87,8 +87,10 @@ class BrokerCalls:
         """
         self._is_closed = True
         self._reject_tasks()
-        abort()
-        self._tasks.put(None)
+        try:
+            abort()
+        finally:
+            self._tasks.put(None)
 
     def join(self) -> None:
         """Wait for the end of the thread after ``close``, for some seconds."""
