@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -217,6 +218,23 @@ def test_renewal_is_sent_eight_times_per_session_timeout(connection: FakeConnect
     wait_for(lambda: len(connection.requests) == 2, what="another one is sent on request")
     lease.close()
     assert not lease._thread.is_alive()
+
+
+def test_thread_sleeps_until_its_next_step(lease: Lease, connection: FakeConnection, clock: Clock) -> None:
+    assert lease._time_to_next_step(time.monotonic() - 5) == 0.0
+    assert 4 < lease._time_to_next_step(time.monotonic() + 5) <= 5
+    lease.begin()
+    clock.now += LENGTH - 1
+    assert lease._time_to_next_step(time.monotonic() + 5) == 1.0
+
+    steps: list[None] = []
+    lease._report_end = lambda: steps.append(None)  # type: ignore[method-assign]
+    lease.start()
+    wait_for(lambda: len(connection.requests) == 2)
+    connection.requests[-1].set_result(None)
+    lease.renew_soon()
+    wait_for(lambda: len(connection.requests) == 3)
+    assert len(steps) < 10
 
 
 @pytest.mark.parametrize("has_response", [False, True])

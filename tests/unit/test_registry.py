@@ -449,3 +449,28 @@ def test_invalid_offset_names_path_and_content(data: bytes) -> None:
 
     assert OFFSET in str(raised.value)
     assert repr(data) in str(raised.value)
+
+
+@pytest.mark.parametrize("topic_count", [{"a/b": 1}, {"": 1}, {"t": 0}])
+def test_invalid_own_subscription_is_rejected(topic_count: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError):
+        Registration.static(topic_count)
+
+
+def test_topic_id_is_read_from_base64() -> None:
+    found = registry.parse_topic_id("t", b'{"topic_id":"AAECAwQFBgcICQoLDA0ODw"}')
+    assert found is not None
+    assert found.bytes == bytes(range(16))
+    assert registry.parse_topic_id("t", b'{"version":2}') is None
+
+
+@pytest.mark.parametrize("data", [b'{"topic_id":"AAEC"}', b'{"topic_id":7}', b"[]", b"x"])
+def test_malformed_topic_id_names_path_and_content(data: bytes) -> None:
+    with pytest.raises(ZkConsumerError, match=r"/brokers/topics/t does not contain a valid topic id: .+"):
+        registry.parse_topic_id("t", data)
+
+
+def test_version_of_broker_znode_may_be_zero() -> None:
+    assert registry.parse_broker("1", b'{"version":0,"host":"h","port":1}').port == 1
+    with pytest.raises(ZkConsumerError, match="does not contain a valid broker registration"):
+        registry.parse_broker("1", b'{"version":-1,"host":"h","port":1}')

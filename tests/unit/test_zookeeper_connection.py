@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from kazoo import exceptions as kazoo_errors
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KeeperState
 
 from zkconsumer.errors import (
     AuthenticationError,
@@ -92,6 +94,14 @@ def test_call_without_connection_shows_failed_login(connection: Connection) -> N
     connection.drop()
 
 
+def test_connected_client_accepts_calls(connection: Connection) -> None:
+    connection.client._session_callback(KeeperState.CONNECTED)
+    assert connection.is_connected
+    assert connection.connected_client() is connection.client
+    connection.client._session_callback(KeeperState.CONNECTING)
+    assert not connection.is_connected
+
+
 @pytest.mark.parametrize("hosts", ["h:x", "h:99999", ":2181"])
 def test_malformed_hosts_are_rejected(hosts: str) -> None:
     with pytest.raises(ConfigurationError, match="must be host:port pairs"):
@@ -163,6 +173,19 @@ def test_silent_name_server_leaves_former_addresses(client: Client, names: Names
     finally:
         end.set()
     assert [server[1] for server in found] == ["10.0.0.1", "10.0.0.4"]
+
+
+@pytest.mark.timeout(30)
+def test_silent_name_server_delays_all_names_once(client: Client, names: Names) -> None:
+    end = threading.Event()
+    names |= {"a.test": lambda: [str(end.wait(60))], "b.test": lambda: [str(end.wait(60))]}
+    client.granted_session_timeout = 4.0
+    started = time.monotonic()
+    try:
+        assert client._connection._expand_client_hosts() == []
+        assert 0.5 <= time.monotonic() - started < 1.5
+    finally:
+        end.set()
 
 
 def test_servers_are_tried_in_random_order(client: Client, names: Names) -> None:
