@@ -335,3 +335,4 @@ def test_flink_assigns_each_partition_once(partitions: int, members: int, topic:
 
 def test_flink_ignores_unsubscribed_topics() -> None:
     assert assign_flink({"t": [0, 1]}, {"t": []}) == {}
+    assert assign_flink({"t": [0], "u": [0]}, {"t": [], "u": ["g_a-0"]}) == {TopicPartition("u", 0): "g_a-0"}

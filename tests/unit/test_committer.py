@@ -183,6 +183,7 @@ def test_periodic_commit_includes_owned_partitions_only(part: Part) -> None:
 @pytest.mark.parametrize("part", [60.0], indirect=True)
 def test_commit_is_not_repeated_before_its_interval(part: Part) -> None:
     part.consumed = {A: 5}
+    assert (part.committer.next_commit_at or 0) > time.monotonic() + 50
     part.committer.commit_if_due()
     assert not part.offsets.is_running.is_set()
     before = time.monotonic()
@@ -221,6 +222,16 @@ def test_failed_periodic_commit_is_a_problem(error: Exception, part: Part, caplo
     wait_for(lambda: "auto_commit_failed" in caplog.text)
     part.committer.commit_after_rebalance()
     wait_for(lambda: part.committer.problem is None)
+
+
+def test_switch_needs_valid_session(part: Part) -> None:
+    def fail() -> None:
+        raise OwnershipLostError("expired")
+
+    part.membership.check_session = fail
+    with pytest.raises(OwnershipLostError, match="expired"):
+        part.committer.switch(Memory).result(10)
+    assert not part.offsets.is_closed
 
 
 def test_failed_switch_keeps_storage(part: Part) -> None:

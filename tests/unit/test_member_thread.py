@@ -160,7 +160,7 @@ def test_failed_member_closes_its_session_in_any_case(part: str, parts: Parts) -
 
 def test_stop_before_start_rejects_start(parts: Parts) -> None:
     parts.thread.stop(10)
-    with pytest.raises(ClosedError, match="was shut down"):
+    with pytest.raises(ClosedError, match="^the consumer was shut down$"):
         parts.thread.start()
     assert not parts.thread._thread.is_alive()
 

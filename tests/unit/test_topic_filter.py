@@ -68,6 +68,8 @@ def test_ambiguous_expressions_are_refused(text: str) -> None:
         (r"(?<year>\d{4})-\d+", ["2026-11"], ["x-1"]),
         (r"a++b", ["aab"], ["b"]),
         (r"(?i)orders", ["ORDERS", "orders"], ["order"]),
+        (r"(?i)\p{Alpha}+", ["aB"], ["1"]),
+        (r"\p{Lower}+", ["ab"], ["aB"]),
         (r"\w+", ["abc_1"], ["a-b", "ä"]),
         (r"[^a-c]x", ["dx", "^x"], ["ax"]),
         (r"[a-]x", ["ax", "-x"], ["bx"]),
@@ -180,6 +182,22 @@ def test_too_large_expressions_are_refused_in_short_message(text: str) -> None:
 
     assert len(str(raised.value)) < 500
     assert time.process_time() - used < 1
+
+
+@pytest.mark.parametrize(
+    ("text", "construct"),
+    [("a(?i)b", "a flag that is not at the start"), (r"(?i)\p{Lower}", "a lower-case or upper-case class")],
+)
+def test_unsupported_construct_is_named(text: str, construct: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"is not supported: {construct}"):
+        Whitelist(text)
+
+
+def test_equal_topics_are_matched_once() -> None:
+    expression = topic_filter._compiled("a.*")
+    found = expression.matching(["ab", "b"])
+    assert expression.matching(["ab", "b"]) is found
+    assert expression.matching(["ab", "ac"]) == {"ab", "ac"}
 
 
 def test_unterminated_set_is_named() -> None:
