@@ -33,7 +33,7 @@ TESTS = {
     "fetcher/queues.py": ["queues", "manager", "stream"],
     "spark/driver/admission.py": ["admission"],
     "spark/driver/alignment.py": ["alignment"],
-    "spark/driver/partition_state.py": ["partition_tracker"],
+    "spark/driver/partition_state.py": ["partition_record", "partition_tracker"],
     "spark/driver/partition_tracker.py": ["partition_tracker", "planner"],
     "spark/driver/restore.py": ["restore"],
     "spark/driver/skipped_records.py": ["skipped_records"],

@@ -61,6 +61,13 @@ def test_idle_partition_becomes_active_with_new_record() -> None:
     assert times.horizon({P[0]: 700, P[1]: None}) == Horizon(500, P[1]), "the idle timeout starts again"
 
 
+def test_time_of_released_partition_is_forgotten() -> None:
+    times = EventTimes(100, 10, Clock())
+    times.horizon({P[0]: 500, P[1]: 50})
+    assert times.horizon({P[0]: 500}) == Horizon(600, P[0])
+    assert times.horizon({P[0]: 500, P[1]: None}) is None
+
+
 def test_no_horizon_if_all_are_idle() -> None:
     times = EventTimes(100, 10, Clock())
     assert times.horizon({P[0]: None, P[1]: None}, closed=True) is None

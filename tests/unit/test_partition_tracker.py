@@ -144,6 +144,15 @@ def test_partitions_created_after_start_are_read_from_beginning() -> None:
     assert one.pending_starts(()) == {A: reset, b: reset, c: StartPosition(NEW, timestamp=protocol.EARLIEST)}
 
 
+def test_topics_are_those_of_batches_and_pending_starts() -> None:
+    b, c = PARTITIONS[1:3]
+    one = tracker()
+    one.acquire({b: Claim("x-0", -1)}, {A, b, c})
+    assert one.topics() == {"t"}
+    one.observe(offset_json({c: (0, 10)}))
+    assert one.topics() == {"t", "u"}
+
+
 def test_records_of_lost_batches_are_counted() -> None:
     one = tracker()
     acquire(one, 0, position=3)

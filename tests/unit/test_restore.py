@@ -8,6 +8,7 @@ import pytest
 from support import offset_json
 
 from zkconsumer import TopicPartition
+from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.driver.restore import restored_subscription
 from zkconsumer.spark.options.source_options import SourceOptions
 
@@ -44,3 +45,26 @@ def test_skipped_topic_and_partition_are_both_logged(caplog: pytest.LogCaptureFi
     assert "['u']" in topics
     assert "partitions_skipped" in partitions
     assert "['t-0']" in partitions
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"group.id": "h"}, "belongs to group 'g', but group.id is 'h'; set group.id to 'g'"),
+        ({"subscribe": "u"}, r"subscribes to none of the topics in its checkpoint \(t\); subscribe to one of them"),
+        ({"whitelist": "u", "restore.filter": "false"}, "requires the option subscribe; .* the topics t$"),
+    ],
+    ids=["other group", "other topics", "filter"],
+)
+def test_checkpoint_of_other_query_is_rejected(changes: dict[str, str], message: str) -> None:
+    common = {"zookeeper.connect": "127.0.0.1:1", "group.id": "g"}
+    options = SourceOptions.parse(common | ({} if "whitelist" in changes else {"subscribe": "t"}) | changes)
+    with pytest.raises(ConfigurationError, match=message):
+        restored_subscription(options, OFFSET)
+
+
+def test_topics_of_checkpoint_are_added_without_filter() -> None:
+    options = SourceOptions.parse(
+        {"zookeeper.connect": "127.0.0.1:1", "group.id": "g", "subscribe": "u", "restore.filter": "false"}
+    )
+    assert restored_subscription(options, OFFSET).topics == ("u", "t")

@@ -17,7 +17,7 @@ from zkconsumer import TopicPartition
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.message import Endpoint
-from zkconsumer.spark.driver.splitting import group_ranges, split_ranges
+from zkconsumer.spark.driver.splitting import group_ranges, split_ranges, tasks
 from zkconsumer.spark.offset import (
     FORMAT_VERSION,
     INITIAL,
@@ -27,6 +27,7 @@ from zkconsumer.spark.offset import (
     from_offset,
     total,
 )
+from zkconsumer.spark.options.source_options import MAX_TASKS, SourceOptions
 from zkconsumer.zookeeper.registry import OFFSET_MAX, is_valid_topic_name
 
 pytestmark = pytest.mark.timeout(60)
@@ -154,6 +155,36 @@ def test_number_of_tasks_follows_pieces_brokers_and_cores() -> None:
     assert count(200, 1, num_fetchers=4) == 12
     assert count(2, 64, offsets=1_000_000) == 32, "a piece has at least 50,000 offsets, so each partition has 16"
     assert count(200, 8, min_tasks=300) == 300
+
+
+def test_number_of_tasks_is_limited() -> None:
+    ranges = {TopicPartition("t", 0): (0, MAX_TASKS), TopicPartition("t", 1): (3, 3)}
+    assert len(split_ranges(ranges, {}, num_fetchers=1, cores=1, max_offsets=1)) == MAX_TASKS
+    ranges[TopicPartition("t", 1)] = (3, 4)
+    with pytest.raises(ConfigurationError, match=f"{MAX_TASKS + 1} tasks, and the maximum is {MAX_TASKS}"):
+        split_ranges(ranges, {}, num_fetchers=1, cores=1, max_offsets=1)
+
+
+def test_tasks_have_leaders_and_layout_of_their_partitions() -> None:
+    options = SourceOptions.parse({"zookeeper.connect": "z:1", "group.id": "g", "subscribe": "t"})
+    a, b = TopicPartition("t", 0), TopicPartition("t", 1)
+    leaders = {a: (0, Endpoint("h", 1)), b: (1, Endpoint("h", 2))}
+    first, second = tasks(options, {a: (0, 200_000), b: (0, 5)}, leaders, [Endpoint("h", 1)], 2)
+    assert [(dict(one.ranges), dict(one.leaders)) for one in (first, second)] == [
+        ({a: (0, 200_000)}, {a: leaders[a]}),
+        ({b: (0, 5)}, {b: leaders[b]}),
+    ]
+    assert (first.can_end, first.reports, first.layout, first.brokers) == (
+        False,
+        None,
+        options.layout(),
+        (Endpoint("h", 1),),
+    )
+    layout = SourceOptions.parse(
+        {"zookeeper.connect": "z:1", "group.id": "g", "subscribe": "t", "columns": "key"}
+    ).layout()
+    [other] = tasks(options, {a: (0, 200_000)}, leaders, [], 4, layout, can_end=True)
+    assert (other.layout, other.can_end) == (layout, True), "a stream that can end is read by one task"
 
 
 def test_many_tasks_are_created_in_short_time() -> None:
