@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
 import time
@@ -9,12 +10,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from faults.faults import full_backlog
 from kazoo import exceptions as kazoo_errors
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KeeperState
+from support import in_thread, wait_for
 
 from zkconsumer.errors import (
     AuthenticationError,
+    ClosedError,
     ConfigurationError,
     OwnershipLostError,
     ZkConsumerError,
@@ -23,6 +27,7 @@ from zkconsumer.errors import (
 from zkconsumer.zookeeper.connection import BadVersion, Connection, NodeExists, NodeMissing
 from zkconsumer.zookeeper.kazoo_client import Client
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
+from zkconsumer.zookeeper.session import ZooKeeperSession
 
 SESSION_TIMEOUT = 12.0
 
@@ -221,3 +226,19 @@ def test_session_is_abandoned_after_failed_logins(client: Client, caplog: pytest
     client.on_login()
     assert (client.login_error, client.is_refused) == ("", False)
     assert isinstance(client.on_login_failure("h:1", ValueError()), kazoo_errors.ConnectionDropped)
+
+
+@pytest.mark.timeout(60)
+def test_close_ends_attempt_to_connect() -> None:
+    """The only server drops packets; kazoo would wait for it for half of the session timeout."""
+    with full_backlog() as port:
+        session = ZooKeeperSession(
+            f"127.0.0.1:{port}", session_timeout=100.0, connection_timeout=100.0, events=queue.SimpleQueue()
+        )
+        starting = in_thread(session.start)
+        wait_for(lambda: session._client.resolved, what="kazoo connects")
+        started = time.monotonic()
+        session.close()
+        with pytest.raises(ClosedError):
+            starting.result(10)
+        assert time.monotonic() - started < 10

@@ -32,7 +32,7 @@ _RESOLUTION_SHARE = 1 / 8
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """Creates connections, with a given TLS context if there is one.
 
-    kazoo's context always trusts the system's authorities, too.
+    kazoo's context always trusts the system's authorities, too, and its attempts to connect cannot be interrupted.
     """
 
     def __init__(self, context: ssl.SSLContext | None, client: Client) -> None:
@@ -43,18 +43,25 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_settings: object
     ) -> socket.socket:
-        """Connect to a server, and perform the TLS handshake."""
-        timeout = self._client.attempt_timeout if timeout is None else min(timeout, self._client.attempt_timeout)
-        if self._context is None:
-            return super().create_connection(address, hostname=hostname, timeout=timeout)  # type: ignore[no-any-return]
-        connection = socket.create_connection(address, timeout)
+        """Connect to a server, and perform the TLS handshake. ``Connection.drop`` ends both."""
+        client = self._client
+        timeout = client.attempt_timeout if timeout is None else min(timeout, client.attempt_timeout)
+        connection = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
         try:
+            client._connection._socket = connection
+            connection.settimeout(timeout)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return self._context.wrap_socket(connection, server_hostname=hostname or address[0])
+            connection.connect(address)
+            if self._context is not None:
+                name = hostname or address[0]
+                connection = self._context.wrap_socket(connection, server_hostname=name, do_handshake_on_connect=False)
+                client._connection._socket = connection
+                connection.do_handshake()
+            return connection
         except BaseException as error:
             connection.close()
             if isinstance(error, ssl.SSLCertVerificationError):
-                self._client.login_error = (
+                client.login_error = (
                     f"the certificate of {hostname or address[0]} is not trusted: {error.verify_message}"
                 )
             raise
