@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from faults.faults import full_backlog
 
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.zookeeper.addresses import explain
@@ -109,6 +110,14 @@ def test_explanation_does_not_wait_for_name_server(monkeypatch: pytest.MonkeyPat
 
     assert time.monotonic() - started < 5
     assert "z.test:1 is not the address of a host that can be resolved; 127.0.0.1:1 refuses the connection" in text
+
+
+@pytest.mark.timeout(30)
+def test_server_that_drops_packets_does_not_answer() -> None:
+    started = time.monotonic()
+    with full_backlog() as port:
+        assert f"127.0.0.1:{port} does not answer; check zookeeper.connect" in explain(f"127.0.0.1:{port}", "x")
+    assert time.monotonic() - started < 10
 
 
 def test_silent_server_leaves_time_for_others(server: Callable[[Answer], int]) -> None:

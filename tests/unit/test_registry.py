@@ -474,3 +474,9 @@ def test_version_of_broker_znode_may_be_zero() -> None:
     assert registry.parse_broker("1", b'{"version":0,"host":"h","port":1}').port == 1
     with pytest.raises(ZkConsumerError, match="does not contain a valid broker registration"):
         registry.parse_broker("1", b'{"version":-1,"host":"h","port":1}')
+
+
+def test_text_is_quoted_up_to_its_limit() -> None:
+    longest = "x" * registry._EXCERPT_LENGTH
+    assert registry.excerpt(longest) == repr(longest)
+    assert registry.excerpt(longest + "x") != repr(longest + "x")

@@ -167,7 +167,9 @@ def test_new_addresses_replace_former_ones(client: Client, names: Names) -> None
 
 
 @pytest.mark.timeout(30)
-def test_silent_name_server_leaves_former_addresses(client: Client, names: Names) -> None:
+def test_silent_name_server_leaves_former_addresses(
+    client: Client, names: Names, caplog: pytest.LogCaptureFixture
+) -> None:
     end = threading.Event()
     names |= {"a.test": lambda: ["10.0.0.1"], "b.test": lambda: ["10.0.0.3"]}
     client._connection._expand_client_hosts()
@@ -178,6 +180,7 @@ def test_silent_name_server_leaves_former_addresses(client: Client, names: Names
     finally:
         end.set()
     assert [server[1] for server in found] == ["10.0.0.1", "10.0.0.4"]
+    assert "Cannot resolve a.test: the name server does not respond" in caplog.text
 
 
 @pytest.mark.timeout(30)
@@ -226,6 +229,14 @@ def test_session_is_abandoned_after_failed_logins(client: Client, caplog: pytest
     client.on_login()
     assert (client.login_error, client.is_refused) == ("", False)
     assert isinstance(client.on_login_failure("h:1", ValueError()), kazoo_errors.ConnectionDropped)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_attempt_to_connect_takes_its_share_of_time(timeout: float | None, client: Client) -> None:
+    client.granted_session_timeout = 0.4
+    with full_backlog() as port, pytest.raises(TimeoutError):
+        client.handler.create_connection(("127.0.0.1", port), timeout=timeout)
 
 
 @pytest.mark.timeout(60)
