@@ -50,9 +50,8 @@ def server() -> Iterator[Callable[[Answer], int]]:
 
 def as_broker(connection: socket.socket) -> None:
     size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
-    request = struct.unpack(">hhi", connection.recv(size, socket.MSG_WAITALL)[:8])
-    assert request[:2] == (18, 0), "every broker since 0.10 answers ApiVersions requests of version 0"
-    correlation_id = request[2]
+    key, version, correlation_id, client_id = struct.unpack(">hhih", connection.recv(size, socket.MSG_WAITALL))
+    assert (key, version, client_id) == (18, 0, -1), "an ApiVersions request that every broker since 0.10 answers"
     connection.sendall(struct.pack(">iihi", 10, correlation_id, 0, 0))
 
 

@@ -239,6 +239,17 @@ def test_attempt_to_connect_takes_its_share_of_time(timeout: float | None, clien
         client.handler.create_connection(("127.0.0.1", port), timeout=timeout)
 
 
+@pytest.mark.timeout(30)
+def test_server_without_response_takes_its_share_of_time(client: Client) -> None:
+    client.granted_session_timeout = 0.4
+    started = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with pytest.raises(KazooTimeoutError):
+            client._connection._connect("a.test", *silent.getsockname())
+        client._connection._socket.close()
+    assert time.monotonic() - started < 4, "kazoo would wait for half of the session timeout"
+
+
 @pytest.mark.timeout(60)
 def test_close_ends_attempt_to_connect() -> None:
     """The only server drops packets; kazoo would wait for it for half of the session timeout."""
