@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import ExitStack
 
 from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.config import ConsumerConfig
@@ -169,15 +170,14 @@ class GroupMember:
 
     def close(self) -> None:
         """Release and commit all partitions, leave the group, and end the session."""
-        self.cluster.close()  # before the rest, because the member's thread may be waiting for its response
-        try:
-            self._thread.stop(self._handler.release_timeout + LEAVE_TIMEOUT)
-        finally:
-            self._committer.close()
-            self._lookups.close(abort=self.cluster.close)
-            self.session.close()  # before join(), because the call that is running may be waiting for ZooKeeper
-            self._calls.join()
-            self._lookups.join()
+        with ExitStack() as closing:  # each step runs, also after an error; the last one first
+            closing.callback(self._calls.join)
+            closing.callback(self._lookups.join)
+            closing.callback(self.session.close)  # a call that is running may be waiting for ZooKeeper
+            closing.callback(self._committer.close)
+            closing.callback(self._thread.stop, self._handler.release_timeout + LEAVE_TIMEOUT)
+            # The member's thread may be waiting for the response to a lookup.
+            closing.callback(self._lookups.close, abort=self.cluster.close)
 
     @property
     def assignment(self) -> dict[TopicPartition, str]:
