@@ -73,7 +73,7 @@ def test_lost_part_of_range_is_counted(log: tuple[int, int], lost: int) -> None:
 
 def test_task_reports_reach_the_listener() -> None:
     found: list[SkippedRange] = []
-    listener = ReportListener("127.0.0.1", None, found.extend)
+    listener = ReportListener("127.0.0.1", None, on_skipped=found.extend)
     listener.start()
     try:
         listener.address.send(TaskReport(skipped=(SkippedRange("t", 3, 5, lost=7, skipped=2),)))

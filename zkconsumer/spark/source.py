@@ -210,7 +210,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._planner = planner
             if self._has_an_end or self._options.may_skip:
                 host, bind = self._driver or local_address()
-                self._reports = ReportListener(host, bind, self._record_skipped)
+                self._reports = ReportListener(host, bind, on_skipped=self._record_skipped)
                 self._reports.start()
             planner.start()
             if self._link_address is not None:

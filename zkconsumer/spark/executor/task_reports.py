@@ -99,7 +99,7 @@ class ReportListener:
     """
 
     def __init__(
-        self, host: str, bind: str | None = None, on_skipped: Callable[[Iterable[SkippedRange]], None] = lambda _: None
+        self, host: str, bind: str | None = None, *, on_skipped: Callable[[Iterable[SkippedRange]], None]
     ) -> None:
         self._on_skipped = on_skipped
         self._has_ended = threading.Event()
