@@ -84,11 +84,17 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """A fetch response; ``error_code`` is the top-level error."""
+    """A fetch response.
+
+    Attributes:
+        error_code: the top-level error.
+        session_id: 0 before version 7, or if the broker has no session for the client.
+    """
 
     throttle_time_ms: int
     error_code: int
     partitions: list[PartitionData]
+    session_id: int = 0
 
 
 def fetch_request(
@@ -100,6 +106,8 @@ def fetch_request(
     read_committed: bool,
     max_bytes: int = _INT_MAX,
     max_bytes_overrides: Mapping[TopicPartition, int] | None = None,
+    session: tuple[int, int] = (0, _NO_EPOCH),
+    forgotten: Iterable[TopicPartition] = (),
 ) -> Any:
     """Create a Fetch request.
 
@@ -109,6 +117,8 @@ def fetch_request(
         positions: next offset to read of each partition, in the order in which the broker shall read them.
         max_bytes: maximum bytes of all partitions together; applies since version 3.
         max_bytes_overrides: ``partition_max_bytes`` of single partitions.
+        session: id and epoch of a fetch session; none by default.
+        forgotten: partitions to remove from the session.
     """
     sizes = max_bytes_overrides or {}
     topics: list[tuple[str, list[Any]]] = []
@@ -129,10 +139,14 @@ def fetch_request(
         min_bytes=min_bytes,
         max_bytes=max_bytes,
         isolation_level=int(read_committed),
-        session_id=0,
-        session_epoch=_NO_EPOCH,
+        session_id=session[0],
+        session_epoch=session[1],
         rack_id="",
         topics=[FetchRequest.FetchTopic(topic=topic, partitions=partitions) for topic, partitions in topics],
+        forgotten_topics_data=[
+            FetchRequest.ForgottenTopic(topic=topic, partitions=numbers)
+            for topic, numbers in _by_topic(forgotten).items()
+        ],
         max_version=_FETCH_MAX_VERSION,
     )
 
@@ -142,8 +156,8 @@ def read_fetch_response(frame: Frame, version: int) -> FetchResult:
     fields = _FieldReader(frame, version >= _FETCH_FIRST_FLEXIBLE_VERSION)
     fields.skip_tags()
     throttle = fields.int32() if version >= 1 else 0
-    error, _session = (fields.int16(), fields.int32()) if version >= 7 else (NONE, 0)
-    result = FetchResult(throttle, error, [])
+    error, session_id = (fields.int16(), fields.int32()) if version >= 7 else (NONE, 0)
+    result = FetchResult(throttle, error, [], session_id)
     for _ in range(fields.array_length()):
         topic = fields.string()
         for _ in range(fields.array_length()):

@@ -64,6 +64,11 @@ class ByteBudget:
                     event.set()
                 self._watchers.clear()
 
+    def unwatch(self, event: threading.Event) -> None:
+        """Undo ``watch``, when the fetcher ends."""
+        with self._lock:
+            self._watchers.discard(event)
+
     def watch(self, event: threading.Event) -> None:
         """Set an event once when the budget is no longer spent.
 

@@ -28,6 +28,11 @@ from zkconsumer.errors import (
 from zkconsumer.fetcher.batch_headers import BATCH_MISSING, DamagedBatch, make_chunk
 from zkconsumer.fetcher.channel_pool import ChannelPool, new_channel
 from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.fetch_session import (
+    FETCH_SESSION_ID_NOT_FOUND,
+    INVALID_FETCH_SESSION_EPOCH,
+    FetchSession,
+)
 from zkconsumer.fetcher.fetcher_metrics import FetcherMetrics
 from zkconsumer.fetcher.partition import MIN_FETCH_BYTES, RESET_TIMESTAMPS, PartitionTopicInfo
 from zkconsumer.fetcher.partition_map import PartitionMap
@@ -92,6 +97,7 @@ class ConsumerFetcherThread:
         self._budget = budget
         self._channels = channels
         self._channel = new_channel(endpoint, settings) if channels is None else channels.take(endpoint, settings)
+        self._session = FetchSession(is_requested=channels is None)  # not in Spark tasks, which end soon
         self._throttle = Throttle(settings.socket_timeout_s)
         self._metrics = FetcherMetrics(metrics, settings.client_id, endpoint)
         self._partition_map = PartitionMap()
@@ -162,6 +168,7 @@ class ConsumerFetcherThread:
                     self._on_failure(info, ZkConsumerError(f"fetching from broker {self.endpoint} failed: {error!r}"))
                 self.handle_partitions_with_errors(infos)
         finally:
+            self._budget.unwatch(self._wakeup)
             if self._channels is None:
                 self._channel.close()
             else:
@@ -243,31 +250,43 @@ class ConsumerFetcherThread:
         return min(sum(info.fetch_size(default) for info in infos), self._settings.max_bytes)
 
     def _fetch(self, infos: Sequence[PartitionTopicInfo], max_bytes: int) -> Sequence[protocol.PartitionData]:
+        wanted = {info.partition: (info.fetch_offset, info.fetch_size(self._partition_max_bytes)) for info in infos}
+        delta = self._session.delta(wanted)
         request = protocol.fetch_request(
-            {info.partition: info.fetch_offset for info in infos},
+            {partition: offset for partition, (offset, _) in delta.positions.items()},
             max_wait_ms=self._wait_ms,
             min_bytes=self._settings.min_bytes,
             partition_max_bytes=self._partition_max_bytes,
             max_bytes=max_bytes,
-            max_bytes_overrides={info.partition: info.max_bytes for info in infos if info.max_bytes},
+            max_bytes_overrides={partition: size for partition, (_, size) in delta.positions.items()},
             read_committed=self._settings.read_committed,
+            session=(delta.session_id, delta.epoch),
+            forgotten=delta.forgotten,
         )
         if self._stopping:  # close() has not aborted the request, because it had not been sent
             raise ClosedError("the fetcher has been closed")
         sent_at = time.monotonic()
-        with self._channel.exchange(request) as frame:
-            size = frame.remaining
-            response = protocol.read_fetch_response(frame, request.API_VERSION)
+        try:
+            with self._channel.exchange(request) as frame:
+                size = frame.remaining
+                response = protocol.read_fetch_response(frame, request.API_VERSION)
+        except ZkConsumerError:
+            self._session.reset()
+            raise
         self._throttle.update(response.throttle_time_ms)
         duration = time.monotonic() - sent_at
         self._is_fast = duration < self._settings.socket_timeout_s * _FAST_SHARE
         self._metrics.record_response(duration, size, response.throttle_time_ms / 1000)
         if response.error_code:
-            raise RetriableError(
-                f"broker {self.endpoint} rejected the fetch request with error code {response.error_code}"
-            )
-        returned, requested = {data.partition for data in response.partitions}, {info.partition for info in infos}
-        if returned != requested or len(response.partitions) != len(requested):
+            self._session.reset()
+            if response.error_code in (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH):
+                return ()  # the broker restarted or discarded the session; the next request is a full one
+            raise broker_error(response.error_code, f"broker {self.endpoint} rejected the fetch request")
+        self._session.update(wanted, response)
+        returned, requested = {data.partition for data in response.partitions}, wanted.keys()
+        is_complete = returned == requested if delta.is_full else returned <= requested
+        if not is_complete or len(response.partitions) != len(returned):
+            self._session.reset()
             raise RetriableError(
                 f"broker {self.endpoint} did not return the requested partitions exactly once: missing "
                 f"[{_names(requested - returned)}], not requested [{_names(returned - requested)}]"
