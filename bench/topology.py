@@ -105,7 +105,7 @@ def run_task(case: str, inputs: list[SourceRecord]) -> float:
     def pages_of(store: StateStore) -> MemoryPages:
         return pages.setdefault(store.name, MemoryPages())
 
-    io = TaskIO(clock=lambda: 0, pages=pages_of, send=lambda _record: None)
+    io = TaskIO(clock=lambda: 0, pages=pages_of, send=lambda _record: None, commit=int, rollback=int)
     task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, ApplicationConfig(), io)
     task.initialize()
     started = time.perf_counter()

@@ -67,7 +67,7 @@ CONFIG: dict[str, Any] = {
 
 def keeping_task(pages: MemoryPages | None = None, *, is_initialized: bool = True, **settings: Any) -> StreamTask:
     topology, pages = keeping(), MemoryPages() if pages is None else pages
-    io = TaskIO(clock=lambda: 0, pages=lambda _store: pages, send=lambda _record: None)
+    io = TaskIO(clock=lambda: 0, pages=lambda _store: pages, send=lambda _record: None, commit=int, rollback=int)
     config = ApplicationConfig(**CONFIG, **settings)
     task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, io)
     if is_initialized:
@@ -487,7 +487,7 @@ def test_failed_rollback_does_not_prevent_others() -> None:
     topology = custom_topology(lambda: created["custom"])
     topology.add_state_store(StoreBuilder("other", created.__getitem__), "use")
     config = ApplicationConfig(value_serde=serdes.JSON)  # the store rejects what is not bytes
-    io = TaskIO(clock=lambda: 0, pages=lambda _: MemoryPages(), send=print, rollback=lambda: [][0])
+    io = TaskIO(clock=lambda: 0, pages=lambda _: MemoryPages(), send=print, commit=int, rollback=lambda: [][0])
     task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, io)
     task.initialize()
     task.add_records(PARTITION, [SourceRecord("in", 0, 0, 0, b"k", b"5")])

@@ -155,7 +155,7 @@ def test_missing_page_is_reported() -> None:
     del pages[1]
 
     with pytest.raises(
-        StreamsError, match="store 's': page 1 in memory is corrupt: it is missing; restore the memory from a backup"
+        StreamsError, match="store 's': page 1 in memory is corrupt: it is missing; restore it from a backup"
     ):
         PagedMap(pages, "s").get(b"key")
 

@@ -85,6 +85,8 @@ class Setup:
             clock=lambda: self.now_ms,
             pages=self._pages_of,
             send=self.sent.append,
+            commit=int,
+            rollback=int,
             lag_of=lambda partition: self.lags[partition.topic],
         )
         self.task = StreamTask("0_0", topology.nodes.values(), topology.stores, partitions, config, io)
@@ -455,7 +457,14 @@ def test_partitioner_selects_partitions(selected: Any, partitions: list[int | No
     # shouldDropAllRecords, shouldUseDefaultPartitionerViaPartitions
     sent: list[SinkRecord] = []
     topology = Topology().add_source("src", "in").add_sink("sink", "out", "src", partitioner=lambda *_: selected)
-    io = TaskIO(clock=lambda: 0, pages=lambda _: MemoryPages(), send=sent.append, partition_count=lambda _topic: 4)
+    io = TaskIO(
+        clock=lambda: 0,
+        pages=lambda _: MemoryPages(),
+        send=sent.append,
+        commit=int,
+        rollback=int,
+        partition_count=lambda _topic: 4,
+    )
     partition = TopicPartition("in", 0)
     task = StreamTask("0_0", topology.nodes.values(), {}, {partition: "src"}, ApplicationConfig(), io)
     task.initialize()

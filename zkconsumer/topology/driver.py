@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from os import PathLike
 from types import TracebackType
 from typing import Any
@@ -186,8 +185,10 @@ class TopologyTestDriver:
     # ---- tasks ---------------------------------------------------------------------------------------------
 
     def _task_io(self) -> TaskIO:
-        io = TaskIO(clock=self._clock, pages=self._pages_of, send=self._sent.append)
-        return io if self._state is None else replace(io, commit=self._state.commit, rollback=self._state.rollback)
+        commit, rollback = (_do_nothing, _do_nothing)  # for pages in memory
+        if self._state is not None:
+            commit, rollback = self._state.commit, self._state.rollback
+        return TaskIO(clock=self._clock, pages=self._pages_of, send=self._sent.append, commit=commit, rollback=rollback)
 
     def _start(self, io: TaskIO) -> None:
         for store in self._topology.global_stores.values():
@@ -284,3 +285,7 @@ class TopologyTestDriver:
             raise StreamsError(
                 f"the TopologyTestDriver was stopped by an earlier error ({text(self._failure)}); create a new one"
             ) from self._failure
+
+
+def _do_nothing() -> None:
+    pass

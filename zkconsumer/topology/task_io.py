@@ -11,10 +11,6 @@ from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.pages import PageStore
 
 
-def _do_nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True, kw_only=True)
 class TaskIO:
     """Interfaces that a task uses.
@@ -23,16 +19,17 @@ class TaskIO:
         clock: returns the wall-clock time in milliseconds.
         pages: returns the pages of a store.
         send: called with each record that a sink writes.
+        commit: makes the changes of all pages since the last commit permanent, or raises an error and changes none;
+            does nothing for pages in memory.
+        rollback: discards these changes.
         lag_of: returns the lag of a partition, or None if it is unknown.
         partition_count: returns the number of partitions of a topic, for the partitioners of sinks.
-        commit: makes the changes of all pages since the last commit permanent, or raises an error and changes none.
-        rollback: discards these changes.
     """
 
     clock: Callable[[], int]
     pages: Callable[[StateStore], PageStore]
     send: Callable[[SinkRecord], object]
+    commit: Callable[[], object]
+    rollback: Callable[[], object]
     lag_of: Callable[[TopicPartition], int | None] = lambda _partition: 0
     partition_count: Callable[[str], int] = lambda _topic: 1
-    commit: Callable[[], object] = _do_nothing
-    rollback: Callable[[], object] = _do_nothing

@@ -26,7 +26,7 @@ _WRITE = "INSERT OR REPLACE INTO pages (store, id, data, checksum) VALUES (?, ?,
 
 _REMEDIES = {
     "locked": "; close the driver or process that uses it",
-    "malformed": "; restore it from a backup, or delete it to start with empty stores",
+    "malformed": "; restore it from a backup",
 }
 
 

@@ -294,10 +294,7 @@ class PagedMap:
         where = self._pages.location
         if isinstance(error, NewerFormatError):
             return StreamsError(f"store {self._store!r}: {what} in {where} has {error}; upgrade zkconsumer")
-        return StreamsError(
-            f"store {self._store!r}: {what} in {where} is corrupt: {error}; restore the {where} from a backup, or "
-            "delete it to start with empty stores"
-        )
+        return StreamsError(f"store {self._store!r}: {what} in {where} is corrupt: {error}; restore it from a backup")
 
     def _discard_within(self, index: int, start: bytes, stop: bytes) -> None:
         page = self._page(index)
