@@ -124,6 +124,7 @@ class FakeBroker(FrameServer):
             only by default.
         topic_errors: error codes of topics in responses to Fetch, ListOffsets, and Metadata requests that name them.
         partition_counts: topics in Metadata responses; None for each requested topic with one partition.
+        partition_repetitions: how often Metadata responses name each partition.
         metadata_requests: number of Metadata requests.
         committed: committed offsets of all groups; the broker is their coordinator.
     """
@@ -141,6 +142,7 @@ class FakeBroker(FrameServer):
         self.change_frame: Callable[[int, bytes], bytes] = lambda _key, frame: frame
         self.partition_counts: dict[str, int] | None = None
         self.topic_errors: dict[str, int] = {}
+        self.partition_repetitions = 1
         self.metadata_requests = 0
         self.committed: dict[TopicPartition, int] = {}
         self.fetches: list[tuple[int, int]] = []
@@ -276,7 +278,7 @@ class FakeBroker(FrameServer):
                         isr_nodes=[0],
                         offline_replicas=[],
                     )
-                    for number in range(counts.get(name, 0))
+                    for number in self.partition_repetitions * list(range(counts.get(name, 0)))
                 ],
             )
             for name in names

@@ -57,7 +57,11 @@ def fail_topic(brokers: list[FakeBroker], *codes: int) -> None:
 @pytest.mark.parametrize(
     ("codes", "kind", "text"),
     [
-        ((DENIED, DENIED), TopicAuthorizationError, "allow this client to DESCRIBE and READ the topic, and restart"),
+        (
+            (DENIED, DENIED),
+            TopicAuthorizationError,
+            "to the principal of this client, and restart the query",
+        ),
         ((STORAGE_ERROR, STORAGE_ERROR), BrokerUnavailableError, "KAFKA_STORAGE_ERROR (56)"),
         ((UNKNOWN, STORAGE_ERROR), BrokerUnavailableError, "no records arrived for 1 s"),
     ],

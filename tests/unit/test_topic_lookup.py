@@ -120,7 +120,7 @@ def test_other_errors_do_not_mean_deleted(
 @pytest.mark.parametrize(
     ("code", "kind", "text"),
     [
-        (DENIED, TopicAuthorizationError, "'t' was denied: TOPIC_AUTHORIZATION_FAILED (29); allow this client to"),
+        (DENIED, TopicAuthorizationError, "'t' was denied: TOPIC_AUTHORIZATION_FAILED (29); grant READ on"),
         (INVALID, ConfigurationError, "'t' was rejected: INVALID_TOPIC_EXCEPTION (17); correct the topic name"),
         (NO_LEADER, NotLeaderError, "'t' is unavailable: LEADER_NOT_AVAILABLE (5)"),
         (STORAGE_ERROR, RetriableError, "'t' is unavailable: KAFKA_STORAGE_ERROR (56)"),
@@ -136,6 +136,17 @@ def test_error_of_unknown_topic_is_raised(
         cluster.partitions(["t", "other"])
     assert text in str(raised.value)
     cluster.close()
+
+
+def test_problem_of_known_topic_is_recorded(cluster: BootstrapCluster, brokers: list[FakeBroker]) -> None:
+    for broker in brokers:
+        broker.topic_errors = {"t": DENIED}
+    cluster.partitions(["t"])
+    assert cluster.problems["t"].code == "topic_authorization_failed"
+    for broker in brokers:
+        broker.topic_errors = {}
+    cluster.partitions(["t"])
+    assert cluster.problems == {}
 
 
 def test_broker_reached_by_another_address_does_not_confirm_itself() -> None:
@@ -161,6 +172,19 @@ def test_unidentified_broker_needs_two_others(brokers: list[FakeBroker]) -> None
         assert lookup.look_up(["t"])["t"].state is TopicState.DELETED, "without asking the others again"
         assert requests == [broker.metadata_requests for broker in brokers]
         leaders.close()
+
+
+def test_other_bootstrap_server_knows_topic(brokers: list[FakeBroker]) -> None:
+    """A broker without metadata of the cluster returns no other brokers."""
+    stale, current = brokers
+    stale.partition_counts, stale.peers = {}, []
+    servers = [stale.endpoint]
+    lookup = TopicLookup(leaders := LeaderLookup("test", 5), lambda: servers)
+    assert lookup.look_up(["t"])["t"].state is TopicState.MISSING
+    servers.append(current.endpoint)
+    for _ in range(3):
+        assert lookup.look_up(["t"])["t"].state is TopicState.EXISTS
+    leaders.close()
 
 
 @pytest.mark.parametrize("codes", [*itertools.permutations([0, UNKNOWN, DENIED, STORAGE_ERROR], 2)])

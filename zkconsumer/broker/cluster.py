@@ -13,6 +13,7 @@ from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.broker.topics import Topic, TopicLookup, TopicState
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError, ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
 from zkconsumer.zookeeper import registry
@@ -41,6 +42,10 @@ class Cluster(Protocol):
         """The id of each topic in the last result of ``partitions``; see ``topic_id``. Any thread may read it."""
 
     @property
+    def problems(self) -> Mapping[str, Problem]:
+        """Why the last known partitions of a topic are used, by topic. Any thread may read it."""
+
+    @property
     def poll_interval(self) -> float | None:
         """Seconds between two requests for partitions; None if changes are reported by watches."""
 
@@ -61,6 +66,7 @@ class ZooKeeperCluster:
         self._znodes = session.znodes
         self._protocol = protocol
         self.topic_ids: Mapping[str, str] = {}
+        self.problems: Mapping[str, Problem] = {}
         self._last_brokers: list[Endpoint] = []
         self._reported: dict[str, str] = {}  # kind of skipped znodes to the error
         self._log = get_logger("zkconsumer.cluster")
@@ -169,10 +175,10 @@ class BootstrapCluster:
     ) -> None:
         self.poll_interval = poll_interval
         self.topic_ids: Mapping[str, str] = {}
+        self.problems: Mapping[str, Problem] = {}
         self._servers = list(servers)
         self._leaders = LeaderLookup(client_id, timeout, security)
         self._topics = TopicLookup(self._leaders, self.brokers)
-        self._reported: set[str] = set()  # topics whose last known partitions are used
         self._log = get_logger("zkconsumer.cluster")
 
     def brokers(self) -> list[Endpoint]:
@@ -202,10 +208,12 @@ class BootstrapCluster:
             if topic.state not in (TopicState.EXISTS, TopicState.DELETED)
             and (known := self._topics.last_known(topic.name)) is not None
         }
-        for name in sorted(kept.keys() - self._reported):
-            error = str(found[name].error()) if found[name].error_code else ""
-            self._log.warning("topic_metadata_unavailable", topic=name, error=error)
-        self._reported = (self._reported - found.keys()) | kept.keys()
+        problems = {name: problem for name, problem in self.problems.items() if name not in found}
+        for name in sorted(kept):
+            problems[name] = Problem.again(self.problems.get(name), "leader_not_found", found[name].error())
+            if name not in self.problems:
+                self._log.warning("topic_metadata_unavailable", topic=name, error=problems[name].message)
+        self.problems = problems
         return [kept.get(topic.name, topic) for topic in found.values() if topic.partitions or topic.name in kept]
 
     def close(self) -> None:

@@ -37,8 +37,8 @@ _CLASSES: dict[int, type[ZkConsumerError]] = {
 
 _REMEDIES = {
     protocol.INVALID_TOPIC_EXCEPTION: "correct the topic name",
-    protocol.TOPIC_AUTHORIZATION_FAILED: "allow this client to DESCRIBE and READ the topic",
-    protocol.GROUP_AUTHORIZATION_FAILED: "allow this client to DESCRIBE and READ the group",
+    protocol.TOPIC_AUTHORIZATION_FAILED: "grant READ on the topic to the principal of this client",
+    protocol.GROUP_AUTHORIZATION_FAILED: "grant READ on the group to the principal of this client",
 }
 
 

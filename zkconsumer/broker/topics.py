@@ -28,9 +28,8 @@ from zkconsumer.errors import (
 )
 from zkconsumer.message import Endpoint
 
-#: Seconds after which topics or partitions count as deleted if one broker does not know them and no second one
-#: responds.
-#: A broker that has just started may respond before it has received the metadata of the cluster.
+#: Seconds after which a topic counts as deleted if only one broker responds. A broker that has just started may not
+#: have received the metadata of the cluster yet.
 GRACE_S = 5.0
 
 
@@ -72,6 +71,21 @@ class Topic:
         return broker_error(self.error_code, f"the metadata of topic {self.name!r} is unavailable")
 
 
+@dataclass(frozen=True, slots=True)
+class _SecondOpinion:
+    """What other brokers responded.
+
+    Attributes:
+        topics: by name; topics that no other broker returned are absent.
+        is_confirmed: whether enough brokers responded to confirm that a topic is missing.
+        is_complete: whether there was time to wait for all of them.
+    """
+
+    topics: Mapping[str, Topic]
+    is_confirmed: bool
+    is_complete: bool
+
+
 class TopicLookup:
     """Looks up topics by name, and lists all topics. Used by one thread.
 
@@ -108,8 +122,8 @@ class TopicLookup:
             if found[name].state is TopicState.MISSING:
                 found[name] = _deleted(found[name])
         if doubtful := [name for name in names if self._is_doubtful(found[name])]:
-            second = self._ask_another(response, doubtful, deadline)
-            found.update({name: self._decide(found[name], second.get(name)) for name in doubtful})
+            opinion = self._ask_others(response, doubtful, deadline)
+            found.update({name: self._decide(found[name], opinion) for name in doubtful})
         for topic in found.values():
             self._remember(topic)
         return found
@@ -137,38 +151,54 @@ class TopicLookup:
         known = self._known.get(topic.name)
         return topic.state is TopicState.EXISTS and known is not None and not {*known.partitions} <= {*topic.partitions}
 
-    def _ask_another(self, response: Any, names: Sequence[str], deadline: float) -> dict[str, Topic]:
-        """Return the topics in the response of another broker; empty if none responds.
+    def _ask_others(self, response: Any, names: Sequence[str], deadline: float) -> _SecondOpinion:
+        """Look topics up at other brokers than the one that responded.
 
         Advertised addresses identify brokers. If the broker that responded first was reached by another address, such
         as a load balancer's, any single one of them may be the same broker. Therefore, two of them must agree then.
+        Brokers at addresses that are not advertised may be the first one, too: they cannot confirm a deletion.
         """
+        first = str(self._lookup.endpoint)
         advertised = {str(endpoint := Endpoint(b.host, b.port)): endpoint for b in response.brokers}
-        is_identified = advertised.pop(str(self._lookup.endpoint), None) is not None
-        results: dict[str, Topic] = {}
-        for _ in range(1 if is_identified else 2):
-            timeout_s = deadline - time.monotonic()
-            if not advertised or timeout_s <= 0:
-                return {}
-            try:
-                candidates = [endpoint.with_versions_from(self._brokers()) for endpoint in advertised.values()]
-                answer = self._by_name(self._lookup.metadata(candidates, names, timeout_s))
-            except (RetriableError, AuthenticationError, UnsupportedBrokerError):
-                return {}
-            advertised.pop(str(self._lookup.endpoint), None)
-            known = {name: topic for name, topic in results.items() if topic.state is not TopicState.MISSING}
-            results = answer | known
-        return results
+        needed = 1 if advertised.pop(first, None) is not None else 2
+        others = {str(endpoint): endpoint for endpoint in self._brokers() if str(endpoint) not in (first, *advertised)}
+        found: dict[str, Topic] = {}
+        while needed and advertised:
+            answer = self._ask(advertised, names, deadline)
+            if answer is None:
+                break
+            found = answer | _not_missing(found)
+            needed -= 1
+        if needed and (answer := self._ask(others, names, deadline)) is not None:
+            found = _not_missing(answer) | _not_missing(found)
+        return _SecondOpinion(found, is_confirmed=not needed, is_complete=time.monotonic() < deadline)
 
-    def _decide(self, first: Topic, second: Topic | None) -> Topic:
-        """Return the state of a doubtful topic, given the responses of two brokers, or of one."""
-        if second is not None and first.state is TopicState.MISSING:
-            return _deleted(second) if second.state is first.state else second
+    def _ask(self, brokers: dict[str, Endpoint], names: Sequence[str], deadline: float) -> dict[str, Topic] | None:
+        """Look topics up at one of the brokers, and remove it from them; return None if none responds in time."""
+        timeout_s = deadline - time.monotonic()
+        if not brokers or timeout_s <= 0:
+            return None
+        try:
+            candidates = [endpoint.with_versions_from(self._brokers()) for endpoint in brokers.values()]
+            answer = self._by_name(self._lookup.metadata(candidates, names, timeout_s))
+        except (RetriableError, AuthenticationError, UnsupportedBrokerError):
+            return None
+        brokers.pop(str(self._lookup.endpoint), None)
+        return answer
+
+    def _decide(self, first: Topic, opinion: _SecondOpinion) -> Topic:
+        """Return the state of a doubtful topic, given the responses of the first broker and of others."""
+        second = opinion.topics.get(first.name)
+        if first.state is TopicState.MISSING and second is not None:
+            if second.state is not TopicState.MISSING:
+                return second
+            if opinion.is_confirmed:
+                return _deleted(second)
         if second is not None and second.state is TopicState.EXISTS:
             return dataclasses.replace(first, partitions=tuple(sorted({*first.partitions, *second.partitions})))
         now = time.monotonic()
         since = self._missing_since.setdefault(first.name, now)
-        if now - since > GRACE_S:
+        if opinion.is_complete and now - since > GRACE_S:
             return first if first.partitions else _deleted(first)
         known = self._known.get(first.name)
         if first.partitions and known is not None:
@@ -213,6 +243,10 @@ class TopicLookup:
             return known.topic_id
         self._replaced_at[known.topic_id] = now
         return topic_id
+
+
+def _not_missing(topics: Mapping[str, Topic]) -> dict[str, Topic]:
+    return {name: topic for name, topic in topics.items() if topic.state is not TopicState.MISSING}
 
 
 def _deleted(topic: Topic) -> Topic:

@@ -105,12 +105,12 @@ class RebalanceAttempts:
         """Abandon the current rebalance if another one is due and the current one waits for brokers for too long.
 
         Raises:
-            RetriableError: the next rebalance releases what the last known partitions permit.
+            BrokerUnavailableError: the next rebalance releases what the last known partitions permit.
         """
         running_since = self.running_since
         if self._due_at is None or running_since is None or time.time() - running_since < LOOKUP_GRACE_S:
             return
-        raise RetriableError("the group has changed, and no broker has returned the partitions yet")
+        raise BrokerUnavailableError("the group changed while no broker returned partition metadata")
 
     @property
     def next_attempt_at(self) -> float | None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from zkconsumer.broker.cluster import Cluster
 from zkconsumer.errors import ClosedError
+from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
 from zkconsumer.rebalance.futures import run_into, wait_until_done
@@ -136,6 +137,11 @@ class CalledCluster:
     def poll(self) -> None:
         """Treat the next lookup as a poll, because ``poll_interval`` has passed."""
         self._is_polling = True
+
+    @property
+    def problems(self) -> Mapping[str, Problem]:
+        """See ``Cluster``."""
+        return self._cluster.problems
 
     @property
     def topic_ids(self) -> Mapping[str, str]:

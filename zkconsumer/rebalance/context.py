@@ -88,9 +88,15 @@ class AssignmentContext:
             AssignmentError: see ``assign_roundrobin``.
             RetriableError: the partitions could not be looked up.
         """
-        if self._last_lookup.existing and self._cluster.poll_interval is not None:
-            yield self._assign(self._last_lookup)
+        if self._known is not self._cluster:
+            yield self._assign(self._known)
         yield self._assign(self._cluster)
+
+    @property
+    def _known(self) -> _TopicSource:
+        """The last known topics if brokers must be asked for them; else those in ZooKeeper."""
+        has_known = self._last_lookup.existing and self._cluster.poll_interval is not None
+        return self._last_lookup if has_known else self._cluster
 
     def _assign(self, cluster: _TopicSource) -> Assignment:
         threads, partitions = self._read_group(cluster)
@@ -121,7 +127,7 @@ class AssignmentContext:
 
     def _infer_mismatch(self) -> str | None:
         """Infer the assignment strategy of the other members, which registrations do not contain, from the owners."""
-        threads, partitions = self._read_group(self._cluster)
+        threads, partitions = self._read_group(self._known)  # those of the claim that failed just before
         expected = assign(self._strategy, self._order, partitions, threads)
         owners = self._read_foreign_owners(partitions)
         if not owners or all(expected.get(p) == thread for p, thread in owners.items()):

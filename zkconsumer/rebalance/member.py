@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZooKeeperUnavailableError
-from zkconsumer.health import HealthReason, HealthState
+from zkconsumer.health import HealthReason, HealthState, stalled_partitions
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.base import Offsets
@@ -225,7 +225,12 @@ class GroupMember:
             reasons.append(reason)
         if (problem := self._committer.problem) is not None:
             reasons.append(problem.reason())
-        return reasons
+        return [*reasons, *self._topic_reasons()]
+
+    def _topic_reasons(self) -> list[HealthReason]:
+        problems = self.cluster.problems
+        owned = self._membership.assignment
+        return stalled_partitions((p, problems[p.topic]) for p in sorted(owned) if p.topic in problems)
 
     def wake(self) -> None:
         """Make the member's thread call ``handler.release`` again, if it waits for a release."""

@@ -18,7 +18,7 @@ from typing import Any
 from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooKeeperUnavailableError
-from zkconsumer.health import HealthReason, Problem
+from zkconsumer.health import HealthReason, Problem, stalled_partitions
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
@@ -125,8 +125,10 @@ class StandaloneReader:
 
     def health_reasons(self) -> list[HealthReason]:
         """Return why the partitions cannot be listed; empty if they can. See ``GroupMember``."""
-        problem = self._problem
-        return [] if problem is None else [problem.reason()]
+        problem, problems = self._problem, self.cluster.problems
+        reasons = [] if problem is None else [problem.reason()]
+        assigned = sorted(self.assignment)
+        return [*reasons, *stalled_partitions((p, problems[p.topic]) for p in assigned if p.topic in problems)]
 
     def wake(self) -> None:
         """Do nothing: no other member waits for a partition."""
