@@ -80,10 +80,11 @@ def test_silent_leaders_share_one_timeout(brokers: Brokers, logs: LogOffsets) ->
     assert duration < 1.5 * TIMEOUT_S, "not three timeouts"
 
 
-def test_leader_that_was_silent_is_asked_briefly(
+def test_silent_leader_gets_less_time_next_time(
     brokers: Brokers, logs: LogOffsets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_offsets, "_SILENT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(log_offsets, "SILENT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(log_offsets, "_MIN_SILENT_TIMEOUT_S", 0.05)
     brokers.silent = {1}
     assert timed(logs)[0] > 0.2, "the first time, it has its share of the timeout"
     duration, offsets, errors = timed(logs)
@@ -92,6 +93,27 @@ def test_leader_that_was_silent_is_asked_briefly(
     brokers.silent.clear()
     brokers.responds.set()
     assert timed(logs)[1:] == (dict.fromkeys(PARTITIONS, 7), {})
+
+
+def test_leaders_recover_one_after_another(brokers: Brokers, logs: LogOffsets, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They respond slowly, so that the short timeout suffices for one of them at a time."""
+    monkeypatch.setattr(log_offsets, "SILENT_TIMEOUT_S", 0.6)
+    monkeypatch.setattr(log_offsets, "_MIN_SILENT_TIMEOUT_S", 0.5)
+    brokers.silent = {0, 1, 2}
+    timed(logs)
+    timed(logs)
+    brokers.silent.clear()
+    brokers.responds.set()
+    for number in range(3):
+        change = brokers[number].change
+
+        def slow(key: int, request: object, body: bytes, change: Any = change) -> Any:
+            time.sleep(0.15 * (key == LIST_OFFSETS))
+            return change(key, request, body)
+
+        brokers[number].change = slow
+    found = [len(timed(logs)[1]) for _ in range(3)]
+    assert found == [2, 3, 4]
 
 
 class SlowLogs:
@@ -118,6 +140,13 @@ def test_silent_leader_takes_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch
     assert 20 < logs.waited < 0.1 * logs.now
 
 
+def test_partition_named_twice_in_metadata_is_used(brokers: Brokers, logs: LogOffsets) -> None:
+    for broker in brokers:
+        broker.partition_repetitions = 2
+    assert timed(logs)[1:] == (dict.fromkeys(PARTITIONS, 7), {})
+    assert logs.topics.look_up(["t"])["t"].partitions == (0, 1, 2, 3)
+
+
 @pytest.mark.parametrize("is_known", [False, True])
 def test_denied_topic_is_reported_as_denied(is_known: bool, brokers: Brokers, logs: LogOffsets) -> None:
     available = AvailableOffsets(logs, get_logger("test"))
@@ -131,8 +160,8 @@ def test_denied_topic_is_reported_as_denied(is_known: bool, brokers: Brokers, lo
 
 def test_health_names_each_cause(brokers: Brokers, logs: LogOffsets) -> None:
     available = AvailableOffsets(logs, get_logger("test"))
+    logs.find_leaders(PARTITIONS)  # before the broker that may be asked for them denies access
     brokers[0].topic_errors, brokers.silent = {"t": protocol.TOPIC_AUTHORIZATION_FAILED}, {1}
-    logs.find_leaders(PARTITIONS)
     assert available.find(PARTITIONS, protocol.LATEST, all_=False).keys() == {PARTITIONS[2], PARTITIONS[3]}
     assert {(reason.state, reason.code, reason.partitions) for reason in available.health_reasons()} == {
         (HealthState.STALLED, "topic_authorization_failed", frozenset([PARTITIONS[0]])),

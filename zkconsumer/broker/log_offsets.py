@@ -6,23 +6,31 @@ Source: Kafka 1.1 kafka.consumer.SimpleConsumer.getOffsetsBefore.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.error_codes import broker_error
-from zkconsumer.broker.leaders import MAX_LOOKUP_TIMEOUT_S, LeaderLookup, no_leader_error, shares_of
+from zkconsumer.broker.leaders import MAX_LOOKUP_TIMEOUT_S, LeaderLookup, no_leader_error
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.broker.topics import TopicLookup
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import NotLeaderError, RetriableError, ZkConsumerError
+from zkconsumer.errors import BrokerUnavailableError, NotLeaderError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
 
-#: Maximum seconds to wait for all leaders together that did not respond to their last requests in time.
-_SILENT_TIMEOUT_S = 2.0
+#: Maximum seconds to wait for all leaders together that did not respond to their last requests in time, if others did.
+SILENT_TIMEOUT_S = 2.0
+
+#: Minimum seconds for such a leader, so that it can connect and authenticate; the others are requested the next time.
+_MIN_SILENT_TIMEOUT_S = 1.0
+
+#: Share of the timeout that each other leader may take at least.
+_MIN_SHARE = 1 / 4
+
+#: Seconds for each leader by which the timeout of a lookup by time grows, because leaders read their indexes for it.
+_SEARCH_TIME_S = 3.0
 
 
 class LogOffsets:
@@ -60,7 +68,8 @@ class LogOffsets:
         self._lookup = LeaderLookup(client_id, timeout, security)
         self.topics = TopicLookup(self._lookup, brokers)
         self._channels: dict[Endpoint, BrokerChannel] = {}
-        self._silent: set[Endpoint] = set()  # leaders that did not respond to their last request in time
+        #: Leaders that did not respond to their last request in time, in the order of these requests.
+        self._silent: dict[Endpoint, None] = {}
 
     @classmethod
     def of(cls, brokers: Callable[[], Sequence[Endpoint]], config: ConsumerConfig) -> LogOffsets:
@@ -114,8 +123,16 @@ class LogOffsets:
         """
         offsets: dict[TopicPartition, int] = {}
         leaders, errors = self._find_leaders(partitions)
-        timeout_s = self._timeout if timestamp >= 0 else min(self._timeout, MAX_LOOKUP_TIMEOUT_S)
-        for channel, led_partitions, share_s in self._by_leader(leaders, timeout_s):
+        by_leader = _by_leader(leaders)
+        timeout_s = min(self._timeout, MAX_LOOKUP_TIMEOUT_S)
+        if timestamp >= 0:
+            timeout_s = max(self._timeout, _SEARCH_TIME_S * len(by_leader))
+        for endpoint, share_s in self._shares(by_leader, timeout_s):
+            led_partitions = by_leader[endpoint]
+            if share_s is None:
+                errors.update(dict.fromkeys(led_partitions, _silent_error(endpoint)))
+                continue
+            channel = self._channel_to(endpoint)
             request = protocol.list_offsets_request(led_partitions, timestamp, read_committed=self._read_committed)
             try:
                 with self._observed(channel.endpoint):
@@ -152,7 +169,11 @@ class LogOffsets:
         leaders, errors = self._find_leaders(positions)
         if errors:
             raise errors[min(errors)]
-        for channel, led_partitions, share_s in self._by_leader(leaders, self._timeout):
+        by_leader = _by_leader(leaders)
+        for endpoint, share_s in self._shares(by_leader, self._timeout):
+            if share_s is None:
+                raise _silent_error(endpoint)
+            channel, led_partitions = self._channel_to(endpoint), by_leader[endpoint]
             request = protocol.fetch_request(
                 {partition: positions[partition] for partition in sorted(led_partitions)},
                 max_wait_ms=0,
@@ -177,36 +198,40 @@ class LogOffsets:
                 fetched[data.partition] = data
         return fetched
 
-    def _by_leader(
-        self, leaders: Mapping[TopicPartition, tuple[int, Endpoint]], timeout_s: float
-    ) -> Iterator[tuple[BrokerChannel, list[TopicPartition], float]]:
-        """Yield each leader's channel, its partitions and the seconds to wait for its response."""
-        by_leader: dict[Endpoint, list[TopicPartition]] = {}
-        for partition, (_, endpoint) in leaders.items():
-            by_leader.setdefault(endpoint, []).append(partition)
-        silent = by_leader.keys() & self._silent
+    def _shares(self, leaders: Collection[Endpoint], timeout_s: float) -> Iterator[tuple[Endpoint, float | None]]:
+        """Yield each leader with the seconds to wait for its response; None for those that are not requested now."""
         deadline = time.monotonic() + timeout_s
-        for endpoint, share_s in itertools.chain(
-            shares_of(timeout_s, [*(by_leader.keys() - silent)]),
-            shares_of(min(timeout_s, _SILENT_TIMEOUT_S), [*silent]),
-        ):
-            channel = self._channels.get(endpoint)
-            if channel is None:
-                channel = self._channels[endpoint] = BrokerChannel(
-                    endpoint, self._client_id, timeout=self._timeout, security=self._security
-                )
-            yield channel, by_leader[endpoint], min(share_s, max(0.0, deadline - time.monotonic()))
+        silent = [endpoint for endpoint in self._silent if endpoint in leaders]
+        others = [endpoint for endpoint in leaders if endpoint not in self._silent]
+        if not others:
+            silent, others = [], silent
+        for number, endpoint in enumerate(others):
+            remaining = deadline - time.monotonic()
+            share_s = max(remaining / (len(others) - number), timeout_s * _MIN_SHARE)
+            yield endpoint, min(remaining, share_s) if remaining > 0 else None
+        deadline = min(deadline, time.monotonic() + SILENT_TIMEOUT_S)
+        for endpoint in silent:
+            remaining = deadline - time.monotonic()
+            yield endpoint, remaining if remaining >= _MIN_SILENT_TIMEOUT_S else None
+
+    def _channel_to(self, endpoint: Endpoint) -> BrokerChannel:
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            channel = self._channels[endpoint] = BrokerChannel(
+                endpoint, self._client_id, timeout=self._timeout, security=self._security
+            )
+        return channel
 
     @contextlib.contextmanager
     def _observed(self, leader: Endpoint) -> Iterator[None]:
         """Record whether a leader responds in time."""
+        self._silent.pop(leader, None)
         try:
             yield
         except RetriableError as error:
             if isinstance(error.__cause__, TimeoutError):
-                self._silent.add(leader)
+                self._silent[leader] = None
             raise
-        self._silent.discard(leader)
 
     def close(self) -> None:
         """Close the connections."""
@@ -218,3 +243,14 @@ class LogOffsets:
     def _invalidate_leaders(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             self.leaders.pop(partition, None)
+
+
+def _by_leader(leaders: Mapping[TopicPartition, tuple[int, Endpoint]]) -> dict[Endpoint, list[TopicPartition]]:
+    by_leader: dict[Endpoint, list[TopicPartition]] = {}
+    for partition, (_, endpoint) in leaders.items():
+        by_leader.setdefault(endpoint, []).append(partition)
+    return by_leader
+
+
+def _silent_error(leader: Endpoint) -> BrokerUnavailableError:
+    return BrokerUnavailableError(f"broker {leader} did not respond to its last request; it is tried again later")

@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.errors import ZkConsumerError
+from zkconsumer.broker.log_offsets import SILENT_TIMEOUT_S, LogOffsets
+from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
 from zkconsumer.health import HealthReason, HealthState, health_code, merged
 from zkconsumer.message import TopicPartition
 
 #: Minimum seconds before an unavailable partition is looked up again.
 _RETRY_INTERVAL_S = 1.0
-#: Minimum seconds before the next look-up for each second that the last one took, because planning waits meanwhile.
+#: Minimum seconds before the next request to a silent leader, for each second that it takes: planning waits meanwhile.
 _RETRY_FACTOR = 10.0
 
 
@@ -67,13 +67,16 @@ class AvailableOffsets:
         if failed and (all_ or not found):
             raise failed[min(failed)]
         elapsed = time.monotonic() - now
-        retry_at = now + elapsed + max(_RETRY_INTERVAL_S, _RETRY_FACTOR * elapsed)
+        done_at = now + elapsed
+        delay_s = max(_RETRY_INTERVAL_S, _RETRY_FACTOR * min(elapsed, SILENT_TIMEOUT_S))
         if new := sorted(errors.keys() - self._unavailable.keys()):
             self._log.warning("partitions_unavailable", partitions=list(map(str, new)), error=str(errors[new[0]]))
         if again := sorted(found.keys() & self._unavailable.keys()):
             self._log.info("partitions_available", partitions=list(map(str, again)))
         for partition in again:
             del self._unavailable[partition]
-        self._unavailable.update({partition: (error, retry_at) for partition, error in errors.items()})
+        for partition, error in errors.items():
+            is_silent = isinstance(error, BrokerUnavailableError)
+            self._unavailable[partition] = error, done_at + (delay_s if is_silent else _RETRY_INTERVAL_S)
         self._since = {partition: self._since.get(partition, time.time()) for partition in self._unavailable}
         return found
