@@ -152,7 +152,7 @@ class ZooKeeperOffsets:
         self._stores_topic_ids = False
         try:
             return self._write(offsets, allow_lower)
-        except AuthorizationError:
+        except BaseException:
             self._stores_topic_ids = True
             raise
 

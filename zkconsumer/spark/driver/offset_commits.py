@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zkconsumer.errors import ZkConsumerError
+from zkconsumer.health import Problem
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.driver.partition_tracker import PartitionTracker
 from zkconsumer.spark.driver.progress import Progress
@@ -21,6 +22,9 @@ class OffsetCommits:
 
     Args:
         timeout_s: maximum seconds for one commit, including the rest of a running rebalance.
+
+    Attributes:
+        problem: why the last commit failed; None if it succeeded. Written by the thread that commits.
     """
 
     def __init__(
@@ -37,7 +41,7 @@ class OffsetCommits:
         self._progress = progress
         self._log = log
         self._timeout_s = timeout_s
-        self._has_failed = False
+        self.problem: Problem | None = None
         self._is_committing = False
         self._changed = threading.Condition()  # of _is_committing
 
@@ -60,6 +64,7 @@ class OffsetCommits:
 
     def _commit_after(self, offset: Mapping[str, Any], *, max_wait_s: float) -> None:
         if not self._tracker.finish(offset):
+            self.problem = None
             return
         with self._changed:
             if not self._changed.wait_for(lambda: not self._is_committing, max_wait_s):
@@ -68,6 +73,8 @@ class OffsetCommits:
         try:
             if partitions := self._tracker.uncommitted():  # the other thread may have committed them
                 self._commit(len(partitions))
+            else:
+                self.problem = None
         finally:
             with self._changed:
                 self._is_committing = False
@@ -78,11 +85,12 @@ class OffsetCommits:
             committed = self._member.commit(self._tracker.uncommitted, timeout=self._timeout_s)
         except ZkConsumerError as error:
             self._progress.record_failed_commit()
-            if not self._has_failed:  # logged once, because Spark calls this about 90 times per second
-                self._has_failed = True
+            is_new = self.problem is None
+            self.problem = Problem.again(self.problem, "commit_failed", error)
+            if is_new:  # logged once, because Spark calls this about 90 times per second
                 self._log.warning("offset_commit_failed", error=str(error), partitions=partitions)
             return
-        self._has_failed = False
+        self.problem = None
         self._progress.record_commit()
         if self._tracker.record_commit(committed):
             self._member.wake()

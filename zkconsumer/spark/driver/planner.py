@@ -282,10 +282,10 @@ class Planner:
         return report if alignment is None else {**report, **alignment.state()}
 
     def health(self) -> Health:
-        """Return the health of the query's member and of its planning."""
+        """Return the health of the query's member, of its planning and of its commits."""
         reasons = [*self._member.health_reasons(), *self._available.health_reasons()]
-        if (problem := self._problem) is not None:
-            reasons.append(problem.reason())
+        problems = self._problem, self._commits.problem
+        reasons += [problem.reason() for problem in problems if problem is not None]
         return Health.of(reasons)
 
     def _is_reassigning(self) -> bool:
