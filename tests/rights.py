@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -16,7 +17,6 @@ from support import TIMEOUT_S, wait_for
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.cluster import DEFAULT_KAFKA
-from zkconsumer.devcluster.servers import is_kraft
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.zookeeper.registry import GroupPaths
 
@@ -61,7 +61,7 @@ class Case(NamedTuple):
         return "-".join([self.client, self.right.value, self.moment.value, self.brokers.value])
 
 
-def cases(clients: dict[str, Sequence[Moment]]) -> Iterator[Case]:
+def cases(clients: Mapping[str, Sequence[Moment]]) -> Iterator[Case]:
     """Yield each client, right and moment with both kinds of brokers.
 
     With brokers in ZooKeeper mode, ``bootstrap.servers`` is set in every second case, so that each pair of values
@@ -89,18 +89,33 @@ def authorizing_cluster(*, kraft: bool) -> DevCluster:
     return DevCluster(broker_config=config, kafka="4.3.0" if kraft else DEFAULT_KAFKA)
 
 
+def running_clusters() -> Iterator[Callable[[Brokers], DevCluster]]:
+    """Yield a function that returns an authorizing cluster of a kind; a fixture stops those that were started."""
+    with ExitStack() as stack:
+        started: dict[bool, DevCluster] = {}
+
+        def cluster(brokers: Brokers) -> DevCluster:
+            kraft = brokers is Brokers.KRAFT
+            if kraft not in started:
+                started[kraft] = stack.enter_context(authorizing_cluster(kraft=kraft))
+            return started[kraft]
+
+        yield cluster
+
+
 class Rights:
     """Withdraws rights to a topic and a group; ``with`` gives them back at the end.
 
-    The offsets are in Kafka if the brokers are in KRaft mode, else in ZooKeeper.
+    The offsets are in Kafka if the brokers are in KRaft mode, else in ZooKeeper. Batch reads support only the latter.
     """
 
-    def __init__(self, cluster: DevCluster, topic: str, group: str) -> None:
+    def __init__(self, cluster: DevCluster, case: Case, topic: str, group: str) -> None:
         self._group = group
         self._brokers = [broker.endpoint for broker in cluster.brokers]
         self._topic_resource = ResourcePattern(ResourceType.TOPIC, topic)
         self._group_resource = ResourcePattern(ResourceType.GROUP, group)
-        self._is_kraft = is_kraft(cluster.kafka)
+        self._case = case
+        self._is_in_kafka = case.brokers is Brokers.KRAFT and case.client != "batch"
         self._admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
         self._zk = KazooClient(cluster.zookeeper_connect, auth_data=[("digest", ":".join(_OWNER))], timeout=30)
         self._zk.start(timeout=TIMEOUT_S)
@@ -124,18 +139,21 @@ class Rights:
         self._zk.stop()
         self._zk.close()
 
-    def settings(self, case: Case) -> dict[str, str]:
-        """Return properties of a consumer: where it finds metadata, and where it stores its offsets."""
-        bootstrap = {"bootstrap.servers": ",".join(map(str, self._brokers))}
-        if self._is_kraft:
-            return {**bootstrap, "offsets.storage": "kafka", "dual.commit.enabled": "false"}
-        return bootstrap if case.brokers is Brokers.ZOOKEEPER_BOOTSTRAP else {}
+    @property
+    def settings(self) -> dict[str, str]:
+        """Properties of a consumer: where it finds metadata, and where it stores its offsets."""
+        settings = {}
+        if self._case.brokers is not Brokers.ZOOKEEPER:
+            settings["bootstrap.servers"] = ",".join(map(str, self._brokers))
+        if self._is_in_kafka:
+            settings |= {"offsets.storage": "kafka", "dual.commit.enabled": "false"}
+        return settings
 
     def withdraw(self, right: Right) -> None:
         """Withdraw a right, and wait until it is denied."""
         assert self._withdrawn is None
         self._withdrawn = right
-        if right is Right.GROUP and not self._is_kraft:
+        if right is Right.GROUP and not self._is_in_kafka:
             self._set_acls([make_digest_acl(*_OWNER, all=True)])
         else:
             self._admin.create_acls([self._denial(right)])
@@ -144,16 +162,21 @@ class Rights:
     def restore(self) -> None:
         """Give the right back that was withdrawn, if any."""
         right, self._withdrawn = self._withdrawn, None
-        if right is Right.GROUP and not self._is_kraft:
+        if right is Right.GROUP and not self._is_in_kafka:
             self._set_acls(OPEN_ACL_UNSAFE)
         elif right is not None:
             self._admin.delete_acls([_filter_of(self._denial(right))])
             wait_for(lambda: not self._is_denied(right), what="the broker grants the right")
 
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether a right is missing now."""
+        return self._withdrawn is not None
+
     def committed(self) -> dict[int, int]:
         """Return the committed offsets of both partitions, -1 for none; requires the right to a group in Kafka."""
         partitions = [TopicPartition(self._topic_resource.resource_name, number) for number in range(2)]
-        if self._is_kraft:
+        if self._is_in_kafka:
             coordinator = GroupCoordinator(self._group, lambda: self._brokers, "test", timeout=10)
             try:
                 return {p.partition: offset for p, offset in coordinator.fetch_offsets(partitions).items()}

@@ -56,7 +56,10 @@ def examined(cluster: DevCluster, group: str, capfd: pytest.CaptureFixture[str])
     main(["doctor", "--zookeeper", cluster.zookeeper_connect, "--group", group, "--json"])
     report = json.loads(capfd.readouterr().out)
     assert (report["health"] == "healthy") is not bool(report["healthReasons"])
-    return {reason["code"]: set(reason["partitions"]) for reason in report["healthReasons"]}
+    return {
+        reason["code"]: {f"{one['topic']}-{one['partition']}" for one in reason["partitions"]}
+        for reason in report["healthReasons"]
+    }
 
 
 def test_partition_without_leader_stalls(
