@@ -26,10 +26,10 @@ PLACE is one of
 
   zookeeper        the group's offsets in ZooKeeper
   kafka            the group's offsets in Kafka
-  checkpoint:DIR   the checkpoint of a query with zkconsumer or Spark's Kafka
-                   source; as target, a new directory
-  json:FILE        offsets in the form of startingOffsets, such as
-                   {"topic":{"0":23}}; - for standard input or output
+  checkpoint:DIR   the checkpoint of a query; as target, a new directory
+  json:FILE        offsets such as {"topic":{"0":23}}; - for standard streams
+
+A checkpoint is that of a query with zkconsumer or with Spark's Kafka source. The JSON has the form of startingOffsets.
 
 Without --execute, the tool only prints what it would do. A group with live members requires --force, since its
 members would overwrite the copied offsets. The tool can be interrupted and run again: it copies only offsets that

@@ -23,7 +23,7 @@ Create an archive of zkconsumer and of the packages that it requires, for Spark 
 
   zkconsumer pack-for-spark packages.tar.gz
   spark-submit --archives packages.tar.gz#packages \\
-      --conf spark.executorEnv.PYTHONPATH=packages job.py
+  --conf spark.executorEnv.PYTHONPATH=packages job.py
 
 The archive contains compiled code, so create it on the platform of the executors. It does not contain pyarrow, which
 executors must have for Python data sources.
