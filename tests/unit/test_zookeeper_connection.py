@@ -157,6 +157,18 @@ def test_servers_share_half_of_session_timeout(client: Client, names: Names) -> 
     assert client.attempt_timeout == 0.5
 
 
+def test_servers_get_more_time_in_later_rounds(client: Client, names: Names) -> None:
+    names |= {"a.test": lambda: [f"10.0.0.{number}" for number in range(5)], "b.test": unknown}
+    client.granted_session_timeout = 10.0
+    allowed = []
+    for _ in range(7):
+        client._connection._expand_client_hosts()
+        allowed.append(client.attempt_timeout)
+    assert allowed == [1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0]
+    client.on_login()
+    assert client.attempt_timeout == 1.0
+
+
 def test_new_addresses_replace_former_ones(client: Client, names: Names) -> None:
     names |= {"a.test": lambda: ["10.0.0.1", "10.0.0.2"], "b.test": unknown}
     assert [server[1] for server in client._connection._expand_client_hosts()] == ["10.0.0.1", "10.0.0.2"]

@@ -84,6 +84,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         for longer than the session timeout.
         """
         client = self.client
+        client.rounds += 1
         deadline = time.monotonic() + client.granted_session_timeout * _RESOLUTION_SHARE
         lookups = {(host, port): resolve(host, port) for host, port in client.hosts}
         for (host, port), lookup in lookups.items():
@@ -131,6 +132,7 @@ class Client(KazooClient):  # type: ignore[misc]
 
     Attributes:
         is_refused: whether ZooKeeper has rejected the first login; the client then does not connect again.
+        rounds: number of times that kazoo began to try all servers since the last connection.
         resolved: name, address and port of each server, by host and port in ``zookeeper.connect``.
         login_error: why the last login or TLS handshake failed; empty after a successful login.
         granted_session_timeout: session timeout in seconds of the present or last connection.
@@ -148,6 +150,7 @@ class Client(KazooClient):  # type: ignore[misc]
         self._log = get_logger("zkconsumer.zookeeper")
         arguments |= security.client_arguments()
         self.granted_session_timeout = session_timeout
+        self.rounds = 0
         self.resolved: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
         super().__init__(hosts, timeout=session_timeout, handler=_Handler(security.tls, self), **arguments)
         self._connection = _Connection(
@@ -158,9 +161,11 @@ class Client(KazooClient):  # type: ignore[misc]
     def attempt_timeout(self) -> float:
         """Maximum seconds to wait for one server while connecting; half a session timeout for all of them.
 
-        kazoo waits for a session timeout, in which the session expires if one of the servers does not respond.
+        kazoo waits for a session timeout, in which the session expires if one of the servers does not respond. The time
+        grows with each round, because many servers that are slow would never be connected to otherwise.
         """
-        return self.granted_session_timeout / (2 * max(1, sum(map(len, self.resolved.values()))))
+        share = max(1, self.rounds) / max(1, sum(map(len, self.resolved.values())))
+        return self.granted_session_timeout / 2 * min(1.0, share)
 
     def _session_callback(self, state: KeeperState) -> None:
         if self.is_logging_in and state in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO):
@@ -170,7 +175,7 @@ class Client(KazooClient):  # type: ignore[misc]
 
     def on_login(self) -> None:
         """Report the connection as usable."""
-        self.login_error, self._has_logged_in = "", True
+        self.login_error, self._has_logged_in, self.rounds = "", True, 0
         self._failing_since, self._has_abandoned = math.inf, False
         super()._session_callback(self._state_after_login)
 
