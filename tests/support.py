@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -52,6 +53,15 @@ def wait_for(condition: Callable[[], T | Literal[False] | None], timeout: float 
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:g} s: {what or 'the condition'}; last result {answer!r}")
         time.sleep(0.01)
+
+
+def run_module(module: str, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    """Run a module of ``tests`` in a process of its own, and return its output after exit code 0."""
+    command = [sys.executable, "-m", module, *arguments]
+    tests = Path(__file__).parent
+    done = subprocess.run(command, cwd=tests, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done
 
 
 def wait_until_equal(actual: Callable[[], object], expected: object, timeout: float = TIMEOUT_S) -> None:

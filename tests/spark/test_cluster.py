@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import numbers, produce
+from support import numbers, produce, run_module
 
 import zkconsumer
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -20,7 +18,6 @@ from . import lines
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
 Cluster = DevCluster | ExistingCluster
-TESTS = Path(__file__).parent.parent
 
 
 def archive(folder: Path) -> Path:
@@ -47,15 +44,7 @@ def test_separate_executor_processes_read_the_same(
     if shipped:
         conf |= {"spark.archives": f"{archive(folder)}#packages", "spark.executorEnv.PYTHONPATH": "packages"}
     settings = {"folder": str(folder), "options": options(name), "conf": conf}
-    done = subprocess.run(
-        [sys.executable, "-m", "spark.cluster_driver", json.dumps(settings)],
-        cwd=TESTS,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = run_module("spark.cluster_driver", json.dumps(settings), timeout=200)
     told = json.loads(done.stdout.splitlines()[-1])
     assert sorted((partition, offset) for partition, offset, _, _ in told["seen"]) == sorted(
         [(number, offset) for number in range(4) for offset in range(1000)] + [(0, 1000)]

@@ -6,8 +6,6 @@ import gc
 import json
 import math
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ from support import (
     numbers,
     offset_json,
     produce,
+    run_module,
     stored,
     wait_for,
     wait_until_equal,
@@ -163,15 +162,7 @@ def test_job_without_stop_commits_and_logs_no_errors(
     produce(admin, name, 0, numbers(0, 100))
     trigger = {"processingTime": "1 hour"} if running else {"once": True}
     settings = {"folder": str(folder), "options": options(name), "trigger": trigger, "running": running}
-    done = subprocess.run(
-        [sys.executable, "-m", "spark.job_without_stop", json.dumps(settings)],
-        cwd=Path(__file__).parent.parent,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = run_module("spark.job_without_stop", json.dumps(settings), timeout=100)
     assert stored(zk, group, name) == {0: "100"}
     after = done.stderr.partition("the job is done")[2]
     assert not [line for line in after.splitlines() if "ERROR" in line or "Traceback" in line], after
@@ -286,15 +277,7 @@ def test_progress_figures_become_metrics(
 
 
 def test_stopped_sessions_leave_no_threads_and_ports(folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "spark.sessions_driver", str(folder), "3"],
-        cwd=Path(__file__).parent.parent,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = run_module("spark.sessions_driver", str(folder), "3", timeout=100)
     sessions = json.loads(done.stdout.splitlines()[-1])
     assert [threads for threads, _ in sessions] == [[], [], []]
     ports = [count for _, count in sessions]

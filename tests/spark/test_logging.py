@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import produce
+from support import produce, run_module
 
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -35,16 +33,8 @@ def test_events_of_tasks_and_planning_process_reach_terminal(
     batch = options(lost, startingOffsets=json.dumps({lost: {"0": 0}}), failOnDataLoss="false")
     settings = json.dumps({"folder": str(folder), "options": chosen, "batch": batch})
 
-    done = subprocess.run(
-        [sys.executable, "-m", f"{__package__}.log_driver", settings],
-        cwd=Path(__file__).parent.parent,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    done = run_module("spark.log_driver", settings, timeout=150)
 
-    assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.split()[-2:] == ["2", "1"]
     skipped = (
         f"ERROR zkconsumer.spark: event='undecodable_records_skipped' topic='{name}' partition=0 offset=1 records=1"
