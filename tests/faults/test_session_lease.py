@@ -201,6 +201,15 @@ def test_many_partitions_are_regained_in_few_transactions(
     assert len(transactions) <= 2
 
 
+def assert_session_survives_cut(cable: Cable, opened: Opened) -> None:
+    one, events = opened
+    identity = one.session_id
+    cable.cut()
+    assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
+    assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
+    assert (one.session_id, one.lease.is_held) == (identity, True)
+
+
 @pytest.mark.parametrize("name", ["", "ensemble.test"], ids=["listed addresses", "one DNS name"])
 def test_session_survives_server_that_drops_packets(
     name: str, cluster: DevCluster, session: Callable[..., Opened], monkeypatch: pytest.MonkeyPatch
@@ -208,12 +217,7 @@ def test_session_survives_server_that_drops_packets(
     with full_backlog() as port, Cable(cluster.zookeeper.port) as cable, Cable(cluster.zookeeper.port) as other:
         servers = cable, SimpleNamespace(port=port), other
         resolve_as(monkeypatch, "ensemble.test", [server.port for server in servers])
-        one, events = session(*servers, hosts=name)
-        identity = one.session_id
-        cable.cut()
-        assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
-        assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
-        assert (one.session_id, one.lease.is_held) == (identity, True)
+        assert_session_survives_cut(cable, session(*servers, hosts=name))
 
 
 def test_shares_of_servers_follow_granted_session_timeout(
@@ -221,12 +225,8 @@ def test_shares_of_servers_follow_granted_session_timeout(
 ) -> None:
     """The session timeout that was requested is 20 times as long."""
     with full_backlog() as port, Cable(strict_zookeeper.port) as cable, Cable(strict_zookeeper.port) as other:
-        one, events = session(cable, SimpleNamespace(port=port), other, timeout=20 * SESSION_TIMEOUT)
-        identity = one.session_id
-        cable.cut()
-        assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
-        assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
-        assert (one.session_id, one.lease.is_held) == (identity, True)
+        opened = session(cable, SimpleNamespace(port=port), other, timeout=20 * SESSION_TIMEOUT)
+        assert_session_survives_cut(cable, opened)
 
 
 def test_session_survives_silent_name_server(
