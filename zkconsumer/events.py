@@ -209,7 +209,7 @@ EVENTS = (
         "fetcher_failed",
         ("error",),
         "zkconsumer.fetcher",
-        "A fetcher thread has terminated after an unexpected error; its partitions are assigned to a new one.",
+        "A fetcher thread terminated after an unexpected error; its partitions are assigned to a new one.",
     ),
     LogEvent(
         "health_changed",
@@ -294,7 +294,7 @@ EVENTS = (
         "member_thread_failed",
         ("error",),
         "zkconsumer.rebalance",
-        "The thread of the group member has terminated with an error, which the streams raise.",
+        "The thread of the group member terminated with an error, which the streams raise.",
     ),
     LogEvent(
         "message_consumed",

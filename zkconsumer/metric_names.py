@@ -112,7 +112,7 @@ QUERY_METRICS = tuple(
         ("BytesPerSecond", "query", "Bytes per second, estimated from a sample of records."),
         ("CommitAgeSeconds", "query", "Seconds since the last commit."),
         ("Commits", "query", "Commits since the start."),
-        ("CommitsFailed", "query", "Commits that have failed, since the start."),
+        ("CommitsFailed", "query", "Number of commits that failed since the start."),
         ("Health", "query", "As for a consumer."),
         ("InputRowsPerSecond", "query", "Rows per second that were produced to the topics."),
         ("Lag", "query", "Sum of the lags of all partitions, in offsets."),

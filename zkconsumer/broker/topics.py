@@ -64,6 +64,10 @@ class Topic:
     topic_id: str = ""
     partitions: tuple[int, ...] = ()
 
+    def with_partitions_of(self, other: Topic) -> Topic:
+        """Return this topic with the partitions of both."""
+        return dataclasses.replace(self, partitions=tuple(sorted({*self.partitions, *other.partitions})))
+
     def error(self) -> ZkConsumerError:
         """Return the error of a topic that is denied or unavailable."""
         if self.state is TopicState.DENIED:
@@ -195,14 +199,14 @@ class TopicLookup:
             if opinion.is_confirmed:
                 return _deleted(second)
         if second is not None and second.state is TopicState.EXISTS:
-            return dataclasses.replace(first, partitions=tuple(sorted({*first.partitions, *second.partitions})))
+            return first.with_partitions_of(second)
         now = time.monotonic()
         since = self._missing_since.setdefault(first.name, now)
         if opinion.is_complete and now - since > GRACE_S:
             return first if first.partitions else _deleted(first)
         known = self._known.get(first.name)
         if first.partitions and known is not None:
-            return dataclasses.replace(first, partitions=tuple(sorted({*first.partitions, *known.partitions})))
+            return first.with_partitions_of(known)
         return first
 
     def _remember(self, topic: Topic) -> None:

@@ -42,7 +42,7 @@ class _Outbox:
         self._thread.start()
 
     def put(self, message: Any) -> None:
-        """Send a message later, unless the connection has ended."""
+        """Send a message later, unless the connection is closed."""
         self._put(to_line(message))
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class DriverLink:
                 is_accepted = True
                 self._handle(message)
         except OSError:
-            pass  # the driver has ended
+            pass  # the driver exited
         except Exception:  # the rest of the stream cannot be read
             get_logger("zkconsumer.spark").error("driver_message_failed", exc_info=True)
         if not (is_accepted or self._is_closing):

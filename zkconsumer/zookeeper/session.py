@@ -217,7 +217,7 @@ class ZooKeeperSession:
     def ended_error(self) -> ZkConsumerError:
         """Return the error for a session whose connection thread has ended."""
         return ZkConsumerError(
-            f"the thread that connects to ZooKeeper at {self.hosts!r} has ended with an unexpected error, whose "
+            f"the thread that connects to ZooKeeper at {self.hosts!r} ended with an unexpected error, whose "
             "traceback is on stderr; create a new consumer"
         )
 
