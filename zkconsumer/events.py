@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zkconsumer.settings import table_to_rst
+from zkconsumer.config.tables import table_to_rst
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import zkconsumer.spark
-from zkconsumer.config import read_properties
+from zkconsumer.config.consumer_config import read_properties
 
 
 def main(properties: str, topic: str, folder: str) -> None:

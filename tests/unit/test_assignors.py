@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkconsumer.config import ROUND_ROBIN_ORDERS
+from zkconsumer.config.consumer_config import ROUND_ROBIN_ORDERS
 from zkconsumer.errors import AssignmentError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import assign, assign_flink, assign_range, assign_roundrobin, threads_by_topic

@@ -15,10 +15,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zkconsumer import ConsumerConfig, ZkConsumerError, create_consumer
-from zkconsumer.config import WITHOUT_EFFECT, property_names, property_table, read_properties
+from zkconsumer.config.consumer_config import WITHOUT_EFFECT, property_names, property_table, read_properties
+from zkconsumer.config.properties_file import parse_properties
+from zkconsumer.config.tables import to_rst
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.properties_file import parse_properties
-from zkconsumer.settings import to_rst
 
 REQUIRED = {"group.id": "g", "zookeeper.connect": "h:2181"}
 

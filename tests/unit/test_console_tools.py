@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import zkconsumer.tools
-from zkconsumer.config import property_table
+from zkconsumer.config.consumer_config import property_table
 from zkconsumer.tools import cluster_state, common
 from zkconsumer.tools.cli import argument_parser, main
 

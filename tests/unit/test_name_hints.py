@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from zkconsumer import name_hints
-from zkconsumer.config import ConsumerConfig, property_names
+from zkconsumer.config import name_hints
+from zkconsumer.config.consumer_config import ConsumerConfig, property_names
+from zkconsumer.config.name_hints import FOREIGN_PROPERTIES, suggest
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.name_hints import FOREIGN_PROPERTIES, suggest
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.table import BY_NAME, FOREIGN_OPTIONS
 from zkconsumer.tools.cli import main

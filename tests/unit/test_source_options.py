@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zkconsumer.config import property_names
+from zkconsumer.config.consumer_config import property_names
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.options.limits import Limits

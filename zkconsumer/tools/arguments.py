@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from zkconsumer.name_hints import NO_COUNTERPART, Counterpart, hint, suggest
+from zkconsumer.config.name_hints import NO_COUNTERPART, Counterpart, hint, suggest
 
 #: Options of other tools, with the options that replace them. The first one that a tool has is suggested.
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {

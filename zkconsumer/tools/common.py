@@ -21,7 +21,7 @@ from zkconsumer.broker.cluster import Cluster, cluster_of
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
-from zkconsumer.config import ConsumerConfig, read_properties
+from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.coordinator import GroupCoordinator

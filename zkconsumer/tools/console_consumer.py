@@ -13,11 +13,11 @@ import signal
 import sys
 from typing import Any
 
-from zkconsumer.config import ConsumerConfig, property_table, read_properties
+from zkconsumer.config.consumer_config import ConsumerConfig, property_table, read_properties
+from zkconsumer.config.tables import to_text
 from zkconsumer.consumer import create_consumer
 from zkconsumer.errors import ConfigurationError, ConsumerTimeoutError
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
-from zkconsumer.settings import to_text
 from zkconsumer.stream import KafkaStream
 from zkconsumer.tools import common
 from zkconsumer.tools.common import OutputClosedError

@@ -16,7 +16,7 @@ from concurrent import futures
 from datetime import UTC, datetime
 from typing import Any
 
-from zkconsumer.config import ConsumerConfig, read_properties
+from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
 from zkconsumer.consumer import create_consumer
 from zkconsumer.errors import ConsumerTimeoutError
 from zkconsumer.stream import KafkaStream

@@ -11,11 +11,11 @@ import json
 import struct
 from collections.abc import Callable, Sequence
 
+from zkconsumer.config.name_hints import suggest
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.native import native
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata
-from zkconsumer.name_hints import suggest
 
 #: Returns the bytes to print for a message.
 Formatter = Callable[[MessageAndMetadata], bytes]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
+from zkconsumer.config.name_hints import FOREIGN_PROPERTIES, hint, suggest
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.name_hints import FOREIGN_PROPERTIES, hint, suggest
 from zkconsumer.spark.options.table import BY_NAME, FOREIGN_OPTIONS, SourceOption
 from zkconsumer.zookeeper.registry import excerpt
 

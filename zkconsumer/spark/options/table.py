@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from zkconsumer.name_hints import NO_COUNTERPART, Counterpart
-from zkconsumer.settings import Setting, to_rst
+from zkconsumer.config.name_hints import NO_COUNTERPART, Counterpart
+from zkconsumer.config.tables import Setting, to_rst
 
 _JAVA_EXPRESSION = "Java regular expression"
 _TIME = "milliseconds since 1970, not in the future"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from zkconsumer.config.properties_file import FileValue
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.properties_file import FileValue
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from zkconsumer.settings import table_to_rst
+from zkconsumer.config.tables import table_to_rst
 
 #: Minimum similarity of a suggestion, from 0 to 1. Names of another client are less similar and mean something else.
 _MIN_SIMILARITY = 0.8

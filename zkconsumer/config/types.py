@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from zkconsumer.config.tables import Setting
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.settings import Setting
 
 #: Default of a required property.
 REQUIRED = object()

@@ -13,11 +13,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from zkconsumer.errors import ConfigurationError
-from zkconsumer.log import get_logger
-from zkconsumer.name_hints import FOREIGN_PROPERTIES, hint
-from zkconsumer.problems import Problems
-from zkconsumer.properties import (
+from zkconsumer.config.name_hints import FOREIGN_PROPERTIES, hint
+from zkconsumer.config.problems import Problems
+from zkconsumer.config.properties_file import FileValue, parse_properties
+from zkconsumer.config.security_checks import check_security
+from zkconsumer.config.tables import Setting
+from zkconsumer.config.types import (
     REQUIRED,
     Boolean,
     Choice,
@@ -31,9 +32,8 @@ from zkconsumer.properties import (
     declare_librdkafka,
     declare_own,
 )
-from zkconsumer.properties_file import FileValue, parse_properties
-from zkconsumer.security_checks import check_security
-from zkconsumer.settings import Setting
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.log import get_logger
 
 #: Oldest JVM release of each group of releases that share a round-robin order.
 ROUND_ROBIN_ORDERS = ("1.0", "0.10.2", "0.8.2")
