@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zkconsumer.config import ConsumerConfig
-    from zkconsumer.consumer import ZookeeperConsumerConnector, create_consumer
+    from zkconsumer.consumer.connector import ZookeeperConsumerConnector, create_consumer
+    from zkconsumer.consumer.stream import KafkaStream
     from zkconsumer.errors import (
         ConsumerRebalanceFailedError,
         ConsumerTimeoutError,
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
     from zkconsumer.rebalance.topic_filter import Blacklist, Whitelist
     from zkconsumer.simple_consumer import SimpleConsumer
-    from zkconsumer.stream import KafkaStream
     from zkconsumer.version import __version__
 
 __all__ = [
@@ -51,16 +51,16 @@ _MODULES = {
     "ConsumerRebalanceListener": "rebalance.callbacks",
     "ConsumerTimeoutError": "errors",
     "CorruptRecordError": "errors",
-    "KafkaStream": "stream",
+    "KafkaStream": "consumer.stream",
     "MessageAndMetadata": "message",
     "MessageSizeTooLargeError": "errors",
     "SimpleConsumer": "simple_consumer",
     "TopicPartition": "message",
     "Whitelist": "rebalance.topic_filter",
     "ZkConsumerError": "errors",
-    "ZookeeperConsumerConnector": "consumer",
+    "ZookeeperConsumerConnector": "consumer.connector",
     "__version__": "version",
-    "create_consumer": "consumer",
+    "create_consumer": "consumer.connector",
     "string_decoder": "message",
 }
 
@@ -68,7 +68,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    elif name in ("config", "consumer", "errors", "health", "message", "simple_consumer", "stream"):
+    elif name in ("config", "errors", "health", "message", "simple_consumer"):
         value = importlib.import_module(f"{__name__}.{name}")  # for zkconsumer.errors after "import zkconsumer" only
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

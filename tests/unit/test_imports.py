@@ -43,9 +43,6 @@ ORDER = [
     ["rebalance"],
     ["topology"],
     ["fetcher"],
-    ["decoded_items"],
-    ["stream"],
-    ["consumer_metrics", "runtime"],
     ["consumer", "simple_consumer", "prometheus"],
     ["spark"],
     ["devcluster"],
@@ -210,7 +207,7 @@ def test_only_kafka_python_encoding_is_used() -> None:
 @pytest.mark.parametrize(
     "statement",
     ["from zkconsumer import *", "import zkconsumer.devcluster.fixtures", "import zkconsumer.tools.cli"]
-    + [f"import zkconsumer.{module}" for module in ("consumer", "simple_consumer", "devcluster.producer")],
+    + [f"import zkconsumer.{module}" for module in ("consumer.connector", "simple_consumer", "devcluster.producer")],
 )
 def test_imports_cause_no_warnings(statement: str) -> None:
     """An application's tests may turn warnings into errors."""
@@ -219,7 +216,7 @@ def test_imports_cause_no_warnings(statement: str) -> None:
 
 def test_importing_configures_no_logging() -> None:
     code = (
-        "import logging, zkconsumer.consumer, structlog; assert not logging.getLogger().handlers; "
+        "import logging, zkconsumer.consumer.connector, structlog; assert not logging.getLogger().handlers; "
         "assert not structlog.is_configured(); logging.getLogger('application').warning('unchanged')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

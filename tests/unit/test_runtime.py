@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from zkconsumer import ConsumerConfig, TopicPartition
+from zkconsumer.consumer.runtime import ConsumerRuntime
 from zkconsumer.rebalance.handler import Claim
-from zkconsumer.runtime import ConsumerRuntime
 from zkconsumer.zookeeper.registry import Registration
 
 P0 = TopicPartition("t", 0)

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import Reader, in_thread, take, wait_for
 
-from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition, decoded_items
+from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
+from zkconsumer.consumer import decoded_items
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import read_messages

@@ -15,10 +15,10 @@ from typing import Any
 
 from zkconsumer.config.consumer_config import ConsumerConfig, property_table, read_properties
 from zkconsumer.config.tables import to_text
-from zkconsumer.consumer import create_consumer
+from zkconsumer.consumer.connector import create_consumer
+from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import ConfigurationError, ConsumerTimeoutError
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
-from zkconsumer.stream import KafkaStream
 from zkconsumer.tools import common
 from zkconsumer.tools.common import OutputClosedError
 from zkconsumer.tools.formatters import parse_properties

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
-from zkconsumer.consumer import create_consumer
+from zkconsumer.consumer.connector import create_consumer
+from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import ConsumerTimeoutError
-from zkconsumer.stream import KafkaStream
 from zkconsumer.tools import common
 
 _MB = 1024 * 1024

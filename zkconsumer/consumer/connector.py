@@ -15,6 +15,8 @@ from types import TracebackType
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
 
 from zkconsumer.config import ConsumerConfig
+from zkconsumer.consumer.runtime import ConsumerRuntime
+from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import (
     ClosedError,
     ConfigurationError,
@@ -27,8 +29,6 @@ from zkconsumer.message import Decoder, TopicPartition
 from zkconsumer.metrics import MetricName
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.topic_filter import TopicFilter
-from zkconsumer.runtime import ConsumerRuntime
-from zkconsumer.stream import KafkaStream
 from zkconsumer.zookeeper.registry import Registration, check_stream_count
 
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
-from zkconsumer.decoded_items import Decode, DecodedItems, decode_batches, decode_messages
+from zkconsumer.consumer.decoded_items import Decode, DecodedItems, decode_batches, decode_messages
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
 from zkconsumer.fetcher.arrow import ArrowReader
 from zkconsumer.fetcher.chunk import Chunk

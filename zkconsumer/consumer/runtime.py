@@ -9,7 +9,8 @@ import threading
 from collections.abc import Iterable, Mapping, Set
 
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.consumer_metrics import ConsumerMetrics
+from zkconsumer.consumer.metrics import ConsumerMetrics
+from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
@@ -22,7 +23,6 @@ from zkconsumer.metrics import Metrics
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.stream import KafkaStream
 from zkconsumer.zookeeper.registry import OFFSET_MAX, Registration, thread_ids
 
 #: Identifies a stream: the topic, or the regular expression of a filter, and the thread id.
