@@ -27,11 +27,11 @@ from kazoo.client import KazooClient
 from bench import report
 from tests.interop.jvm import WIDTH, ChildConsumer, Maker, jvm_consumer, our_consumer
 from zkconsumer import ConsumerConfig, KafkaStream, TopicPartition, ZookeeperConsumerConnector, create_consumer
-from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.load import batch, numbered_batch
 from zkconsumer.errors import ClosedError
+from zkconsumer.metadata.cluster import parse_bootstrap
 from zkconsumer.rebalance.assignors import assign_range
 
 SESSION_MS = 4000

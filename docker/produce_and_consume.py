@@ -7,8 +7,8 @@ import uuid
 from kafka import KafkaProducer
 
 from zkconsumer import ConsumerConfig, create_consumer
-from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster.admin import Admin
+from zkconsumer.metadata.cluster import parse_bootstrap
 
 COUNT = 1000
 

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import zkconsumer.spark
 from zkconsumer import TopicPartition
-from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.load import batch
+from zkconsumer.metadata.cluster import parse_bootstrap
 
 COUNT = 1000
 

@@ -10,10 +10,10 @@ from kazoo.client import KazooClient
 from support import in_thread, numbers, produce, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
-from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import RetriableError
+from zkconsumer.metadata.cluster import parse_bootstrap
 from zkconsumer.offsets.coordinator import GroupCoordinator
 
 from .faults import Member, Peer, kill

@@ -10,9 +10,9 @@ from kazoo.client import KazooClient
 from support import numbers, produce, stored, take, values, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
-from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConfigurationError, OwnershipLostError
+from zkconsumer.metadata.cluster import parse_bootstrap
 from zkconsumer.offsets.coordinator import GroupCoordinator
 
 Topic = Callable[..., str]

@@ -11,8 +11,8 @@ from kazoo.client import KazooClient
 from support import numbers, produce, recreate_topic, set_offsets, stored, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
-from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.metadata.cluster import parse_bootstrap
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.zookeeper.session import ZooKeeperSession

@@ -19,10 +19,10 @@ from support import TIMEOUT_S, wait_for
 
 import zkconsumer.spark
 from zkconsumer.broker.channel import BrokerChannel
-from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.cluster import parse_bootstrap
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ import pytest
 from support import members, numbers, produce, recreate_topic, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
-from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.metadata.cluster import parse_bootstrap
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import DataLossError

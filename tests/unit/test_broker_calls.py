@@ -12,9 +12,9 @@ import pytest
 from fake_broker import FakeBroker
 from support import in_thread
 
-from zkconsumer.broker.cluster import BootstrapCluster
 from zkconsumer.errors import ClosedError
 from zkconsumer.message import Endpoint
+from zkconsumer.metadata.cluster import BootstrapCluster
 from zkconsumer.rebalance import broker_calls
 from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
 from zkconsumer.rebalance.event_queue import EventQueue

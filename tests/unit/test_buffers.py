@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from support import in_thread
 
-from zkconsumer import buffers
-from zkconsumer.buffers import allocate
+from zkconsumer.broker import buffers
+from zkconsumer.broker.buffers import allocate
 
 MIB = 1 << 20
 

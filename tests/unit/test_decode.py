@@ -39,7 +39,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
-from zkconsumer.buffers import allocate
+from zkconsumer.broker.buffers import allocate
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import _decode, column_buffers, column_writer, decode, decode_py
 from zkconsumer.fetcher.arrow import ArrowReader

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from support import in_thread, offset_json
 
 from zkconsumer import TopicPartition
-from zkconsumer.broker.cluster import ZooKeeperCluster
 from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.metadata.cluster import ZooKeeperCluster
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.driver.planner import Planner

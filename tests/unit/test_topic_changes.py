@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from zkconsumer.broker.cluster import ZooKeeperCluster
 from zkconsumer.broker.topics import Topic, TopicState
 from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.metadata.cluster import ZooKeeperCluster
 from zkconsumer.spark.driver import topic_ids as topics
 
 

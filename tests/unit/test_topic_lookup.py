@@ -9,11 +9,11 @@ import pytest
 from fake_broker import FakeBroker
 
 from zkconsumer.broker import topics
-from zkconsumer.broker.cluster import BootstrapCluster
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.topics import TopicLookup, TopicState
 from zkconsumer.errors import ConfigurationError, NotLeaderError, RetriableError, TopicAuthorizationError
 from zkconsumer.message import Endpoint
+from zkconsumer.metadata.cluster import BootstrapCluster
 from zkconsumer.simple_consumer import SimpleConsumer
 
 UNKNOWN, NO_LEADER, INVALID, DENIED, STORAGE_ERROR = 3, 5, 17, 29, 56

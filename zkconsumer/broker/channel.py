@@ -24,11 +24,11 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from zkconsumer.broker.api_versions import BEFORE_API_VERSIONS, fetch_versions, version_of
+from zkconsumer.broker.buffers import allocate
 from zkconsumer.broker.security import PLAINTEXT, Security
-from zkconsumer.buffers import allocate
 from zkconsumer.errors import BrokerUnavailableError, ClosedError
-from zkconsumer.host_names import Addresses, resolve
 from zkconsumer.message import Endpoint
+from zkconsumer.net.host_names import Addresses, resolve
 
 #: Maximum size of a Fetch response in bytes: Kafka's size field is an int32.
 MAX_FRAME = (1 << 31) - 1

@@ -17,7 +17,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, ConfigurationError
-from zkconsumer.tls import client_context
+from zkconsumer.net.tls import client_context
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.process import free_port, is_listening
 from zkconsumer.devcluster.servers import (
@@ -24,6 +23,7 @@ from zkconsumer.devcluster.servers import (
     zookeeper_brokers,
 )
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.metadata.cluster import parse_bootstrap
 
 DEFAULT_KAFKA = "3.9.2"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from zkconsumer.buffers import allocate
+from zkconsumer.broker.buffers import allocate
 from zkconsumer.fetcher.column_writer import STATE
 
 

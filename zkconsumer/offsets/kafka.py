@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from zkconsumer.broker.protocol import CommittedOffset
-from zkconsumer.broker.topic_id import is_same_topic
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.topic_id import is_same_topic
 from zkconsumer.offsets.base import OF_DELETED_TOPIC, LowerOffsetGuard
 from zkconsumer.offsets.coordinator import GroupCoordinator
 

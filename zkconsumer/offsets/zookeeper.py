@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from zkconsumer.broker.topic_id import created_zxid, is_same_topic
 from zkconsumer.errors import AuthorizationError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.topic_id import created_zxid, is_same_topic
 from zkconsumer.offsets.base import OF_DELETED_TOPIC, LowerOffsetGuard
 from zkconsumer.zookeeper.registry import GroupPaths, parse_offset
 from zkconsumer.zookeeper.session import ZooKeeperSession

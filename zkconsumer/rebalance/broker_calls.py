@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from zkconsumer.broker.cluster import Cluster
 from zkconsumer.errors import ClosedError
 from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
+from zkconsumer.metadata.cluster import Cluster
 from zkconsumer.rebalance.futures import run_into, wait_until_done
 
 T = TypeVar("T")

@@ -11,12 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Set
 
-from zkconsumer.broker.cluster import Cluster
-from zkconsumer.broker.topic_id import is_same_topic
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import RetriableError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.cluster import Cluster
+from zkconsumer.metadata.topic_id import is_same_topic
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.rebalance.assignors import Assignment
 from zkconsumer.rebalance.callbacks import CallbackRunner, ConsumerRebalanceListener

@@ -14,12 +14,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.cluster import cluster_of
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.retry import retrying

@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, raise_on_sigterm
 from zkconsumer.devcluster.java import java_home, make_directory
 from zkconsumer.devcluster.servers import is_kraft, pinned_versions
 from zkconsumer.errors import ZkConsumerError
+from zkconsumer.metadata.cluster import parse_bootstrap
 from zkconsumer.tools import cluster_produce, cluster_state, common
 from zkconsumer.zookeeper.registry import check_topic_name
 

@@ -17,13 +17,13 @@ from typing import Any, TextIO
 from tenacity import Retrying
 
 from zkconsumer import retry
-from zkconsumer.broker.cluster import Cluster, cluster_of
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
 from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.cluster import Cluster, cluster_of
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.zookeeper import registry
 from zkconsumer.zookeeper.session import ZooKeeperSession

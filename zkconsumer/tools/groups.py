@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.cluster import Cluster
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.cluster import Cluster
 from zkconsumer.rebalance.assignors import threads_by_topic
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, group_state

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.cluster import Cluster
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.cluster import Cluster
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.offsets.dual import DualOffsets
 from zkconsumer.offsets.kafka import KafkaOffsets

@@ -8,7 +8,7 @@ import time
 
 from kazoo.hosts import collect_hosts
 
-from zkconsumer.host_names import resolve
+from zkconsumer.net.host_names import resolve
 
 #: Maximum seconds for all servers.
 _TIMEOUT_S = 2.0

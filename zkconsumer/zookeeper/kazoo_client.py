@@ -21,8 +21,8 @@ from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KeeperState
 
-from zkconsumer.host_names import resolve
 from zkconsumer.log import get_logger
+from zkconsumer.net.host_names import resolve
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 
 #: Time to resolve the names of the servers as a fraction of the session timeout.

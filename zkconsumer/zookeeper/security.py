@@ -9,7 +9,7 @@ from typing import Any
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.tls import client_context
+from zkconsumer.net.tls import client_context
 
 
 def _require_module(name: str, remedy: str) -> None:

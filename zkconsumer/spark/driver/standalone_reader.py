@@ -15,12 +15,12 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from zkconsumer.broker.cluster import cluster_of
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.health import HealthReason, Problem, stalled_partitions
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.cluster import cluster_of
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.rebalance.futures import run_into

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from zkconsumer.broker.cluster import Cluster, ZooKeeperCluster
 from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.broker.topic_id import is_same_topic
 from zkconsumer.broker.topics import TopicState
+from zkconsumer.metadata.cluster import Cluster, ZooKeeperCluster
+from zkconsumer.metadata.topic_id import is_same_topic
 
 #: Seconds after which a missing topic counts as deleted. Brokers that have just started may not list it yet.
 _GRACE = 5.0

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
-from zkconsumer.broker.cluster import BootstrapCluster, parse_bootstrap
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.cluster import BootstrapCluster, parse_bootstrap
 from zkconsumer.rebalance.futures import run_into
 from zkconsumer.retry import retrying
 from zkconsumer.spark.driver.splitting import task

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zkconsumer.broker.cluster import ZooKeeperCluster, cluster_of
-from zkconsumer.broker.topic_id import is_same_topic
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.cluster import ZooKeeperCluster, cluster_of
+from zkconsumer.metadata.topic_id import is_same_topic
 from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.factory import offsets_of
 from zkconsumer.retry import retrying

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from zkconsumer.broker.cluster import parse_bootstrap
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.cluster import parse_bootstrap
 from zkconsumer.retry import retrying
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, matches
 from zkconsumer.spark.options.subscription import Subscription

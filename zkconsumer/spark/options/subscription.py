@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from zkconsumer.broker.cluster import Cluster
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.cluster import Cluster
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.spark.options.option_reader import OptionReader, invalid, join_words
 from zkconsumer.zookeeper.registry import Registration, check_topic_name
