@@ -16,9 +16,9 @@ from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError
 from zkconsumer.spark.batch import ZkConsumerBatchReader
-from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.planner import Planner
 
 pytestmark = pytest.mark.timeout(60)
 

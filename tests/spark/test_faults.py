@@ -31,9 +31,9 @@ from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
-from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL, from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.planner import Planner
 
 from .neighbours import Plain
 from .queries import Batch, Gate, Query, check_union, repetitions, task_connections

@@ -31,7 +31,7 @@ from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
-from zkconsumer.spark.monitoring import commits, listener
+from zkconsumer.spark.driver import commits, listener
 from zkconsumer.spark.options.source_options import SourceOptions
 
 from .queries import Query

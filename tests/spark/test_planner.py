@@ -26,10 +26,10 @@ from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConsumerRebalanceFailedError
 from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.spark.driver.partition_state import PartitionState
-from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL, from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.partition_state import PartitionState
+from zkconsumer.spark.planning.planner import Planner
 from zkconsumer.zookeeper.registry import Registration
 
 pytestmark = pytest.mark.timeout(60)

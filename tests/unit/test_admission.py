@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.driver.admission import Admission, fair_shares
 from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.option_reader import OptionReader
+from zkconsumer.spark.planning.admission import Admission, fair_shares
 
 P = [TopicPartition("t", number) for number in range(5)]
 

@@ -10,7 +10,7 @@ from batches import Record, entry
 
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.message import MessageAndMetadata, TopicPartition
-from zkconsumer.spark.driver.alignment import Alignment, EventTimes, Horizon
+from zkconsumer.spark.planning.alignment import Alignment, EventTimes, Horizon
 
 P = [TopicPartition("t", number) for number in range(4)]
 

@@ -12,7 +12,7 @@ from batches import Record, entry
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.message import MessageAndMetadata, TopicPartition
-from zkconsumer.spark.driver.alignment import Alignment, EventTime, EventTimes
+from zkconsumer.spark.planning.alignment import Alignment, EventTime, EventTimes
 
 LAG = 100
 

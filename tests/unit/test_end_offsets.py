@@ -10,11 +10,11 @@ import pytest
 
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.driver.available_offsets import AvailableOffsets
-from zkconsumer.spark.driver.end_offsets import EndOffsets
-from zkconsumer.spark.driver.partition_tracker import PartitionTracker
-from zkconsumer.spark.driver.skipped_records import SkippedRecords
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.available_offsets import AvailableOffsets
+from zkconsumer.spark.planning.end_offsets import EndOffsets
+from zkconsumer.spark.planning.partition_tracker import PartitionTracker
+from zkconsumer.spark.planning.skipped_records import SkippedRecords
 
 OPTIONS = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"})
 

@@ -18,7 +18,7 @@ from zkconsumer.errors import BrokerUnavailableError, TopicAuthorizationError
 from zkconsumer.health import HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.driver.available_offsets import AvailableOffsets
+from zkconsumer.spark.planning.available_offsets import AvailableOffsets
 
 #: The partition with this number is led by the broker with the same number.
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zkconsumer.metric_names import ATTRIBUTES, CONSUMER_METRICS, QUERY_METRICS, MetricRow, to_rst
-from zkconsumer.spark.monitoring.metrics import query_metrics
+from zkconsumer.spark.driver.metrics import query_metrics
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.rst"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from zkconsumer.spark.driver.partition_state import AT_LOG_START, PartitionRecord, PartitionState
 from zkconsumer.spark.options.starting_offsets import StartPosition
+from zkconsumer.spark.planning.partition_state import AT_LOG_START, PartitionRecord, PartitionState
 
 READY = PartitionState.READY
 

@@ -15,17 +15,17 @@ from support import offset_json
 from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol
 from zkconsumer.rebalance.handler import Claim
-from zkconsumer.spark.driver import partition_state
-from zkconsumer.spark.driver.partition_state import (
+from zkconsumer.spark.offset import Ranges
+from zkconsumer.spark.options.starting_offsets import NEW, StartingOffsets, StartPosition
+from zkconsumer.spark.planning import partition_state
+from zkconsumer.spark.planning.partition_state import (
     AT_LOG_START,
     TRANSITIONS,
     PartitionEvent,
     PartitionRecord,
     PartitionState,
 )
-from zkconsumer.spark.driver.partition_tracker import PartitionTracker
-from zkconsumer.spark.offset import Ranges
-from zkconsumer.spark.options.starting_offsets import NEW, StartingOffsets, StartPosition
+from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 
 pytestmark = pytest.mark.timeout(60)
 

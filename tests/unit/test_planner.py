@@ -19,9 +19,9 @@ from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.metadata.cluster import ZooKeeperCluster
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.spark.driver.planner import Planner
 from zkconsumer.spark.offset import INITIAL, BatchOffset
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.planner import Planner
 
 SETTINGS = {"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"}
 OPTIONS = SourceOptions.parse(SETTINGS)

@@ -11,8 +11,8 @@ from support import in_thread, wait_for
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.metrics import Metrics
-from zkconsumer.spark.monitoring import commits, listener
-from zkconsumer.spark.monitoring.lag import offset_object
+from zkconsumer.spark.driver import commits, listener
+from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.options.source_options import SourceOptions
 
 

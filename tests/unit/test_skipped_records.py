@@ -17,13 +17,13 @@ from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.log import get_logger
 from zkconsumer.spark import driver_link
 from zkconsumer.spark.data_loss import DataLossError, range_deleted, start_offset_deleted
-from zkconsumer.spark.driver.skipped_records import SkippedRecords
+from zkconsumer.spark.driver.lag import lag
+from zkconsumer.spark.driver.metrics import query_metrics
+from zkconsumer.spark.driver.skipped import update
 from zkconsumer.spark.driver_link import DriverLink, PlannerConnections
 from zkconsumer.spark.executor.task_reports import ReportAddress, ReportListener, SkippedRange, TaskReport
 from zkconsumer.spark.keyed_server import KeyedServer, ServerAddress, messages, to_line
-from zkconsumer.spark.monitoring.lag import lag
-from zkconsumer.spark.monitoring.metrics import query_metrics
-from zkconsumer.spark.monitoring.skipped import update
+from zkconsumer.spark.planning.skipped_records import SkippedRecords
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -17,7 +17,6 @@ from zkconsumer import TopicPartition
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.message import Endpoint
-from zkconsumer.spark.driver.splitting import group_ranges, split_ranges, tasks
 from zkconsumer.spark.offset import (
     FORMAT_VERSION,
     INITIAL,
@@ -28,6 +27,7 @@ from zkconsumer.spark.offset import (
     total,
 )
 from zkconsumer.spark.options.source_options import MAX_TASKS, SourceOptions
+from zkconsumer.spark.planning.splitting import group_ranges, split_ranges, tasks
 from zkconsumer.zookeeper.registry import OFFSET_MAX, is_valid_topic_name
 
 pytestmark = pytest.mark.timeout(60)

@@ -11,7 +11,7 @@ import pytest
 from zkconsumer.broker.topics import Topic, TopicState
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.metadata.cluster import ZooKeeperCluster
-from zkconsumer.spark.driver import topic_ids as topics
+from zkconsumer.spark.planning import topic_ids as topics
 
 
 class Logs:

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from zkconsumer.log import get_logger
+from zkconsumer.spark.driver.lag import Lag, lag
+from zkconsumer.spark.driver.listener import QueryListener
 from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder
-from zkconsumer.spark.monitoring.lag import Lag, lag
-from zkconsumer.spark.monitoring.listener import QueryListener
 from zkconsumer.spark.source import ZkConsumerDataSource
 
 __all__ = [

@@ -22,8 +22,6 @@ from pyspark.sql.types import StructType
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import show_level
 from zkconsumer.spark.batch import ZkConsumerBatchReader
-from zkconsumer.spark.driver.planner import Planner
-from zkconsumer.spark.driver.splitting import tasks
 from zkconsumer.spark.driver_link import DriverLink
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
@@ -31,6 +29,8 @@ from zkconsumer.spark.executor.task_reports import ReportListener, SkippedRange,
 from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.spark.offset import INITIAL, BatchOffset, nested
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.planner import Planner
+from zkconsumer.spark.planning.splitting import tasks
 
 
 class ZkConsumerDataSource(DataSource):

@@ -16,11 +16,11 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.cluster import BootstrapCluster, parse_bootstrap
 from zkconsumer.rebalance.futures import run_into
 from zkconsumer.retry import retrying
-from zkconsumer.spark.driver.splitting import task
 from zkconsumer.spark.dstreams.records import COLUMNS
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.offset import Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.splitting import task
 
 #: Seconds to retry while brokers are unreachable. An error while a batch is planned terminates the application.
 BROKER_TIMEOUT_S = 60.0

@@ -22,14 +22,14 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.retry import retrying
-from zkconsumer.spark.driver.planner import Planner
-from zkconsumer.spark.driver.splitting import tasks as tasks_of
 from zkconsumer.spark.dstreams.clients import BROKER_TIMEOUT_S, BrokerClient, clients
 from zkconsumer.spark.dstreams.ledger import Ledger
 from zkconsumer.spark.dstreams.rates import RateLimits
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.offset import INITIAL, Ranges, from_offset, total
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.planner import Planner
+from zkconsumer.spark.planning.splitting import tasks as tasks_of
 
 
 class Source:

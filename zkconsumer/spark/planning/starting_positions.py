@@ -14,15 +14,15 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import new_partition_truncated, start_offset_deleted, topic_recreated, topics_deleted
-from zkconsumer.spark.driver.available_offsets import AvailableOffsets
-from zkconsumer.spark.driver.end_offsets import IDLE_INTERVAL, EndOffsets
-from zkconsumer.spark.driver.partition_tracker import PartitionTracker
-from zkconsumer.spark.driver.skipped_records import SkippedRecords
-from zkconsumer.spark.driver.standalone_reader import StandaloneReader
-from zkconsumer.spark.driver.topic_ids import TopicIds
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.starting_offsets import NEW, StartPosition, resolve
 from zkconsumer.spark.options.subscription import Subscription
+from zkconsumer.spark.planning.available_offsets import AvailableOffsets
+from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL, EndOffsets
+from zkconsumer.spark.planning.partition_tracker import PartitionTracker
+from zkconsumer.spark.planning.skipped_records import SkippedRecords
+from zkconsumer.spark.planning.standalone_reader import StandaloneReader
+from zkconsumer.spark.planning.topic_ids import TopicIds
 from zkconsumer.zookeeper.registry import GroupPaths
 
 #: Number of deleted topics that are remembered. If one of them is created again, its records are read from the

@@ -7,8 +7,8 @@ from typing import Any
 
 from zkconsumer.health import HealthState
 from zkconsumer.metrics import MetricName
-from zkconsumer.spark.monitoring.lag import offset_object
-from zkconsumer.spark.monitoring.skipped import LOST, SKIPPED, latest_counts
+from zkconsumer.spark.driver.lag import offset_object
+from zkconsumer.spark.driver.skipped import LOST, SKIPPED, latest_counts
 
 #: By key of ``latestOffset`` in a progress report: the name of the metric, and how the values of several sources make
 #: that of their query.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.monitoring.skipped import LOST, SKIPPED, latest_counts
+from zkconsumer.spark.driver.skipped import LOST, SKIPPED, latest_counts
 
 
 class PartitionLag(NamedTuple):

@@ -13,9 +13,9 @@ from typing import Any
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.handler import Claim
-from zkconsumer.spark.driver.partition_state import AT_LOG_START, PartitionRecord, PartitionState
 from zkconsumer.spark.offset import BatchOffset, Ranges, from_offset, total
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
+from zkconsumer.spark.planning.partition_state import AT_LOG_START, PartitionRecord, PartitionState
 
 
 class PartitionTracker:

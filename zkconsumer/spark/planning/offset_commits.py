@@ -9,9 +9,9 @@ from typing import Any
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import Problem
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.spark.driver.partition_tracker import PartitionTracker
-from zkconsumer.spark.driver.progress import Progress
-from zkconsumer.spark.driver.standalone_reader import StandaloneReader
+from zkconsumer.spark.planning.partition_tracker import PartitionTracker
+from zkconsumer.spark.planning.progress import Progress
+from zkconsumer.spark.planning.standalone_reader import StandaloneReader
 
 
 class OffsetCommits:

@@ -27,12 +27,12 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName, Metrics
+from zkconsumer.spark.driver import skipped
+from zkconsumer.spark.driver.commits import Committer, CompletedBatch, QueryCommits
+from zkconsumer.spark.driver.lag import offset_object
+from zkconsumer.spark.driver.metrics import query_metrics
 from zkconsumer.spark.driver_link import PlannerConnections
 from zkconsumer.spark.keyed_server import ServerAddress
-from zkconsumer.spark.monitoring import skipped
-from zkconsumer.spark.monitoring.commits import Committer, CompletedBatch, QueryCommits
-from zkconsumer.spark.monitoring.lag import offset_object
-from zkconsumer.spark.monitoring.metrics import query_metrics
 from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 

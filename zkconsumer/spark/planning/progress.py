@@ -11,9 +11,9 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import RetriableError
 from zkconsumer.health import Health
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.driver.sampling import sample
-from zkconsumer.spark.driver.skipped_records import SkippedRecords
 from zkconsumer.spark.offset import nested
+from zkconsumer.spark.planning.sampling import sample
+from zkconsumer.spark.planning.skipped_records import SkippedRecords
 
 #: Seconds between two samples of record sizes.
 _SAMPLE_INTERVAL = 10.0

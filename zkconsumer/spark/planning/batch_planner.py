@@ -10,17 +10,17 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.spark.driver.admission import Admission
-from zkconsumer.spark.driver.alignment import Alignment
-from zkconsumer.spark.driver.end_offsets import IDLE_INTERVAL, EndOffsets
-from zkconsumer.spark.driver.partition_tracker import PartitionTracker
-from zkconsumer.spark.driver.progress import Progress
-from zkconsumer.spark.driver.sampling import sample
-from zkconsumer.spark.driver.standalone_reader import StandaloneReader
-from zkconsumer.spark.driver.starting_positions import StartingPositions
-from zkconsumer.spark.driver.topic_ids import TopicIds
 from zkconsumer.spark.offset import BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.admission import Admission
+from zkconsumer.spark.planning.alignment import Alignment
+from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL, EndOffsets
+from zkconsumer.spark.planning.partition_tracker import PartitionTracker
+from zkconsumer.spark.planning.progress import Progress
+from zkconsumer.spark.planning.sampling import sample
+from zkconsumer.spark.planning.standalone_reader import StandaloneReader
+from zkconsumer.spark.planning.starting_positions import StartingPositions
+from zkconsumer.spark.planning.topic_ids import TopicIds
 
 
 class BatchPlanner:

@@ -9,10 +9,10 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import end_offset_decreased
-from zkconsumer.spark.driver.available_offsets import AvailableOffsets
-from zkconsumer.spark.driver.partition_tracker import PartitionTracker
-from zkconsumer.spark.driver.skipped_records import SkippedRecords
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.available_offsets import AvailableOffsets
+from zkconsumer.spark.planning.partition_tracker import PartitionTracker
+from zkconsumer.spark.planning.skipped_records import SkippedRecords
 
 #: Minimum seconds for which end offsets are reused while there are no new records. Spark requests an offset about 90
 #: times per second.

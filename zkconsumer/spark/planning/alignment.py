@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
-from zkconsumer.spark.driver.sampling import SAMPLE_BYTES, sample
 from zkconsumer.spark.executor.decoders import RecordDecoder, open_decoder
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.sampling import SAMPLE_BYTES, sample
 
 #: Maximum number of partitions that are sampled at once, and for one batch unless it would be empty.
 _SAMPLED = 64
