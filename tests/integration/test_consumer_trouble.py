@@ -15,9 +15,9 @@ from zkconsumer import TopicPartition, ZkConsumerError, ZookeeperConsumerConnect
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import decode
+from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
-from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.metrics import Metrics
 from zkconsumer.rebalance.committer import OffsetCommitter

@@ -15,7 +15,7 @@ SHARES = {
 #: Module to the names of its tests, the fastest first. They need no servers. Other modules are covered by tests with
 #: servers only, which would take minutes for each mutant.
 TESTS = {
-    "zookeeper/addresses.py": ["addresses"],
+    "zookeeper/connection_diagnosis.py": ["addresses"],
     "zookeeper/connection.py": ["zookeeper_connection"],
     "zookeeper/kazoo_client.py": ["zookeeper_connection", "kazoo_client"],
     "zookeeper/lease.py": ["lease"],
@@ -31,11 +31,11 @@ TESTS = {
     "rebalance/membership.py": ["membership"],
     "rebalance/topic_filter.py": ["topic_filter"],
     "fetcher/queues.py": ["queues", "manager", "stream"],
-    "spark/planning/admission.py": ["admission"],
+    "spark/planning/batch_limiter.py": ["admission"],
     "spark/planning/alignment.py": ["alignment"],
     "spark/planning/partition_state.py": ["partition_record", "partition_tracker"],
     "spark/planning/partition_tracker.py": ["partition_tracker", "planner"],
-    "spark/planning/restore.py": ["restore"],
+    "spark/planning/checkpoint_checks.py": ["restore"],
     "spark/planning/skipped_records.py": ["skipped_records"],
     "spark/planning/splitting.py": ["spark_offset"],
     "spark/planning/topic_ids.py": ["topic_changes"],

@@ -31,7 +31,7 @@ from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
-from zkconsumer.spark.driver import commits, listener
+from zkconsumer.spark.driver import commits, query_listener
 from zkconsumer.spark.options.source_options import SourceOptions
 
 from .queries import Query
@@ -98,7 +98,7 @@ def test_unreachable_zookeeper_delays_no_other_query(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listener, "_LAST_COMMIT_TIMEOUT_S", 100.0)
+    monkeypatch.setattr(query_listener, "_LAST_COMMIT_TIMEOUT_S", 100.0)
     name = topic()
     produce(zkconsumer_cluster.admin, name, 0, numbers(0, 100))
     elsewhere = ZooKeeperServer(tmp_path)
@@ -233,8 +233,8 @@ def test_sources_of_one_group_are_matched_by_topics(options: Callable[..., dict[
     a, b = (SourceOptions.parse(options(name)) for name in ("a", "b"))
     for number, name in enumerate("ab"):
         end = offset_json({TopicPartition(name, 0): (0, 1)}, group=a.consumer.group_id)
-        assert listener._options_of([a, b], end) is (a, b)[number]
-    assert listener._options_of([a, b], offset_json({TopicPartition("c", 0): (0, 1)}, group="other")) is None
+        assert query_listener._options_of([a, b], end) is (a, b)[number]
+    assert query_listener._options_of([a, b], offset_json({TopicPartition("c", 0): (0, 1)}, group="other")) is None
 
 
 @pytest.mark.slow

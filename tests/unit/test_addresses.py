@@ -13,7 +13,7 @@ import pytest
 from faults.faults import full_backlog
 
 from zkconsumer.devcluster.process import free_port
-from zkconsumer.zookeeper.addresses import explain
+from zkconsumer.zookeeper.connection_diagnosis import explain
 
 Answer = Callable[[socket.socket], object]
 

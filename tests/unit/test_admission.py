@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.option_reader import OptionReader
-from zkconsumer.spark.planning.admission import Admission, fair_shares
+from zkconsumer.spark.planning.batch_limiter import Admission, fair_shares
 
 P = [TopicPartition("t", number) for number in range(5)]
 

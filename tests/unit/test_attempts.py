@@ -12,7 +12,7 @@ from zkconsumer import ConsumerConfig
 from zkconsumer.health import HealthState
 from zkconsumer.rebalance import attempts as module
 from zkconsumer.rebalance.attempts import RebalanceAttempts
-from zkconsumer.rebalance.listener import PartitionOwnedError
+from zkconsumer.rebalance.rebalancer import PartitionOwnedError
 
 
 class Listener:

@@ -11,7 +11,7 @@ from support import wait_for
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.fetcher import channel_pool
 from zkconsumer.fetcher.channel_pool import ChannelPool
-from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.message import Endpoint
 
 SETTINGS = FetchSettings("test", socket_timeout_s=5.0)

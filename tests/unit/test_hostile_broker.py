@@ -19,10 +19,10 @@ from zkconsumer.errors import CorruptRecordError, MessageSizeTooLargeError, NotL
 from zkconsumer.fetcher.batch_headers import make_chunk
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
 from zkconsumer.fetcher.decode import read_messages
+from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
-from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.message import TopicPartition
 
 

@@ -14,10 +14,10 @@ from support import wait_for
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.manager import ConsumerFetcherManager, fetcher_id
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
-from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.javahash import java_hash
 from zkconsumer.message import Endpoint, TopicPartition

@@ -11,14 +11,14 @@ from support import in_thread, wait_for
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.metrics import Metrics
-from zkconsumer.spark.driver import commits, listener
+from zkconsumer.spark.driver import commits, query_listener
 from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.options.source_options import SourceOptions
 
 
 def test_batch_end_time_is_taken_from_progress() -> None:
     progress = {"timestamp": "2026-01-01T00:00:00.500Z", "durationMs": {"triggerExecution": 250}}
-    assert listener._completed_at(progress) == 1_767_225_600.75
+    assert query_listener._completed_at(progress) == 1_767_225_600.75
 
 
 def test_offsets_of_other_sources_are_ignored() -> None:
@@ -46,7 +46,7 @@ class StuckQuery:
 def test_query_that_does_not_stop_delays_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, query = listener.QueryListener(object()), StuckQuery()
+    one, query = query_listener.QueryListener(object()), StuckQuery()
     monkeypatch.setattr(one, "_active", lambda _run: [query])
     try:
         in_thread(lambda: one._stop_query("run")).result(5)
@@ -57,7 +57,7 @@ def test_query_that_does_not_stop_delays_no_other(
 
 
 def test_failed_listener_is_logged_and_closes_its_port(caplog: pytest.LogCaptureFixture) -> None:
-    one = listener.QueryListener(object())  # no session
+    one = query_listener.QueryListener(object())  # no session
     one._planners.start()
     one._thread.start()
     wait_for(lambda: not one.is_open)

@@ -11,7 +11,7 @@ from batches import Record
 from fake_broker import PARTITION, FakeBroker
 
 from zkconsumer.errors import BrokerUnavailableError, TopicAuthorizationError, ZkConsumerError
-from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.spark.data_loss import DataLossError
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read

@@ -12,10 +12,10 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.consumer.metrics import ConsumerMetrics
 from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
+from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
-from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.health import Health, HealthListener, HealthMonitor, HealthState, stalled_partitions
 from zkconsumer.log import get_logger
 from zkconsumer.message import Decoder, TopicPartition, decoded_message_type

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 
 from zkconsumer.broker.channel import BrokerChannel
-from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.message import Endpoint
 
 #: Seconds after which an unused connection is closed. Spark terminates workers that are idle for one minute, and

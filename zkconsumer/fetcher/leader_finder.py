@@ -13,8 +13,8 @@ from tenacity import Retrying, retry_if_result, sleep_using_event, stop_when_eve
 
 from zkconsumer.broker.leaders import LeaderLookup, no_leader_error
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
+from zkconsumer.fetcher.fetch_settings import FATAL_ERROR_BACKOFF_S, FetchSettings
 from zkconsumer.fetcher.partition import PartitionTopicInfo
-from zkconsumer.fetcher.settings import FATAL_ERROR_BACKOFF_S, FetchSettings
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 

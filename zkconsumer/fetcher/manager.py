@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.channel_pool import ChannelPool
+from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.leader_finder import LeaderFinderThread
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue
-from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.health import Problem
 from zkconsumer.javahash import java_hash, signed32

@@ -33,11 +33,11 @@ from zkconsumer.fetcher.fetch_session import (
     INVALID_FETCH_SESSION_EPOCH,
     FetchSession,
 )
+from zkconsumer.fetcher.fetch_settings import FATAL_ERROR_BACKOFF_S, FetchSettings
 from zkconsumer.fetcher.fetcher_metrics import FetcherMetrics
 from zkconsumer.fetcher.partition import MIN_FETCH_BYTES, RESET_TIMESTAMPS, PartitionTopicInfo
 from zkconsumer.fetcher.partition_map import PartitionMap
 from zkconsumer.fetcher.queues import ByteBudget
-from zkconsumer.fetcher.settings import FATAL_ERROR_BACKOFF_S, FetchSettings
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metrics import Metrics

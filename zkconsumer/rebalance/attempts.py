@@ -27,8 +27,8 @@ from zkconsumer.health import GRACE_S, HealthReason, HealthState, health_code
 from zkconsumer.log import get_logger
 from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.rebalance.event_queue import EventQueue
-from zkconsumer.rebalance.listener import PartitionOwnedError, ZKRebalancerListener
 from zkconsumer.rebalance.membership import Membership
+from zkconsumer.rebalance.rebalancer import PartitionOwnedError, ZKRebalancerListener
 
 #: Lower limit of the random factor of ``rebalance.backoff.ms``.
 _LEAST_BACKOFF = 0.5

@@ -26,9 +26,9 @@ from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.rebalance.event_queue import EventQueue
 from zkconsumer.rebalance.handler import PartitionHandler
-from zkconsumer.rebalance.listener import ZKRebalancerListener
 from zkconsumer.rebalance.member_thread import MemberThread
 from zkconsumer.rebalance.membership import Membership
+from zkconsumer.rebalance.rebalancer import ZKRebalancerListener
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, new_consumer_id
 from zkconsumer.zookeeper.session import ZooKeeperSession
 

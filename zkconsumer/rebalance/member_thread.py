@@ -11,8 +11,8 @@ from zkconsumer.rebalance.attempts import RebalanceAttempts
 from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.rebalance.event_queue import EventQueue
 from zkconsumer.rebalance.handler import PartitionHandler, failure_of
-from zkconsumer.rebalance.listener import ZKRebalancerListener
 from zkconsumer.rebalance.membership import Membership
+from zkconsumer.rebalance.rebalancer import ZKRebalancerListener
 from zkconsumer.zookeeper.session import Event, ZooKeeperSession
 
 

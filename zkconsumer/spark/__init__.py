@@ -24,7 +24,7 @@ from typing import Any
 
 from zkconsumer.log import get_logger
 from zkconsumer.spark.driver.lag import Lag, lag
-from zkconsumer.spark.driver.listener import QueryListener
+from zkconsumer.spark.driver.query_listener import QueryListener
 from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder
 from zkconsumer.spark.source import ZkConsumerDataSource
 

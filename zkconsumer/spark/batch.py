@@ -27,7 +27,7 @@ from zkconsumer.spark.data_loss import raise_or_log, range_deleted, start_offset
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.offset import Ranges
-from zkconsumer.spark.options.existence import check_brokers, check_offsets, check_topics
+from zkconsumer.spark.options.check_existence import check_brokers, check_offsets, check_topics
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, resolve
 from zkconsumer.spark.planning.splitting import tasks

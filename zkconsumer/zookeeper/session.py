@@ -23,7 +23,7 @@ from zkconsumer.errors import (
     ZooKeeperUnavailableError,
 )
 from zkconsumer.retry import retrying
-from zkconsumer.zookeeper import addresses
+from zkconsumer.zookeeper import connection_diagnosis
 from zkconsumer.zookeeper.connection import Connection
 from zkconsumer.zookeeper.lease import Lease
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
@@ -152,7 +152,7 @@ class ZooKeeperSession:
                 option = "zookeeper.connection.timeout.ms" if timeout == self._timeout else "unavailable.timeout.ms"
                 raise ZooKeeperUnavailableError(
                     f"could not connect to ZooKeeper at {self.hosts!r} within {timeout:g} s: "
-                    f"{addresses.explain(self.hosts, option)}"
+                    f"{connection_diagnosis.explain(self.hosts, option)}"
                 )
         chroot = self._client.chroot
         # kazoo resolves "/" to the chroot itself.

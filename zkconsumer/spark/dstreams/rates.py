@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.planning.admission import fair_shares
+from zkconsumer.spark.planning.batch_limiter import fair_shares
 
 
 class RateLimits:

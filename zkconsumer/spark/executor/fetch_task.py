@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-from zkconsumer.fetcher.settings import FetchSettings
+from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.rows import Layout
 from zkconsumer.spark.executor.task_reports import ReportAddress

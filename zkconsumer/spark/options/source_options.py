@@ -15,8 +15,8 @@ from zkconsumer.config.problems import Problems
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout
+from zkconsumer.spark.options.group_use import Membership
 from zkconsumer.spark.options.limits import Limits
-from zkconsumer.spark.options.membership import Membership
 from zkconsumer.spark.options.option_reader import OptionReader, did_you_mean, invalid
 from zkconsumer.spark.options.starting_offsets import StartingOffsets
 from zkconsumer.spark.options.subscription import Subscription

@@ -12,13 +12,13 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.offset import BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.planning.admission import Admission
 from zkconsumer.spark.planning.alignment import Alignment
+from zkconsumer.spark.planning.batch_limiter import Admission
 from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL, EndOffsets
 from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.progress import Progress
 from zkconsumer.spark.planning.sampling import sample
-from zkconsumer.spark.planning.standalone_reader import StandaloneReader
+from zkconsumer.spark.planning.standalone_member import StandaloneReader
 from zkconsumer.spark.planning.starting_positions import StartingPositions
 from zkconsumer.spark.planning.topic_ids import TopicIds
 

@@ -11,7 +11,7 @@ from zkconsumer.health import Problem
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.progress import Progress
-from zkconsumer.spark.planning.standalone_reader import StandaloneReader
+from zkconsumer.spark.planning.standalone_member import StandaloneReader
 
 
 class OffsetCommits:

@@ -30,20 +30,20 @@ from zkconsumer.rebalance.handler import Claim, PartitionHandler
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.executor.task_reports import SkippedRange
 from zkconsumer.spark.offset import INITIAL, BatchOffset, Ranges, from_offset, total
-from zkconsumer.spark.options.existence import check_brokers, check_offsets
+from zkconsumer.spark.options.check_existence import check_brokers, check_offsets
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.subscription import Subscription
-from zkconsumer.spark.planning.application import siblings, with_application
+from zkconsumer.spark.planning.application_id import siblings, with_application
 from zkconsumer.spark.planning.available_offsets import AvailableOffsets
 from zkconsumer.spark.planning.batch_planner import BatchPlanner
+from zkconsumer.spark.planning.checkpoint_checks import restored_subscription
 from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL, EndOffsets
 from zkconsumer.spark.planning.offset_commits import OffsetCommits
 from zkconsumer.spark.planning.partition_state import PartitionState
 from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.progress import Progress
-from zkconsumer.spark.planning.restore import restored_subscription
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
-from zkconsumer.spark.planning.standalone_reader import StandaloneReader
+from zkconsumer.spark.planning.standalone_member import StandaloneReader
 from zkconsumer.spark.planning.starting_positions import StartingPositions
 from zkconsumer.spark.planning.topic_ids import TopicIds
 

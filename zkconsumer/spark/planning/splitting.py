@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.manager import fetcher_id
-from zkconsumer.fetcher.settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.rows import Layout

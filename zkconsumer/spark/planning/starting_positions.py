@@ -21,7 +21,7 @@ from zkconsumer.spark.planning.available_offsets import AvailableOffsets
 from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL, EndOffsets
 from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
-from zkconsumer.spark.planning.standalone_reader import StandaloneReader
+from zkconsumer.spark.planning.standalone_member import StandaloneReader
 from zkconsumer.spark.planning.topic_ids import TopicIds
 from zkconsumer.zookeeper.registry import GroupPaths
 
