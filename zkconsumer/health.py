@@ -16,6 +16,7 @@ from typing import Any
 
 from zkconsumer.errors import GroupAuthorizationError, TopicAuthorizationError
 from zkconsumer.message import TopicPartition
+from zkconsumer.threads import OwnedThread
 
 #: Seconds between two looks at the state.
 _INTERVAL_S = 0.5
@@ -155,7 +156,9 @@ class HealthMonitor:
         self._listener = listener
         self._log = log
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = OwnedThread(
+            self._run, name, lambda error: log.error("health_check_failed", error=repr(error), exc_info=error)
+        )
 
     def start(self) -> None:
         """Start the thread."""
@@ -164,8 +167,7 @@ class HealthMonitor:
     def close(self) -> None:
         """Stop the thread, which may be the one that calls. A listener that does not return is not waited for."""
         self._stop.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(_JOIN_TIMEOUT_S)
+        self._thread.join(_JOIN_TIMEOUT_S)
 
     def _run(self) -> None:
         last = Health()

@@ -33,7 +33,7 @@ def test_listener_may_close_monitor() -> None:
 
     one = monitor(close)
     assert called.wait(10)
-    wait_for(lambda: not one._thread.is_alive(), what="the thread of the monitor has ended")
+    wait_for(lambda: not one._thread.is_alive, what="the thread of the monitor has ended")
 
 
 def test_listener_that_does_not_return_does_not_block_close() -> None:

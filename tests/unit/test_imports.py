@@ -31,6 +31,7 @@ ORDER = [
         "message",
         "health",
         "retry",
+        "threads",
     ],
     ["config", "net"],
     ["events", "metric_names"],
