@@ -18,7 +18,7 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.zookeeper import lease
 from zkconsumer.zookeeper.lease import Lease
-from zkconsumer.zookeeper.session import Event, ZooKeeperSession
+from zkconsumer.zookeeper.session import Event, EventKind, ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Znodes
 
 from .faults import Cable, Member, expire, full_backlog
@@ -41,12 +41,12 @@ def session(cluster: DevCluster) -> Iterator[Callable[..., Opened]]:
     def start(*cables: Cable | SimpleNamespace, timeout: float = SESSION_TIMEOUT, hosts: str = "") -> Opened:
         hosts = hosts or ",".join(f"127.0.0.1:{cable.port}" for cable in cables)
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        one = ZooKeeperSession(hosts, session_timeout=timeout, connection_timeout=20.0, events=events)
+        one = ZooKeeperSession(hosts, session_timeout_s=timeout, connection_timeout_s=20.0, events=events)
         one._client.randomize_hosts = False
         opened.append(one)
         one.start()
-        assert events.get() == Event("connected")
-        one.lease.begin()
+        assert events.get() == Event(EventKind.CONNECTED)
+        one.lease.acquire()
         return one, events
 
     yield start
@@ -70,16 +70,16 @@ def test_lease_counts_from_last_answered_renewal(cluster: DevCluster, session: C
         wait_for(lambda: time.monotonic() > renewed and one.lease.is_held, what="the lease is renewed")
         cable.cut()
         cut_at = time.monotonic()
-        assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
+        assert events.get(timeout=SESSION_TIMEOUT) == Event(EventKind.SUSPENDED)
         earliest, latest = expiry(one.lease)
         assert earliest <= cut_at + LEASE
         wait_for(lambda: time.monotonic() > latest, what="the lease ends")
         assert not one.lease.is_held
         cable.mend()
-        assert events.get(timeout=TIMEOUT_S) in (Event("connected"), Event("lost"))
+        assert events.get(timeout=TIMEOUT_S) in (Event(EventKind.CONNECTED), Event(EventKind.LOST))
         wait_for(lambda: one.is_connected, what="the session has connected again")
         assert not one.lease.is_held  # a connection alone does not renew it
-        one.lease.begin()
+        one.lease.acquire()
         assert one.lease.is_held
 
 
@@ -102,8 +102,8 @@ def test_session_moves_from_silent_server_in_time(cluster: DevCluster, session: 
         one, events = session(silent, healthy)
         identity = one.session_id
         silent.cut()
-        assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
-        assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
+        assert events.get(timeout=SESSION_TIMEOUT) == Event(EventKind.SUSPENDED)
+        assert events.get(timeout=SESSION_TIMEOUT) == Event(EventKind.CONNECTED)
         assert one.lease.is_held
         wait_for(lambda: one.lease.remaining_s > 0.9 * LEASE, what="the lease is renewed")
         assert one.session_id == identity
@@ -131,13 +131,13 @@ def test_cut_off_member_with_busy_thread_stops_delivery(
         one = member({name: 1}, zookeeper_connect=connect, zookeeper_session_timeout_ms=int(timeout_s * 1000))
         one.wait_for_more(100)
         ended: list[float] = []
-        held, report = one.core.session.lease, one.core.session.lease._on_end
+        held, report = one.core.session.lease, one.core.session.lease._on_expired
 
         def report_end() -> None:
             ended.append(time.monotonic())
             report()
 
-        held._on_end = report_end
+        held._on_expired = report_end
         rebalances = one.core.rebalances
         busy = one.core._events.submit(lambda: released.wait(60))
         try:
@@ -205,8 +205,8 @@ def assert_session_survives_cut(cable: Cable, opened: Opened) -> None:
     one, events = opened
     identity = one.session_id
     cable.cut()
-    assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
-    assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
+    assert events.get(timeout=SESSION_TIMEOUT) == Event(EventKind.SUSPENDED)
+    assert events.get(timeout=SESSION_TIMEOUT) == Event(EventKind.CONNECTED)
     assert (one.session_id, one.lease.is_held) == (identity, True)
 
 
@@ -244,8 +244,8 @@ def test_session_survives_silent_name_server(
             silent.set()
             for _ in range(4):
                 one._connection.drop()
-                assert events.get(timeout=SESSION_TIMEOUT) == Event("suspended")
-                assert events.get(timeout=SESSION_TIMEOUT) == Event("connected")
+                assert events.get(timeout=SESSION_TIMEOUT) == Event(EventKind.SUSPENDED)
+                assert events.get(timeout=SESSION_TIMEOUT) == Event(EventKind.CONNECTED)
             assert (one.session_id, one.lease.is_held) == (identity, True)
         finally:
             stopped.set()

@@ -89,7 +89,7 @@ def test_offset_of_deleted_topic_is_not_committed(
     config: Callable[..., ConsumerConfig], group: str, zk: KazooClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The application may commit when the partitions of a re-created topic are released."""
-    session = ZooKeeperSession.of(config(), queue.SimpleQueue())
+    session = ZooKeeperSession.from_config(config(), queue.SimpleQueue())
     session.start()
     ids = {"t": "zk-5"}
     offsets = ZooKeeperOffsets(session, group, topic_ids=lambda: ids)

@@ -10,7 +10,7 @@ from support import in_thread
 
 from zkconsumer.errors import ClosedError, ZkConsumerError
 from zkconsumer.rebalance.event_queue import EventQueue
-from zkconsumer.zookeeper.session import Event
+from zkconsumer.zookeeper.session import Event, EventKind
 
 
 @pytest.fixture
@@ -40,16 +40,16 @@ def test_events_that_arrive_meanwhile_are_left(events: EventQueue) -> None:
 def test_events_are_processed_in_order_of_arrival(events: EventQueue) -> None:
     order: list[object] = []
     events.on_zookeeper_event = order.append
-    events.queue.put(Event("connected"))
+    events.queue.put(Event(EventKind.CONNECTED))
     request = events.submit(lambda: order.append("request"))
     events.wake()
-    events.queue.put(Event("changed", "/a"))
+    events.queue.put(Event(EventKind.CHANGED, "/a"))
     events.stop()
     assert not events.is_stopping
 
     events.process(0)
 
-    assert order == [Event("connected"), "request", Event("changed", "/a")]
+    assert order == [Event(EventKind.CONNECTED), "request", Event(EventKind.CHANGED, "/a")]
     assert (request.result(0), events.is_stopping) == (None, True)
 
 

@@ -80,7 +80,7 @@ def test_responses_in_one_tls_record_are_read_at_once(server: FakeServer, tmp_pa
             "zookeeper.ssl.ca.location": tmp_path / "ca.pem",
         }
     )
-    session = ZooKeeperSession.of(config, queue.SimpleQueue())
+    session = ZooKeeperSession.from_config(config, queue.SimpleQueue())
     connected = session._client.start_async()
     try:
         assert connected.wait(10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from support import wait_for
 
 from zkconsumer.errors import OwnershipLostError, ZooKeeperUnavailableError
 from zkconsumer.zookeeper import lease as module
-from zkconsumer.zookeeper.lease import Lease
+from zkconsumer.zookeeper.lease import Lease, LeaseEvent, LeaseState
 
 #: Session timeout in seconds of the fake clock.
 TIMEOUT = 8.0
@@ -37,10 +38,10 @@ class FakeConnection:
         on_wait: called while ``wait`` waits.
     """
 
-    hosts = "h:1"
+    hosts = server = "h:1"
 
     def __init__(self) -> None:
-        self.session_timeout = TIMEOUT
+        self.session_timeout_s = TIMEOUT
         self.is_connected = True
         self.requests: list[Answer] = []
         self.has_response = False
@@ -105,6 +106,22 @@ def lease(connection: FakeConnection, clock: Clock, ends: list[float]) -> Iterat
     made.close()
 
 
+def documented() -> dict[tuple[LeaseState, LeaseEvent], LeaseState]:
+    """Return the transitions of the table in the docstring of ``Lease``."""
+    columns = {LeaseEvent.ACQUIRE: slice(10, 37), LeaseEvent.EXPIRE: slice(39, 62), LeaseEvent.REPORT: slice(64, 90)}
+    found = {}
+    for line in (inspect.getdoc(Lease) or "").splitlines():
+        state = LeaseState.__members__.get(line.partition(" ")[0])
+        for event, column in columns.items():
+            if state is not None and (name := line[column].strip()):
+                found[state, event] = LeaseState[name]
+    return found
+
+
+def test_table_of_states_is_documented() -> None:
+    assert documented() == module.TRANSITIONS
+
+
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="the system has no such clock")
 def test_clock_counts_suspension_of_system() -> None:
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -114,7 +131,7 @@ def test_clock_counts_suspension_of_system() -> None:
 
 def test_lease_lasts_three_quarters_of_session_timeout(lease: Lease, clock: Clock) -> None:
     assert (lease.is_held, lease.remaining_s) == (False, 0.0)
-    lease.begin()
+    lease.acquire()
     assert (lease.is_held, lease.remaining_s) == (True, LENGTH)
     clock.now += LENGTH - 0.001
     assert lease.is_held
@@ -127,7 +144,7 @@ def test_lease_counts_from_time_of_request(lease: Lease, connection: FakeConnect
         clock.now += 2
 
     connection.on_wait = answer_late
-    lease.begin()
+    lease.acquire()
     assert lease.remaining_s == LENGTH - 2
 
     lease._renew()
@@ -138,7 +155,7 @@ def test_lease_counts_from_time_of_request(lease: Lease, connection: FakeConnect
 
 
 def test_failed_renewal_does_not_extend_lease(lease: Lease, connection: FakeConnection, clock: Clock) -> None:
-    lease.begin()
+    lease.acquire()
     clock.now += 1
     lease._renew()
     connection.requests[-1].set_exception(ZooKeeperUnavailableError("x"))
@@ -151,7 +168,7 @@ def test_late_answer_does_not_revive_ended_lease(
     lease: Lease, connection: FakeConnection, clock: Clock, ends: list[float]
 ) -> None:
     """Other members may have taken the partitions over in the meantime."""
-    lease.begin()
+    lease.acquire()
     lease._renew()
     clock.now += LENGTH
     lease._report_end()
@@ -161,13 +178,13 @@ def test_late_answer_does_not_revive_ended_lease(
     connection.requests[-1].set_result(None)
     assert (lease.is_held, lease.remaining_s) == (False, 0.0)
 
-    lease.begin()
+    lease.acquire()
     assert lease.remaining_s == LENGTH
 
 
 def test_answer_that_was_not_processed_in_time_counts(lease: Lease, connection: FakeConnection, clock: Clock) -> None:
     """The process may have been suspended while the response was in its socket."""
-    lease.begin()
+    lease.acquire()
     clock.now += 5
     lease._renew()
     connection.requests[-1].set_result(None)
@@ -179,7 +196,7 @@ def test_end_is_reported_once_for_each_lease(lease: Lease, clock: Clock, ends: l
     lease._report_end()
     assert ends == []
     for number in range(1, 3):
-        lease.begin()
+        lease.acquire()
         lease._report_end()
         assert len(ends) == number - 1
         clock.now += LENGTH
@@ -189,18 +206,18 @@ def test_end_is_reported_once_for_each_lease(lease: Lease, clock: Clock, ends: l
 
 
 def test_expired_session_ends_lease(lease: Lease, connection: FakeConnection, ends: list[float]) -> None:
-    lease.begin()
+    lease.acquire()
     lease._renew()
-    assert lease.ended_at == 0.0
-    lease.end()
+    assert lease.expired_at == 0.0
+    lease.expire()
     connection.requests[-1].set_result(None)
-    assert (lease.is_held, len(ends), lease.ended_at > 0) == (False, 1, True)
+    assert (lease.is_held, len(ends), lease.expired_at > 0) == (False, 1, True)
 
 
 def test_session_that_expires_meanwhile_has_no_lease(lease: Lease, connection: FakeConnection) -> None:
-    connection.on_wait = lease.end
+    connection.on_wait = lease.expire
     with pytest.raises(OwnershipLostError, match="has expired"):
-        lease.begin()
+        lease.acquire()
     assert not lease.is_held
 
 
@@ -216,7 +233,7 @@ def test_renewal_waits_for_previous_one(lease: Lease, connection: FakeConnection
 
 
 def test_renewal_is_sent_at_once_on_request(connection: FakeConnection) -> None:
-    connection.session_timeout = 600.0
+    connection.session_timeout_s = 600.0
     lease = Lease(connection, lambda: None)  # type: ignore[arg-type]
     lease.start()
     wait_for(lambda: len(connection.requests) == 1, what="the first renewal is sent at once")
@@ -224,13 +241,13 @@ def test_renewal_is_sent_at_once_on_request(connection: FakeConnection) -> None:
     lease.renew_soon()
     wait_for(lambda: len(connection.requests) == 2, what="another one is sent on request")
     lease.close()
-    assert not lease._thread.is_alive()
+    assert not lease._thread.is_alive
 
 
 def test_thread_sleeps_until_its_next_step(lease: Lease, connection: FakeConnection, clock: Clock) -> None:
     assert lease._time_to_next_step(time.monotonic() - 5) == 0.0
     assert 4 < lease._time_to_next_step(time.monotonic() + 5) <= 5
-    lease.begin()
+    lease.acquire()
     clock.now += LENGTH - 1
     assert lease._time_to_next_step(time.monotonic() + 5) == 1.0
 
@@ -247,7 +264,7 @@ def test_thread_sleeps_until_its_next_step(lease: Lease, connection: FakeConnect
 @pytest.mark.parametrize("has_response", [False, True])
 def test_silent_connection_is_dropped(has_response: bool, connection: FakeConnection) -> None:
     """Three intervals without any response; other responses show that the server is slow, and not silent."""
-    connection.session_timeout = 0.8
+    connection.session_timeout_s = 0.8
     connection.has_response = has_response
     dropped = threading.Event()
     connection.on_drop = dropped.set
@@ -267,10 +284,10 @@ def test_silent_connection_is_dropped(has_response: bool, connection: FakeConnec
 
 
 def test_lease_ends_while_no_other_thread_looks(connection: FakeConnection) -> None:
-    connection.session_timeout = 0.8
+    connection.session_timeout_s = 0.8
     ended = threading.Event()
     lease = Lease(connection, ended.set)  # type: ignore[arg-type]
-    lease.begin()
+    lease.acquire()
     lease.start()
     try:
         assert ended.wait(10)
@@ -281,13 +298,13 @@ def test_lease_ends_while_no_other_thread_looks(connection: FakeConnection) -> N
 
 
 def test_failing_listener_does_not_end_renewals(connection: FakeConnection, caplog: pytest.LogCaptureFixture) -> None:
-    connection.session_timeout = 0.2
+    connection.session_timeout_s = 0.2
 
     def fail() -> None:
         raise KeyError("x")
 
     lease = Lease(connection, fail)  # type: ignore[arg-type]
-    lease.begin()
+    lease.acquire()
     lease.start()
     try:
         wait_for(lambda: "lease_renewal_failed" in caplog.text, what="the error is logged")

@@ -15,7 +15,7 @@ from support import in_thread, wait_for
 from zkconsumer.errors import AuthenticationError, ClosedError, ZkConsumerError
 from zkconsumer.rebalance.event_queue import EventQueue
 from zkconsumer.rebalance.member_thread import MemberThread
-from zkconsumer.zookeeper.session import Event
+from zkconsumer.zookeeper.session import Event, EventKind
 
 
 class Parts:
@@ -99,9 +99,13 @@ def test_each_event_is_followed_by_due_tasks(parts: Parts) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [("connected", ["request"]), ("suspended", []), ("lost", ["lose session_expired", "request"])],
+    [
+        (EventKind.CONNECTED, ["request"]),
+        (EventKind.SUSPENDED, []),
+        (EventKind.LOST, ["lose session_expired", "request"]),
+    ],
 )
-def test_session_events_cause_rebalances(kind: str, expected: list[str], parts: Parts) -> None:
+def test_session_events_cause_rebalances(kind: EventKind, expected: list[str], parts: Parts) -> None:
     parts.thread._handle_zookeeper_event(Event(kind))
     assert parts.calls == expected
 

@@ -35,7 +35,10 @@ SESSION_TIMEOUT = 12.0
 @pytest.fixture
 def connection() -> Iterator[Connection]:
     made = Connection(
-        "a.test:2181,b.test:2182/root", session_timeout=SESSION_TIMEOUT, call_timeout=0.1, security=ZooKeeperSecurity()
+        "a.test:2181,b.test:2182/root",
+        session_timeout_s=SESSION_TIMEOUT,
+        call_timeout_s=0.1,
+        security=ZooKeeperSecurity(),
     )
     yield made
     made.client.stop()
@@ -110,7 +113,7 @@ def test_connected_client_accepts_calls(connection: Connection) -> None:
 @pytest.mark.parametrize("hosts", ["h:x", "h:99999", ":2181"])
 def test_malformed_hosts_are_rejected(hosts: str) -> None:
     with pytest.raises(ConfigurationError, match="must be host:port pairs"):
-        Connection(hosts, session_timeout=1, call_timeout=1, security=ZooKeeperSecurity())
+        Connection(hosts, session_timeout_s=1, call_timeout_s=1, security=ZooKeeperSecurity())
 
 
 # ---- the kazoo client --------------------------------------------------------------------------------
@@ -146,27 +149,27 @@ def unknown() -> list[str]:
 
 def test_servers_share_half_of_session_timeout(client: Client, names: Names) -> None:
     names |= {"a.test": lambda: ["10.0.0.1", "10.0.0.2"], "b.test": lambda: ["10.0.0.3"]}
-    assert client.attempt_timeout == SESSION_TIMEOUT / 2
+    assert client.attempt_timeout_s == SESSION_TIMEOUT / 2
     assert client._connection._expand_client_hosts() == [
         ("a.test", "10.0.0.1", 2181),
         ("a.test", "10.0.0.2", 2181),
         ("b.test", "10.0.0.3", 2182),
     ]
-    assert client.attempt_timeout == SESSION_TIMEOUT / 6
-    client.granted_session_timeout = 3.0
-    assert client.attempt_timeout == 0.5
+    assert client.attempt_timeout_s == SESSION_TIMEOUT / 6
+    client.granted_session_timeout_s = 3.0
+    assert client.attempt_timeout_s == 0.5
 
 
 def test_servers_get_more_time_in_later_rounds(client: Client, names: Names) -> None:
     names |= {"a.test": lambda: [f"10.0.0.{number}" for number in range(5)], "b.test": unknown}
-    client.granted_session_timeout = 10.0
+    client.granted_session_timeout_s = 10.0
     allowed = []
     for _ in range(7):
         client._connection._expand_client_hosts()
-        allowed.append(client.attempt_timeout)
+        allowed.append(client.attempt_timeout_s)
     assert allowed == [1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0]
     client.on_login()
-    assert client.attempt_timeout == 1.0
+    assert client.attempt_timeout_s == 1.0
 
 
 def test_new_addresses_replace_former_ones(client: Client, names: Names) -> None:
@@ -186,7 +189,7 @@ def test_silent_name_server_leaves_former_addresses(
     names |= {"a.test": lambda: ["10.0.0.1"], "b.test": lambda: ["10.0.0.3"]}
     client._connection._expand_client_hosts()
     names |= {"a.test": lambda: ["10.0.0.9"][end.wait(60) :], "b.test": lambda: ["10.0.0.4"]}
-    client.granted_session_timeout = 2.0
+    client.granted_session_timeout_s = 2.0
     try:
         found = client._connection._expand_client_hosts()
     finally:
@@ -199,7 +202,7 @@ def test_silent_name_server_leaves_former_addresses(
 def test_silent_name_server_delays_all_names_once(client: Client, names: Names) -> None:
     end = threading.Event()
     names |= {"a.test": lambda: [str(end.wait(60))], "b.test": lambda: [str(end.wait(60))]}
-    client.granted_session_timeout = 4.0
+    client.granted_session_timeout_s = 4.0
     started = time.monotonic()
     try:
         assert client._connection._expand_client_hosts() == []
@@ -246,14 +249,14 @@ def test_session_is_abandoned_after_failed_logins(client: Client, caplog: pytest
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("timeout", [None, 60.0])
 def test_attempt_to_connect_takes_its_share_of_time(timeout: float | None, client: Client) -> None:
-    client.granted_session_timeout = 0.4
+    client.granted_session_timeout_s = 0.4
     with full_backlog() as port, pytest.raises(TimeoutError):
         client.handler.create_connection(("127.0.0.1", port), timeout=timeout)
 
 
 @pytest.mark.timeout(30)
 def test_server_without_response_takes_its_share_of_time(client: Client) -> None:
-    client.granted_session_timeout = 0.4
+    client.granted_session_timeout_s = 0.4
     started = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(KazooTimeoutError):
@@ -267,7 +270,7 @@ def test_close_ends_attempt_to_connect() -> None:
     """The only server drops packets; kazoo would wait for it for half of the session timeout."""
     with full_backlog() as port:
         session = ZooKeeperSession(
-            f"127.0.0.1:{port}", session_timeout=100.0, connection_timeout=100.0, events=queue.SimpleQueue()
+            f"127.0.0.1:{port}", session_timeout_s=100.0, connection_timeout_s=100.0, events=queue.SimpleQueue()
         )
         starting = in_thread(session.start)
         wait_for(lambda: session._client.resolved, what="kazoo connects")

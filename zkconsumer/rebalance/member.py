@@ -66,7 +66,7 @@ class GroupMember:
         self.metrics = metrics or Metrics()
         self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
         self._events = EventQueue()
-        self.session = ZooKeeperSession.of(config, self._events.queue, handler.lease_ended)
+        self.session = ZooKeeperSession.from_config(config, self._events.queue, handler.lease_ended)
         self.cluster = cluster_of(config, self.session, config.socket_timeout_ms / 1000)
         self._handler = handler
         self._membership = Membership(config.group_id, self.consumer_id, self.session)
@@ -219,7 +219,7 @@ class GroupMember:
                 f"ZooKeeper at {self.session.hosts!r} has not confirmed the session in time; nothing is delivered "
                 "until the consumer has registered again"
             )
-            since = self.session.lease.ended_at
+            since = self.session.lease.expired_at
             reasons.append(HealthReason(HealthState.DISCONNECTED, "zookeeper_disconnected", since, message))
         if (reason := self._attempts.health_reason()) is not None:
             reasons.append(reason)

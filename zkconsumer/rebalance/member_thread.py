@@ -13,7 +13,7 @@ from zkconsumer.rebalance.event_queue import EventQueue
 from zkconsumer.rebalance.handler import PartitionHandler, failure_of
 from zkconsumer.rebalance.membership import Membership
 from zkconsumer.rebalance.rebalancer import ZKRebalancerListener
-from zkconsumer.zookeeper.session import Event, ZooKeeperSession
+from zkconsumer.zookeeper.session import Event, EventKind, ZooKeeperSession
 
 
 class MemberThread:
@@ -129,8 +129,8 @@ class MemberThread:
         self._committer.commit_if_due()
 
     def _handle_zookeeper_event(self, event: Event) -> None:
-        self._log.debug("zookeeper_event_received", kind=event.kind, path=event.path)
-        if event.kind == "lost":
+        self._log.debug("zookeeper_event_received", kind=event.kind.value, path=event.path)
+        if event.kind is EventKind.LOST:
             self._listener.lose("session_expired")
-        if event.kind != "suspended":
+        if event.kind is not EventKind.SUSPENDED:
             self._attempts.request()

@@ -208,7 +208,7 @@ class ZKRebalancerListener:
         if self._config.offsets_commit_unchanged:
             for path in self._paths.subtrees:
                 self._session.znodes.ensure(path)
-        self._session.lease.begin()  # before anything is claimed, so that the lease covers the claims
+        self._session.lease.acquire()  # before anything is claimed, so that the lease covers the claims
         self._membership.session_id, self._membership.has_registered = session, True
         self._log.info("consumer_registered", session_id=f"{session:#x}")
         return None

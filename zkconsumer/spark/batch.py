@@ -59,7 +59,7 @@ class ZkConsumerBatchReader(DataSourceReader):
         with contextlib.ExitStack() as closing:
             session = None
             if options.has_zookeeper:
-                session = ZooKeeperSession.of(config, queue.SimpleQueue())
+                session = ZooKeeperSession.from_config(config, queue.SimpleQueue())
                 session.start()
                 closing.callback(session.close)
             check_brokers(config)

@@ -112,7 +112,7 @@ class Access:
     def __init__(self, config: ConsumerConfig, closing: contextlib.ExitStack) -> None:
         self._security = Security.of(config)
         self._closing = closing
-        self.session = ZooKeeperSession.of(config, queue.SimpleQueue())
+        self.session = ZooKeeperSession.from_config(config, queue.SimpleQueue())
         self.session.start()
         closing.callback(self.session.close)
         self.cluster = cluster_of(dataclasses.replace(config, client_id=CLIENT_ID), self.session, _BROKER_TIMEOUT)

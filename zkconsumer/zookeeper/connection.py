@@ -65,18 +65,20 @@ class Connection:
 
     Args:
         hosts: ``zookeeper.connect``: ``host:port`` pairs separated by commas, with an optional chroot at the end.
-        session_timeout: requested session timeout in seconds.
-        call_timeout: maximum seconds to wait for the result of a call.
+        session_timeout_s: requested session timeout in seconds.
+        call_timeout_s: maximum seconds to wait for the result of a call.
     """
 
-    def __init__(self, hosts: str, *, session_timeout: float, call_timeout: float, security: ZooKeeperSecurity) -> None:
+    def __init__(
+        self, hosts: str, *, session_timeout_s: float, call_timeout_s: float, security: ZooKeeperSecurity
+    ) -> None:
         self.hosts = hosts
-        self._timeout = call_timeout
+        self._timeout_s = call_timeout_s
         self._has_response = False  # set by each call that receives a response, cleared by the lease thread
         try:
             self.client = Client(
                 hosts,
-                session_timeout,
+                session_timeout_s,
                 security,
                 # kazoo's default for max_delay is 60 s.
                 connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},
@@ -89,14 +91,24 @@ class Connection:
             ) from error
 
     @property
-    def session_timeout(self) -> float:
+    def session_timeout_s(self) -> float:
         """The session timeout in seconds that the server of the present or last connection has granted."""
-        return self.client.granted_session_timeout
+        return self.client.granted_session_timeout_s
 
     @property
     def is_connected(self) -> bool:
         """Whether the client is connected to a server, so that calls can be made."""
         return bool(self.client.state == KazooState.CONNECTED)
+
+    @property
+    def server(self) -> str:
+        """Address and port of the connected server; empty without a connection."""
+        connection = self.client._connection._socket
+        try:
+            address, port, *_ = connection.getpeername() if connection is not None else ("", 0)
+        except OSError:
+            return ""
+        return f"{address}:{port}" if address else ""
 
     def connected_client(self) -> Any:
         """Return the kazoo client, if it is connected.
@@ -121,7 +133,7 @@ class Connection:
             ZooKeeperUnavailableError: any other failure, or no response before the deadline.
         """
         try:
-            return result.get(timeout=self._timeout)
+            return result.get(timeout=self._timeout_s)
         except kazoo_errors.NodeExistsError as error:
             raise NodeExists(str(error) or f"znode {path} already exists") from error
         except kazoo_errors.NoNodeError as error:
@@ -134,7 +146,7 @@ class Connection:
             raise self.authentication_error() from error
         except _CONNECTION_ERRORS as error:  # ConnectionClosedError is a subclass of SessionExpiredError
             raise ZooKeeperUnavailableError(
-                f"ZooKeeper at {self.hosts!r} is unreachable or did not respond within {self._timeout:g} s"
+                f"ZooKeeper at {self.hosts!r} is unreachable or did not respond within {self._timeout_s:g} s"
             ) from error
         except kazoo_errors.SessionExpiredError as error:
             raise OwnershipLostError("the ZooKeeper session has expired; the consumer rejoins the group") from error

@@ -45,7 +45,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     ) -> socket.socket:
         """Connect to a server, and perform the TLS handshake. ``Connection.drop`` ends both."""
         client = self._client
-        timeout = client.attempt_timeout if timeout is None else min(timeout, client.attempt_timeout)
+        timeout = client.attempt_timeout_s if timeout is None else min(timeout, client.attempt_timeout_s)
         connection = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
         try:
             client._connection._socket = connection
@@ -85,7 +85,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         """
         client = self.client
         client.rounds += 1
-        deadline = time.monotonic() + client.granted_session_timeout * _RESOLUTION_SHARE
+        deadline = time.monotonic() + client.granted_session_timeout_s * _RESOLUTION_SHARE
         lookups = {(host, port): resolve(host, port) for host, port in client.hosts}
         for (host, port), lookup in lookups.items():
             try:
@@ -102,9 +102,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         """Send a request while a connection is established; observe the session timeout that the server grants."""
-        result = super()._invoke(min(timeout, self.client.attempt_timeout), request, xid)
+        result = super()._invoke(min(timeout, self.client.attempt_timeout_s), request, xid)
         if isinstance(request, Connect) and result[0].time_out > 0:  # 0 if the session has expired
-            self.client.granted_session_timeout = result[0].time_out / 1000
+            self.client.granted_session_timeout_s = result[0].time_out / 1000
         return result
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
@@ -135,11 +135,11 @@ class Client(KazooClient):  # type: ignore[misc]
         rounds: number of times that kazoo began to try all servers since the last connection.
         resolved: name, address and port of each server, by host and port in ``zookeeper.connect``.
         login_error: why the last login or TLS handshake failed; empty after a successful login.
-        granted_session_timeout: session timeout in seconds of the present or last connection.
+        granted_session_timeout_s: session timeout in seconds of the present or last connection.
         is_logging_in: whether a connection is being established. Used by kazoo's connection thread only.
     """
 
-    def __init__(self, hosts: str, session_timeout: float, security: ZooKeeperSecurity, **arguments: Any) -> None:
+    def __init__(self, hosts: str, session_timeout_s: float, security: ZooKeeperSecurity, **arguments: Any) -> None:
         self.is_refused = False
         self.login_error = ""
         self.is_logging_in = False
@@ -149,23 +149,23 @@ class Client(KazooClient):  # type: ignore[misc]
         self._state_after_login = KeeperState.CONNECTED
         self._log = get_logger("zkconsumer.zookeeper")
         arguments |= security.client_arguments()
-        self.granted_session_timeout = session_timeout
+        self.granted_session_timeout_s = session_timeout_s
         self.rounds = 0
         self.resolved: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
-        super().__init__(hosts, timeout=session_timeout, handler=_Handler(security.tls, self), **arguments)
+        super().__init__(hosts, timeout=session_timeout_s, handler=_Handler(security.tls, self), **arguments)
         self._connection = _Connection(
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=arguments.get("sasl_options")
         )
 
     @property
-    def attempt_timeout(self) -> float:
+    def attempt_timeout_s(self) -> float:
         """Maximum seconds to wait for one server while connecting; half a session timeout for all of them.
 
         kazoo waits for a session timeout, in which the session expires if one of the servers does not respond. The time
         grows with each round, because many servers that are slow would never be connected to otherwise.
         """
         share = max(1, self.rounds) / max(1, sum(map(len, self.resolved.values())))
-        return self.granted_session_timeout / 2 * min(1.0, share)
+        return self.granted_session_timeout_s / 2 * min(1.0, share)
 
     def _session_callback(self, state: KeeperState) -> None:
         if self.is_logging_in and state in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO):

@@ -7,16 +7,18 @@ proves that the session had not expired when the request was sent.
 
 from __future__ import annotations
 
+import enum
 import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from zkconsumer.errors import OwnershipLostError
 from zkconsumer.log import get_logger
+from zkconsumer.threads import OwnedThread
 from zkconsumer.zookeeper.connection import Connection
 
 #: Length of the lease as a fraction of the negotiated session timeout. A follower reports its sessions to the leader
@@ -24,13 +26,16 @@ from zkconsumer.zookeeper.connection import Connection
 #: a server grants by default, two ``tickTime``.
 _LENGTH = 0.75
 
-#: Renewals per session timeout.
+#: Number of renewals in one session timeout.
 _RENEWALS = 8
 
 #: Consecutive renewal intervals without any response after which the connection is dropped. They take between three
 #: eighths and half of the session timeout, which leaves at least a quarter to connect to another server before the
 #: lease ends.
 _MAX_SILENT_INTERVALS = 3
+
+#: Maximum seconds to wait for the end of the renewal thread.
+_JOIN_TIMEOUT_S = 5.0
 
 
 def _clock_id() -> int | None:
@@ -48,6 +53,34 @@ def _now() -> float:
     return time.monotonic() if _CLOCK_ID is None else time.clock_gettime(_CLOCK_ID)
 
 
+class LeaseState(enum.Enum):
+    """Whether a lease is held; see ``Lease``."""
+
+    #: The lease was never acquired, or its end was reported.
+    IDLE = enum.auto()
+    #: The session has not expired: its partitions may be consumed.
+    HELD = enum.auto()
+    #: The lease ended, and ``on_expired`` was not called yet.
+    EXPIRED = enum.auto()
+
+
+class LeaseEvent(enum.Enum):
+    """What happens to a lease."""
+
+    ACQUIRE = enum.auto()
+    EXPIRE = enum.auto()
+    REPORT = enum.auto()
+
+
+#: The state after each event; other events leave the state unchanged.
+TRANSITIONS: Mapping[tuple[LeaseState, LeaseEvent], LeaseState] = {
+    (LeaseState.IDLE, LeaseEvent.ACQUIRE): LeaseState.HELD,
+    (LeaseState.EXPIRED, LeaseEvent.ACQUIRE): LeaseState.HELD,
+    (LeaseState.HELD, LeaseEvent.EXPIRE): LeaseState.EXPIRED,
+    (LeaseState.EXPIRED, LeaseEvent.REPORT): LeaseState.IDLE,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class _Renewal:
     """A ``sync`` whose response renews the lease."""
@@ -59,34 +92,43 @@ class _Renewal:
 class Lease:
     """The lease of a session.
 
-    ``begin`` starts it. It ends three quarters of the negotiated session timeout after the last ``sync`` that received
-    a response was sent, or when the session expires. Once it has ended, only another ``begin`` starts it again: a
-    member that has held no lease for a moment must register again, because others may have taken its partitions over.
+    It ends three quarters of the negotiated session timeout after the last ``sync`` that received a response was sent,
+    or when the session expires. Once it has ended, only ``acquire`` starts it again: a member without a lease must
+    register again, because other members may have taken over its partitions.
+
+    ========  ===========================  =======================  =========================
+    state     ``acquire``                  time passes, or session  ``on_expired`` was called
+                                           expires
+    ========  ===========================  =======================  =========================
+    IDLE      HELD
+    HELD                                   EXPIRED
+    EXPIRED   HELD                                                  IDLE
+    ========  ===========================  =======================  =========================
 
     A separate thread renews the lease, even while the member thread is busy. The same thread drops the connection when
     the server does not respond. kazoo does not detect that: it sends pings only while it has no requests to send, and
     does not require responses to them.
 
     Attributes:
-        ended_at: seconds since the epoch at which the lease has last ended.
+        expired_at: seconds since the epoch at which the lease last ended.
 
     Args:
-        on_end: called each time the lease ends, in the thread of the lease or in kazoo's; it must not block.
+        connection: the connection of the session.
+        on_expired: called each time the lease ends, in the thread of the lease or in kazoo's; it must not block.
     """
 
-    def __init__(self, connection: Connection, on_end: Callable[[], object]) -> None:
+    def __init__(self, connection: Connection, on_expired: Callable[[], object]) -> None:
         self._connection = connection
-        self._on_end = on_end
+        self._on_expired = on_expired
         self._lock = threading.Lock()  # guards the fields below; never held while blocking
-        self._is_begun = False
-        self._is_end_reported = True
+        self._state = LeaseState.IDLE
         self._ends_at = -math.inf
-        self._sessions_ended = 0
+        self._expired_sessions = 0
         self._renewal: _Renewal | None = None  # the renewal in flight
-        self.ended_at = 0.0
+        self.expired_at = 0.0
         self._wakeup = threading.Event()
         self._is_closing = False
-        self._thread = threading.Thread(target=self._run, name="zkconsumer-zookeeper-lease", daemon=True)
+        self._thread = OwnedThread(self._run, "zkconsumer-zookeeper-lease", self._log_failure)
         self._log = get_logger("zkconsumer.zookeeper")
 
     def start(self) -> None:
@@ -97,13 +139,12 @@ class Lease:
         """Stop the thread, if it was started."""
         self._is_closing = True
         self._wakeup.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join(_JOIN_TIMEOUT_S)
 
     @property
     def is_held(self) -> bool:
-        """Whether the lease has begun and has not ended; cheap enough for each piece of records."""
-        if self._is_begun and _now() < self._ends_at:
+        """Whether the lease is held; cheap enough for each piece of records."""
+        if self._state is LeaseState.HELD and _now() < self._ends_at:
             return True
         return self.remaining_s > 0.0
 
@@ -113,40 +154,44 @@ class Lease:
         with self._lock:
             now = _now()
             self._update(now)
-            return self._ends_at - now if self._is_begun else 0.0
+            return self._ends_at - now if self._state is LeaseState.HELD else 0.0
 
-    def begin(self) -> None:
-        """Begin the lease, after a ``sync`` has shown that the session has not expired; blocks until the response.
+    def acquire(self) -> None:
+        """Start the lease, after a ``sync`` has shown that the session has not expired; blocks until the response.
 
         Raises:
             ZooKeeperUnavailableError: the server did not respond.
             OwnershipLostError: the session has expired meanwhile.
         """
         with self._lock:
-            sessions_ended = self._sessions_ended
+            expired_sessions = self._expired_sessions
         client = self._connection.connected_client()
         ends_at = self._end_if_sent_now()
         self._connection.wait(client.sync_async("/"))
         with self._lock:
-            if self._sessions_ended != sessions_ended:
+            if self._expired_sessions != expired_sessions:
                 raise OwnershipLostError("the ZooKeeper session has expired; the consumer rejoins the group")
             self._ends_at = max(self._ends_at, ends_at)
-            self._is_begun, self._is_end_reported = True, False
+            self._apply(LeaseEvent.ACQUIRE)
 
     def renew_soon(self) -> None:
         """Make the thread send a renewal now, because the session has connected to a server."""
         self._wakeup.set()
 
-    def end(self) -> None:
+    def expire(self) -> None:
         """End the lease, because the session has expired."""
         with self._lock:
-            self._is_begun, self._ends_at, self._renewal = False, -math.inf, None
-            self._sessions_ended += 1
+            self._ends_at, self._renewal = -math.inf, None
+            self._expired_sessions += 1
+            self._apply(LeaseEvent.EXPIRE)
         self._report_end()
+
+    def _apply(self, event: LeaseEvent) -> None:  # with the lock held
+        self._state = TRANSITIONS.get((self._state, event), self._state)
 
     def _end_if_sent_now(self) -> float:
         """Return the time of the clock at which a lease ends whose renewal is sent now."""
-        return _now() + _LENGTH * self._connection.session_timeout
+        return _now() + _LENGTH * self._connection.session_timeout_s
 
     def _update(self, now: float) -> None:  # with the lock held
         """Extend the lease if the renewal in flight has received its response, and end it if its time has passed.
@@ -159,17 +204,17 @@ class Lease:
                 self._ends_at = max(self._ends_at, self._renewal.ends_at)
             self._renewal = None
         if now >= self._ends_at:
-            self._is_begun = False
+            self._apply(LeaseEvent.EXPIRE)
 
     def _report_end(self) -> None:
-        """Call ``on_end`` if the lease has ended, once per lease."""
+        """Call ``on_expired`` if the lease has ended, once per lease."""
         with self._lock:
             self._update(_now())
-            if self._is_begun or self._is_end_reported:
+            if self._state is not LeaseState.EXPIRED:
                 return
-            self._is_end_reported = True
-            self.ended_at = time.time()
-        self._on_end()
+            self._apply(LeaseEvent.REPORT)
+            self.expired_at = time.time()
+        self._on_expired()
 
     # ---- the thread ----
 
@@ -189,17 +234,20 @@ class Lease:
                 self._report_end()
                 if time.monotonic() < next_at and not is_woken:
                     continue
-                next_at = time.monotonic() + self._connection.session_timeout / _RENEWALS
+                next_at = time.monotonic() + self._connection.session_timeout_s / _RENEWALS
                 has_response = self._connection.poll_response()
                 is_waiting = not self._renew()
                 silent_intervals = silent_intervals + 1 if is_waiting and not has_response else 0
                 if silent_intervals == _MAX_SILENT_INTERVALS:
                     silent_intervals = 0
                     error = "the server does not respond"
-                    self._log.warning("zookeeper_connection_dropped", endpoint=self._connection.hosts, error=error)
+                    self._log.warning("zookeeper_connection_dropped", endpoint=self._connection.server, error=error)
                     self._connection.drop()
-            except Exception:  # without this thread, the member would lose its partitions for good
-                self._log.error("lease_renewal_failed", endpoint=self._connection.hosts, exc_info=True)
+            except Exception as failure:  # without this thread, the member would lose its partitions permanently
+                self._log_failure(failure)
+
+    def _log_failure(self, error: BaseException) -> None:
+        self._log.error("lease_renewal_failed", endpoint=self._connection.server, exc_info=error)
 
     def _time_to_next_step(self, next_at: float) -> float:
         """Return the seconds until the next renewal is due or the lease ends."""

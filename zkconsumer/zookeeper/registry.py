@@ -38,7 +38,7 @@ _MAX_HOST_LENGTH = 255
 #: Errors of parsing JSON, and of content with another structure than expected.
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
-#: Characters of a znode's content in a message.
+#: Maximum number of characters of a znode's content that a message quotes.
 _EXCERPT_LENGTH = 200
 
 

@@ -40,7 +40,7 @@ class ZooKeeperSecurity:
     digest: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, config: ConsumerConfig) -> ZooKeeperSecurity:
+    def from_config(cls, config: ConsumerConfig) -> ZooKeeperSecurity:
         """Create the settings from a consumer's properties.
 
         Raises:

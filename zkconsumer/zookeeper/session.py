@@ -5,6 +5,7 @@ kazoo runs callbacks in threads that must not block. The callbacks only put an e
 
 from __future__ import annotations
 
+import enum
 import queue
 import threading
 import time
@@ -30,10 +31,23 @@ from zkconsumer.zookeeper.security import ZooKeeperSecurity
 from zkconsumer.zookeeper.znodes import Znodes
 
 #: Seconds between two checks whether the session was closed, or authentication failed, while it connects.
-_CONNECT_POLL_INTERVAL = 0.1
+_CONNECT_POLL_INTERVAL_S = 0.1
 
 #: Maximum seconds to wait for the server's response when the session is closed.
-_CLOSE_TIMEOUT = 2.0
+_CLOSE_TIMEOUT_S = 2.0
+
+
+class EventKind(enum.Enum):
+    """What happened to a session or to a watched znode."""
+
+    #: The session is connected to a server.
+    CONNECTED = "connected"
+    #: The connection was lost.
+    SUSPENDED = "suspended"
+    #: The session expired.
+    LOST = "lost"
+    #: A watch fired.
+    CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +55,11 @@ class Event:
     """A change of the session's state, or a fired watch.
 
     Attributes:
-        kind: ``connected``, ``suspended`` (the connection was lost), ``lost`` (the session has ended) or ``changed``
-            (a watch has fired).
-        path: the path of the watch, with ``changed``.
+        kind: what happened.
+        path: the path of the watch, with ``CHANGED``.
     """
 
-    kind: str
+    kind: EventKind
     path: str = ""
 
 
@@ -57,13 +70,13 @@ class ZooKeeperSession:
 
     Args:
         hosts: ``zookeeper.connect``: ``host:port`` pairs separated by commas, with an optional chroot at the end.
-        session_timeout: requested session timeout in seconds.
-        connection_timeout: maximum seconds to wait for the connection, and for the result of each operation.
+        session_timeout_s: requested session timeout in seconds.
+        connection_timeout_s: maximum seconds to wait for the connection, and for the result of each operation.
         events: queue for events; any object with ``put``.
-        on_lease_end: called each time the lease ends, see ``Lease``.
+        on_lease_expired: called each time the lease ends, see ``Lease``.
 
     Attributes:
-        lease: the time for which the session is assumed not to have expired; ``lease.begin`` starts it.
+        lease: the time for which the session is assumed not to have expired; ``lease.acquire`` starts it.
         znodes: operations on znodes.
     """
 
@@ -71,68 +84,68 @@ class ZooKeeperSession:
         self,
         hosts: str,
         *,
-        session_timeout: float,
-        connection_timeout: float,
+        session_timeout_s: float,
+        connection_timeout_s: float,
         events: queue.SimpleQueue[Any],
         security: ZooKeeperSecurity | None = None,
-        on_lease_end: Callable[[], object] = lambda: None,
+        on_lease_expired: Callable[[], object] = lambda: None,
     ) -> None:
         self.hosts = hosts
         security = security or ZooKeeperSecurity()
         self._events = events
-        self._timeout = connection_timeout
+        self._timeout_s = connection_timeout_s
         self._lock = threading.Lock()  # guards setting _closing; never held while blocking
         self._closing = threading.Event()
         self._start_stop_lock = threading.RLock()  # kazoo must not be started and stopped concurrently
         self._connection = Connection(
-            hosts, session_timeout=session_timeout, call_timeout=connection_timeout, security=security
+            hosts, session_timeout_s=session_timeout_s, call_timeout_s=connection_timeout_s, security=security
         )
         self._client = self._connection.client
-        self.lease = Lease(self._connection, on_lease_end)
+        self.lease = Lease(self._connection, on_lease_expired)
         self.znodes = Znodes(
             self._connection,
             authenticates=security.authenticates,
-            on_change=lambda path: events.put(Event("changed", path)),
+            on_change=lambda path: events.put(Event(EventKind.CHANGED, path)),
         )
         self._client.add_listener(self._on_state)
 
     @classmethod
-    def of(
+    def from_config(
         cls,
         config: ConsumerConfig,
         events: queue.SimpleQueue[Any],
-        on_lease_end: Callable[[], object] = lambda: None,
+        on_lease_expired: Callable[[], object] = lambda: None,
     ) -> ZooKeeperSession:
         """Create a session from a consumer's properties; it is not started."""
         return cls(
             config.zookeeper_connect,
-            session_timeout=config.zookeeper_session_timeout_ms / 1000,
-            connection_timeout=config.connection_timeout,
+            session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
+            connection_timeout_s=config.connection_timeout,
             events=events,
-            security=ZooKeeperSecurity.of(config),
-            on_lease_end=on_lease_end,
+            security=ZooKeeperSecurity.from_config(config),
+            on_lease_expired=on_lease_expired,
         )
 
-    def start(self, connect_timeout: float = 0.0) -> None:
+    def start(self, connect_timeout_s: float = 0.0) -> None:
         """Connect to the ensemble. The session is closed if that fails.
 
         Args:
-            connect_timeout: maximum seconds to wait; the connection timeout applies if it is longer.
+            connect_timeout_s: maximum seconds to wait; the connection timeout applies if it is longer.
 
         Raises:
             ZooKeeperUnavailableError: no server accepted the connection in time.
             ConfigurationError: the chroot does not exist.
             AuthenticationError: authentication failed.
         """
-        timeout = max(self._timeout, connect_timeout)
-        deadline = time.monotonic() + timeout
+        timeout_s = max(self._timeout_s, connect_timeout_s)
+        deadline = time.monotonic() + timeout_s
         try:
             with self._start_stop_lock:
                 self._check_open()
                 connected = self._client.start_async()
                 self.lease.start()
             # The connection may be lost again before the chroot has been checked.
-            retrying(timeout)(self._wait_until_usable, connected, deadline, timeout)
+            retrying(timeout_s)(self._wait_until_usable, connected, deadline, timeout_s)
         except BaseException:
             self.close()
             raise
@@ -141,17 +154,17 @@ class ZooKeeperSession:
         if self._closing.is_set():
             raise ClosedError("the consumer was shut down while it was connecting to ZooKeeper")
 
-    def _wait_until_usable(self, connected: threading.Event, deadline: float, timeout: float) -> None:
-        while not connected.wait(_CONNECT_POLL_INTERVAL):
+    def _wait_until_usable(self, connected: threading.Event, deadline: float, timeout_s: float) -> None:
+        while not connected.wait(_CONNECT_POLL_INTERVAL_S):
             self._check_open()
             if self.has_failed_authentication:
                 raise self.authentication_error()
             if time.monotonic() >= deadline:
                 if self._client.login_error:
                     raise self.authentication_error()
-                option = "zookeeper.connection.timeout.ms" if timeout == self._timeout else "unavailable.timeout.ms"
+                option = "zookeeper.connection.timeout.ms" if timeout_s == self._timeout_s else "unavailable.timeout.ms"
                 raise ZooKeeperUnavailableError(
-                    f"could not connect to ZooKeeper at {self.hosts!r} within {timeout:g} s: "
+                    f"could not connect to ZooKeeper at {self.hosts!r} within {timeout_s:g} s: "
                     f"{connection_diagnosis.explain(self.hosts, option)}"
                 )
         chroot = self._client.chroot
@@ -169,9 +182,9 @@ class ZooKeeperSession:
                 return
             self._closing.set()
         self._client.remove_listener(self._on_state)
-        self.lease.end()
+        self.lease.expire()
         # If the server does not respond, kazoo would wait for a whole session timeout.
-        timer = threading.Timer(_CLOSE_TIMEOUT, self._connection.drop)
+        timer = threading.Timer(_CLOSE_TIMEOUT_S, self._connection.drop)
         timer.daemon = True
         timer.start()
         try:
@@ -227,8 +240,8 @@ class ZooKeeperSession:
         if state == KazooState.CONNECTED:
             self.lease.renew_soon()
         elif state == KazooState.LOST:
-            self.lease.end()
-        self._events.put(Event(state.lower()))
+            self.lease.expire()
+        self._events.put(Event(EventKind(state.lower())))
 
 
-__all__ = ["Event", "ZooKeeperSession"]
+__all__ = ["Event", "EventKind", "ZooKeeperSession"]

@@ -13,7 +13,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.zookeeper.connection import BadVersion, Connection, NodeExists, NodeMissing
 
-#: Maximum operations in one transaction: the request must not exceed ZooKeeper's ``jute.maxbuffer`` of 1 MB.
+#: Maximum number of operations in one transaction: the request must not exceed ZooKeeper's ``jute.maxbuffer`` of 1 MB.
 TRANSACTION_LIMIT = 1000
 
 #: The ACL that an authenticated JVM member sets: full access for the creator, read access for everyone.

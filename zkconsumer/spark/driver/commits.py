@@ -181,7 +181,7 @@ def commit_batch(
     config, end = batch.options.consumer, BatchOffset.from_json(batch.end)
     timeout = config.connection_timeout
     with contextlib.ExitStack() as closing:
-        session = ZooKeeperSession.of(config, queue.SimpleQueue())
+        session = ZooKeeperSession.from_config(config, queue.SimpleQueue())
         session.start()
         closing.callback(session.close)
         cluster = cluster_of(config, session, timeout)

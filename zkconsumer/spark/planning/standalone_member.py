@@ -74,7 +74,7 @@ class StandaloneReader:
         self._session: ZooKeeperSession | None = None
         self._offsets: ZooKeeperOffsets | None = None
         if has_offsets or not config.bootstrap_servers:
-            self._session = ZooKeeperSession.of(config, self._events)
+            self._session = ZooKeeperSession.from_config(config, self._events)
             if has_offsets:
                 self._offsets = ZooKeeperOffsets(
                     self._session, config.group_id, topic_ids=lambda: self.cluster.topic_ids
