@@ -278,6 +278,32 @@ PICKLED = {
         "fetch",
         "follow",
     ],
+    "zkconsumer.spark.dstreams.follower": [
+        "follow",
+    ],
+    "zkconsumer.spark.dstreams.kafka_utils": [
+        "KafkaMessageAndMetadata",
+        "KafkaMessageAndMetadata._set_key_decoder",
+        "KafkaMessageAndMetadata._set_value_decoder",
+        "OffsetRange",
+        "_kafka_rdd",
+        "_rdd",
+        "utf8_decoder",
+    ],
+    "zkconsumer.spark.dstreams.ledger": [
+        "Ledger",
+    ],
+    "zkconsumer.spark.dstreams.records": [
+        "fetch",
+    ],
+    "zkconsumer.spark.dstreams.sources": [
+        "DirectSource",
+        "DirectSource.ranges_at",
+        "DirectSource.tasks",
+        "GroupSource",
+        "GroupSource.ranges_at",
+        "GroupSource.tasks",
+    ],
     "zkconsumer.spark.kafka_utils": [
         "KafkaMessageAndMetadata",
         "KafkaMessageAndMetadata._set_key_decoder",

@@ -7,17 +7,21 @@ output of a batch is a line of JSON in the file ``seen``, and blocks while there
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from kazoo.client import KazooClient
 
 warnings.simplefilter("ignore", FutureWarning)
 
@@ -31,6 +35,16 @@ SPARK = {
 
 #: Settings that Spark needs before it reads a checkpoint. The tests decompress zstd themselves.
 SUBMIT = "--master local[2] --driver-memory 600m --conf spark.io.compression.codec=zstd pyspark-shell"
+
+
+def find_topic_id(zk: KazooClient, topic: str) -> str:
+    """Return the id of a topic as checkpoints contain it, empty if ZooKeeper has no such topic."""
+    path = f"/brokers/topics/{topic}"
+    if not zk.exists(path):
+        return ""
+    data, node = zk.get(path)
+    text = json.loads(data).get("topic_id")  # since Kafka 2.8
+    return f"zk-{node.czxid}" + (f",id-{uuid.UUID(bytes=base64.urlsafe_b64decode(text + '=='))}" if text else "")
 
 
 def write_line(folder: str, line: list[Any]) -> None:

@@ -35,7 +35,7 @@ def main(work: Path, target: Path) -> None:
         zk = KazooClient(cluster.zookeeper_connect)
         zk.start()
         for kind, start in (("structured", start_structured), ("dstreams", start_dstreams)):
-            name = f"old-{kind}-{zkconsumer.__version__}"
+            name = f"old-{kind}-{target.name.removeprefix('checkpoints-')}"
             cluster.create_topic(name, PARTITIONS)
             for number in range(PARTITIONS):
                 records = numbered_batch(1000 * number, RECORDS, size=8)
@@ -54,7 +54,7 @@ def main(work: Path, target: Path) -> None:
                 "partitions": PARTITIONS,
                 "records_per_partition": RECORDS,
                 "records_per_partition_and_batch": PER_BATCH,
-                "topic_id": f"zk-{zk.exists(f'/brokers/topics/{name}').czxid}",
+                "topic_id": jobs.find_topic_id(zk, name),
                 "group_offsets": {n: int(zk.get(f"{offsets}/{n}")[0]) for n in sorted(zk.get_children(offsets))},
             }
             copy(work / kind, target / kind)
