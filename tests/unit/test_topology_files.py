@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 import secrets
 import signal
@@ -26,7 +25,7 @@ from zkconsumer.topology import (
     serdes,
     stores,
 )
-from zkconsumer.topology.stores import StateFile, ValueAndTimestamp, Windowed
+from zkconsumer.topology.stores import StateFile
 
 TEXT = ApplicationConfig(key_serde=serdes.STRING, value_serde=serdes.STRING)
 
@@ -165,7 +164,7 @@ def test_pages_of_stores_are_separate(tmp_path: Path) -> None:
     file.close()
 
 
-# ---- corrupt files, and files of earlier versions --------------------------------------------------------------------
+# ---- corrupt files -------------------------------------------------------------------------------------------------
 
 
 def written(path: Path) -> list[tuple[str, int, bytes]]:
@@ -246,68 +245,3 @@ def test_malformed_database_names_remedy(tmp_path: Path) -> None:
 
     with pytest.raises(StreamsError, match=f"state file {path} cannot be used: .*malformed; restore it from a backup"):
         read(path)
-
-
-class FillAll(Processor):
-    """Puts records into a store of each kind, as the program that has written ``state_format_1.gz``."""
-
-    def init(self, context: ProcessorContext) -> None:
-        names = ("numbers", "times", "windows", "sessions", "versions")
-        self._stores = {name: context.get_state_store(name) for name in names}
-
-    def process(self, record: Record) -> None:
-        number, time = int(record.value), record.timestamp
-        self._stores["numbers"].put(record.key, number)
-        self._stores["times"].put(record.key, ValueAndTimestamp(number, time))
-        self._stores["windows"].put(record.key, number, time - time % 1_000)
-        self._stores["sessions"].put(Windowed(record.key, time, time + 5), number)
-        self._stores["versions"].put(record.key, number, time)
-
-
-def filling() -> Topology:
-    text, number = serdes.STRING, serdes.LONG
-    builders = [
-        stores.key_value("numbers", text, number),
-        stores.timestamped_key_value("times", text, number),
-        stores.window("windows", text, number, retention_ms=600_000, window_size_ms=1_000),
-        stores.session("sessions", text, number, retention_ms=600_000),
-        stores.versioned_key_value("versions", text, number, history_ms=600_000),
-    ]
-    return Topology().add_source("src", "in").add_processor("fill", FillAll, "src", stores=builders)
-
-
-def contents(driver: TopologyTestDriver) -> dict[str, object]:
-    all_stores = driver.get_all_state_stores()
-    result: dict[str, object] = {
-        name: list(all_stores[name].all())  # type: ignore[attr-defined]
-        for name in ("numbers", "times", "windows")
-    }
-    result["sessions"] = list(all_stores["sessions"].fetch_keys())  # type: ignore[attr-defined]
-    keys = [f"key-{number:04}" for number in range(600)]
-    times = (0, 30_000, 100_000)
-    result["versions"] = [[all_stores["versions"].get(key, time) for time in times] for key in keys]  # type: ignore[attr-defined]
-    return result
-
-
-def feed(driver: TopologyTestDriver, numbers: range) -> None:
-    topic = driver.create_input_topic("in")
-    for number in numbers:
-        topic.pipe_input(f"key-{number % 600:04}", str(number), 100 * number)
-
-
-def test_file_without_checksums_is_read_and_continued(tmp_path: Path) -> None:
-    # state_format_1.gz contains the records of feed(driver, range(900)), written before pages had checksums.
-    path = tmp_path / "state"
-    path.write_bytes(gzip.decompress((Path(__file__).parent / "state_format_1.gz").read_bytes()))
-    with TopologyTestDriver(filling(), TEXT) as expected:
-        feed(expected, range(900))
-        with TopologyTestDriver(filling(), TEXT, state_file=path) as driver:
-            assert contents(driver) == contents(expected)
-            feed(driver, range(900, 1_000))
-        feed(expected, range(900, 1_000))
-
-        with TopologyTestDriver(filling(), TEXT, state_file=path) as driver:
-            assert contents(driver) == contents(expected)
-    with closing(sqlite3.connect(path)) as connection:
-        checksums = [row[0] for row in connection.execute("SELECT checksum FROM pages WHERE id = 0")]
-    assert all(isinstance(checksum, int) for checksum in checksums)
