@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from zkconsumer.errors import GroupAuthorizationError, TopicAuthorizationError
+from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.threads import OwnedThread
 
@@ -151,7 +151,7 @@ class HealthMonitor:
         listener: called in the thread of the monitor; None for no listener.
     """
 
-    def __init__(self, name: str, read: Callable[[], Health], listener: HealthListener | None, log: Any) -> None:
+    def __init__(self, name: str, read: Callable[[], Health], listener: HealthListener | None, log: Logger) -> None:
         self._read = read
         self._listener = listener
         self._log = log

@@ -6,9 +6,9 @@ import logging
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypedDict, Unpack
 
 import structlog
 
@@ -30,6 +30,80 @@ _DISTINGUISHING = (
     *("path", "endpoint", "property", "method", "members"),
 )
 _ERRORS = ("error", "exception", "reason")
+
+
+class EventValues(TypedDict, total=False):
+    """Keys of log events; the same thing has the same key and type in all events.
+
+    ``docs/log-events.rst`` explains them.
+    """
+
+    attempt: int
+    auto_offset_reset: str
+    batch_time_ms: int
+    committed_offset: int
+    consumed_offset: int
+    consumer_id: str
+    counts: Mapping[str, int]
+    endpoint: str
+    error: str
+    error_code: int
+    exc_info: bool | BaseException
+    executable: str
+    fetch_size: int
+    group: str
+    horizon_ms: int
+    idle: list[str]
+    key: bytes | None
+    kind: str
+    members: list[str]
+    membership: str
+    method: str
+    next_offset: int
+    node: str
+    offset: int
+    offsets: Mapping[str, object]
+    owned: int
+    partition: int
+    partition_count: int
+    partitions: list[str]
+    path: str
+    property: str
+    query: str
+    ranges: Mapping[str, list[int]]
+    reason: str
+    reasons: Mapping[str, str]
+    records: int
+    remedy: str
+    retriable: bool
+    session_id: str
+    state: str
+    store: str
+    task: str
+    timeout_s: float
+    timestamp: int
+    topic: str
+    topics: list[str]
+    value: object
+
+
+class Logger(Protocol):
+    """A logger of events. ``event`` is a constant name in snake case."""
+
+    def debug(self, event: str, **values: Unpack[EventValues]) -> object:
+        """Log an event at level DEBUG."""
+
+    def info(self, event: str, **values: Unpack[EventValues]) -> object:
+        """Log an event at level INFO."""
+
+    def warning(self, event: str, **values: Unpack[EventValues]) -> object:
+        """Log an event at level WARNING."""
+
+    def error(self, event: str, **values: Unpack[EventValues]) -> object:
+        """Log an event at level ERROR."""
+
+    def bind(self, **context: Unpack[EventValues]) -> Logger:
+        """Return a logger whose events have the keys of ``context``, too."""
 
 
 class _Rendered(str):
@@ -142,14 +216,16 @@ def show_level(level: int) -> None:
         _default_handler.setLevel(level)
 
 
-def get_logger(name: str, **context: object) -> Any:
+def get_logger(name: str, **context: Unpack[EventValues]) -> Logger:
     """Return a logger with ``context`` bound.
 
     It uses structlog if the application has configured structlog, and the standard library's logger ``name``
     otherwise. Call it in constructors, not per event.
     """
     if structlog.is_configured():
-        return structlog.get_logger(name).bind(**context)
-    return structlog.wrap_logger(
-        logging.getLogger(name), processors=_PLAIN, wrapper_class=structlog.stdlib.BoundLogger
-    ).bind(**context)
+        logger: Logger = structlog.get_logger(name)
+    else:
+        logger = structlog.wrap_logger(
+            logging.getLogger(name), processors=_PLAIN, wrapper_class=structlog.stdlib.BoundLogger
+        )
+    return logger.bind(**context)

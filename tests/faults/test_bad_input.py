@@ -124,7 +124,7 @@ def test_missing_topic_is_consumed_once_created(
     one = consumer()
     with caplog.at_level(logging.WARNING, "zkconsumer"):
         [stream] = one.create_message_streams({name: 1})[name]
-    assert any("topic_missing" in record.getMessage() and name in record.getMessage() for record in caplog.records)
+    assert any("topics_missing" in record.getMessage() and name in record.getMessage() for record in caplog.records)
     assert one.assignment == {}
     cluster.create_topic(name, 2)
     for number in range(2):

@@ -151,7 +151,7 @@ def test_released_offsets_are_logged_if_rejected(
     started = time.monotonic()
     part.committer.commit_released({A: 5, B: 6})
     assert time.monotonic() - started < 10
-    assert "offset_commit_rejected" in caplog.text
+    assert "offsets_discarded" in caplog.text
     assert "{'t-0': 5, 't-1': 6}" in caplog.text
     assert part.offsets.committed == {}
 

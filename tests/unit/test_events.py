@@ -1,30 +1,53 @@
-"""Tests that the table of log events matches the calls in the code."""
+"""Tests that the tables of log events and of their keys match the calls in the code."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import zkconsumer
-from zkconsumer.events import EVENTS, KEYS, to_rst
+from zkconsumer.log import EventValues
 
 ROOT = Path(zkconsumer.__file__).parent
-DOCUMENT = ROOT.parent / "docs" / "log-events.rst"
 LEVELS = ("debug", "info", "warning", "error")
-BY_NAME = {event.name: event for event in EVENTS}
+TREES = {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
 
-TREES = {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py")) if path.name != "events.py"}
+#: Types of keys as the document calls them.
+TYPES: Mapping[object, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    bytes: "bytes",
+    object: "any",
+    BaseException: "exception",
+}
+
+
+def tables() -> list[list[list[str]]]:
+    """Return the rows of each table of the document, without the header."""
+    text = (ROOT.parent / "docs" / "log-events.rst").read_text()
+    found = []
+    for table in text.split(".. list-table::")[1:]:
+        rows = re.split(r"^   \* - ", table, flags=re.MULTILINE)[2:]
+        found.append([[cell.strip() for cell in row.split("\n     - ")] for row in rows])
+    return found
+
+
+EVENTS, KEYS = ({row[0].strip("`"): row[1:] for row in table} for table in tables())
 
 
 class LogCall(NamedTuple):
-    """One call of a logger: the names and levels that it can have, and its keys."""
+    """One call of a logger: the names and levels that it can have."""
 
     place: str
     names: list[str]
     levels: list[str]
-    keys: list[str]
 
 
 def log_calls() -> Iterator[LogCall]:
@@ -32,8 +55,7 @@ def log_calls() -> Iterator[LogCall]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and node.args and (levels := levels_of(node.func)):
                 names = [text for text in strings_of(node.args[0]) if text.isidentifier()]
-                keys = [keyword.arg for keyword in node.keywords if keyword.arg not in (None, "exc_info")]
-                yield LogCall(f"{path.relative_to(ROOT)}:{node.lineno}", names, levels, [str(key) for key in keys])
+                yield LogCall(f"{path.relative_to(ROOT)}:{node.lineno}", names, levels)
 
 
 def levels_of(function: ast.expr) -> list[str]:
@@ -43,51 +65,56 @@ def levels_of(function: ast.expr) -> list[str]:
     return [function.attr] if isinstance(function, ast.Attribute) and function.attr in LEVELS else []
 
 
-def strings_of(node: ast.expr) -> list[str]:
+def strings_of(node: ast.AST) -> list[str]:
     return [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
 
 
-def test_every_logged_event_is_in_table() -> None:
-    missing = [(call.place, name) for call in log_calls() for name in call.names if name not in BY_NAME]
+def type_name(annotation: object) -> str:
+    """Return the name of a type in the document."""
+    arguments = typing.get_args(annotation)
+    if isinstance(annotation, types.UnionType):
+        return " or ".join(type_name(one) for one in arguments if one is not types.NoneType)
+    if typing.get_origin(annotation) is list:
+        return f"list of {type_name(arguments[0])}s"
+    return "map" if typing.get_origin(annotation) is not None else TYPES[annotation]
 
-    assert missing == []
+
+def test_every_logged_event_is_documented() -> None:
+    assert [(call.place, name) for call in log_calls() for name in call.names if name not in EVENTS] == []
 
 
-def test_levels_are_those_of_table() -> None:
+def test_levels_are_the_documented_ones() -> None:
     wrong = [
         (call.place, name, level)
         for call in log_calls()
         for name in call.names
         for level in call.levels
-        if level not in BY_NAME[name].levels
+        if level not in EVENTS[name][0].split(", ")
     ]
 
     assert wrong == []
 
 
-def test_keys_are_from_one_list() -> None:
-    wrong = [(call.place, key) for call in log_calls() for key in call.keys if key not in KEYS]
+def test_every_documented_event_is_logged() -> None:
+    strings = {text for tree in TREES.values() for text in strings_of(tree)}
 
-    assert wrong == []
-
-
-def test_every_event_of_table_is_logged() -> None:
-    strings = {text for tree in TREES.values() for node in ast.walk(tree) for text in strings_of_node(node)}
-
-    assert [event.name for event in EVENTS if event.name not in strings] == []
+    assert [name for name in EVENTS if name not in strings] == []
 
 
-def strings_of_node(node: ast.AST) -> list[str]:
-    return [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+def test_documented_loggers_exist() -> None:
+    created = {name for path in TREES for name in re.findall(r'get_logger\(\s*"([\w.]+)"', path.read_text())}
+
+    assert {logger for row in EVENTS.values() for logger in row[1].split(", ")} == created
 
 
-def test_table_is_sorted_without_duplicates() -> None:
-    names = [event.name for event in EVENTS]
+def test_keys_have_the_documented_types() -> None:
+    """The type checker compares the keys of each call with ``EventValues``."""
+    found = {name: type_name(annotation) for name, annotation in typing.get_type_hints(EventValues).items()}
 
-    assert names == sorted(set(names))
-    assert list(KEYS) == sorted(KEYS)
+    assert found == {name: row[0] for name, row in KEYS.items()}
 
 
-def test_documentation_contains_the_table() -> None:
-    """Paste the output of ``to_rst()`` into the document when an event changes."""
-    assert to_rst() in DOCUMENT.read_text()
+def test_tables_are_sorted_without_duplicates() -> None:
+    for table in tables():
+        names = [row[0].strip("`") for row in table]
+        assert names == sorted(set(names))

@@ -34,7 +34,7 @@ ORDER = [
         "threads",
     ],
     ["config", "net"],
-    ["events", "metric_names"],
+    ["metric_names"],
     ["zookeeper"],
     ["broker"],
     ["metadata"],

@@ -8,15 +8,15 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
-from zkconsumer.log import KAZOO, DefaultHandler, get_logger
+from zkconsumer.log import KAZOO, DefaultHandler, EventValues, get_logger
 from zkconsumer.tools.cli import main
 
-WARN = "get_logger('zkconsumer.test', group='g').warning('topic_missing', topics=['orders'])"
-TEXT = "event='topic_missing' group='g' topics=['orders']"
+WARN = "get_logger('zkconsumer.test', group='g').warning('topics_missing', topics=['orders'])"
+TEXT = "event='topics_missing' group='g' topics=['orders']"
 SHOWN = f"WARNING zkconsumer.test: {TEXT}"
 
 
@@ -69,7 +69,7 @@ def run(*statements: str) -> tuple[str, list[str]]:
                 "logger_factory=structlog.PrintLoggerFactory(sys.stdout))",
                 WARN,
             ),
-            '{"group": "g", "topics": ["orders"], "event": "topic_missing"}\n',
+            '{"group": "g", "topics": ["orders"], "event": "topics_missing"}\n',
             [],
             id="structlog",
         ),
@@ -130,7 +130,7 @@ def log(clock: Clock) -> Iterator[Callable[..., Any]]:
     handler = DefaultHandler(clock)
     created: list[logging.Logger] = []
 
-    def make(**context: object) -> Any:
+    def make(**context: Unpack[EventValues]) -> Any:
         name = f"zkconsumer.test{uuid.uuid4().hex}"
         created.append(logging.getLogger(name))
         created[-1].propagate = False

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from zkconsumer.events import EVENTS
 from zkconsumer.log import KAZOO
 
 ROOT = Path(__file__).parent.parent.parent
@@ -413,6 +412,12 @@ DOCUMENTS = sorted([ROOT / "README.rst", ROOT / "SECURITY.rst", *(ROOT / "docs")
 SCRIPTS = sorted(path for folder in ("docker", "examples") for path in (ROOT / folder).iterdir() if path.is_file())
 
 
+#: Names of loggers, which are not names of modules.
+LOGGERS = {KAZOO}.union(
+    *(re.findall(r'get_logger\(\s*"([\w.]+)"', path.read_text()) for path in (ROOT / "zkconsumer").rglob("*.py"))
+)
+
+
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -420,9 +425,8 @@ def relative(path: Path) -> str:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
 def test_names_in_documentation_resolve(path: Path) -> None:
     text = path.read_text()
-    loggers = {logger for event in EVENTS for logger in event.logger.split(", ")} | {KAZOO}
 
-    for name in {*imports(text), *dotted_names(text)} - loggers:
+    for name in {*imports(text), *dotted_names(text)} - LOGGERS:
         assert pkgutil.resolve_name(name) is not None
 
 

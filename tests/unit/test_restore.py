@@ -26,7 +26,7 @@ def test_unassigned_partitions_of_checkpoint_are_logged(
     with caplog.at_level(logging.WARNING, "zkconsumer"):
         assert restored_subscription(options, OFFSET) == options.subscription
 
-    found = [record.getMessage() for record in caplog.records if "partitions_skipped" in record.getMessage()]
+    found = [record.getMessage() for record in caplog.records if "checkpoint_partitions_ignored" in record.getMessage()]
     assert len(found) == bool(skipped)
     assert all(partition in found[0] for partition in skipped)
 
@@ -41,9 +41,9 @@ def test_skipped_topic_and_partition_are_both_logged(caplog: pytest.LogCaptureFi
         restored_subscription(options, both)
 
     topics, partitions = [record.getMessage() for record in caplog.records]
-    assert "topics_skipped" in topics
+    assert "checkpoint_topics_ignored" in topics
     assert "['u']" in topics
-    assert "partitions_skipped" in partitions
+    assert "checkpoint_partitions_ignored" in partitions
     assert "['t-0']" in partitions
 
 

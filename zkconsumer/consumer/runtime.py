@@ -202,7 +202,7 @@ class ConsumerRuntime:
                     "committed_offset_missing",
                     topic=partition.topic,
                     partition=partition.partition,
-                    offset=self._released_offsets[partition],
+                    consumed_offset=self._released_offsets[partition],
                     auto_offset_reset=reset,
                 )
             infos.append(PartitionTopicInfo(partition, queue, claim.offset, auto_offset_reset=reset))

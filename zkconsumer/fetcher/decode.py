@@ -28,6 +28,7 @@ from zkconsumer.fetcher.record_format import (
     TRANSACTIONAL,
     Segment,
 )
+from zkconsumer.log import Logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
 #: Maximum rows, and bytes of records, of one piece. A single record may exceed them. A batch of the log is not divided
@@ -40,7 +41,7 @@ _CONTROL_KEY = struct.Struct(">hh")
 _ABORT = 0
 
 
-def log_skipped(log: Any, partition: TopicPartition, error: CorruptRecordError) -> None:
+def log_skipped(log: Logger, partition: TopicPartition, error: CorruptRecordError) -> None:
     """Log that a damaged batch is skipped."""
     log.error(
         "corrupt_records_skipped",

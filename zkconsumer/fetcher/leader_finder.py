@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tenacity import Retrying, retry_if_result, sleep_using_event, stop_when_event_set, wait_fixed
 
+from zkconsumer.broker.error_codes import error_name
 from zkconsumer.broker.leaders import LeaderLookup, no_leader_error
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
 from zkconsumer.fetcher.fetch_settings import FATAL_ERROR_BACKOFF_S, FetchSettings
@@ -99,7 +100,7 @@ class LeaderFinderThread:
             try:
                 self._retrying(self._find_leaders)
             except Exception as error:  # else the partitions would stall silently (KAFKA-4384)
-                self._log.error("leader_finder_failed", exc_info=True)
+                self._log.error("leader_finder_crashed", exc_info=True)
                 with self._lock:
                     infos = list(self._no_leader.values())
                 for info in infos:
@@ -124,11 +125,11 @@ class LeaderFinderThread:
             except ClosedError:
                 return False
             except RetriableError as error:
-                self._log.warning("leaders_not_found", partitions=len(infos), error=str(error))
+                self._log.warning("leader_lookup_failed", partition_count=len(infos), error=str(error), retriable=True)
                 for info in infos.values():
                     info.record_problem("leader_not_found", error)
             except ZkConsumerError as error:  # not retriable, such as failed authentication
-                self._log.error("leader_lookup_failed", partitions=len(infos), error=str(error))
+                self._log.error("leader_lookup_failed", partition_count=len(infos), error=str(error), retriable=False)
                 for info in infos.values():
                     info.record_problem("leader_not_found", error)
                     self._on_failure(info, error)
@@ -144,7 +145,9 @@ class LeaderFinderThread:
             if info.record_problem("leader_not_found", no_leader_error(code, info.partition)):
                 new.setdefault(code, []).append(str(info.partition))
         for code, partitions in new.items():
-            self._log.warning("leaders_missing", partitions=sorted(partitions), error=code)
+            self._log.warning(
+                "partitions_without_leader", partitions=sorted(partitions), error=error_name(code), error_code=code
+            )
 
     def _assign(
         self,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.error_codes import broker_error
+from zkconsumer.broker.error_codes import broker_error, error_name
 from zkconsumer.broker.throttle import Throttle
 from zkconsumer.errors import (
     ClosedError,
@@ -195,7 +195,7 @@ class ConsumerFetcherThread:
         except ClosedError:
             return
         except RetriableError as error:
-            self._log.warning("fetch_failed", partitions=len(requested), error=str(error))
+            self._log.warning("fetch_failed", partition_count=len(requested), error=str(error))
             for info in requested:
                 info.record_problem("fetch_failed", error)
             if isinstance(error.__cause__, TimeoutError):
@@ -392,7 +392,13 @@ class ConsumerFetcherThread:
         error = broker_error(error_code, f"could not fetch partition {info.partition} from broker {self.endpoint}")
         if info.record_problem("fetch_failed", error):
             log = self._log.warning if error_code == protocol.TOPIC_AUTHORIZATION_FAILED else self._log.info
-            log("partition_fetch_failed", topic=topic, partition=partition, error=error_code)
+            log(
+                "partition_fetch_failed",
+                topic=topic,
+                partition=partition,
+                error=error_name(error_code),
+                error_code=error_code,
+            )
 
     def _process_incomplete(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
         """Handle data without a complete batch: it exceeds the fetch size, or its header is damaged."""
@@ -462,7 +468,13 @@ class ConsumerFetcherThread:
                 topic, partition = info.partition
                 error, offset = offsets.get(info.partition, (_UNKNOWN_SERVER_ERROR, -1))
                 if error or offset < 0:
-                    self._log.warning("offset_lookup_failed", topic=topic, partition=partition, error=error)
+                    self._log.warning(
+                        "offset_lookup_failed",
+                        topic=topic,
+                        partition=partition,
+                        error=error_name(error),
+                        error_code=error,
+                    )
                     failed.append(info)
                     continue
                 info.fetch_offset = offset

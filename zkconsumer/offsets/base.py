@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
+from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 
 #: The result of ``Offsets.fetch`` for a partition whose offset was committed for a deleted topic of the same name.
@@ -53,7 +54,7 @@ class Offsets(Protocol):
 class LowerOffsetGuard:
     """Decides whether a commit may lower a committed offset, and logs each such commit."""
 
-    def __init__(self, log: Any) -> None:
+    def __init__(self, log: Logger) -> None:
         self._log = log
         self._allowed: set[TopicPartition] = set()
 

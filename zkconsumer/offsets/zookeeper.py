@@ -126,7 +126,7 @@ class ZooKeeperOffsets:
                         "committed_offset_missing",
                         topic=partition.topic,
                         partition=partition.partition,
-                        offset=before[partition],
+                        consumed_offset=before[partition],
                     )
         self._guard.reset(offsets)
         return {partition: self._cache[partition][0] for partition in offsets}

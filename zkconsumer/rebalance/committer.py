@@ -218,5 +218,5 @@ class OffsetCommitter:
                     continue
                 reason = str(error)
             discarded = {str(partition): offset for partition, offset in sorted(offsets.items())}
-            self._log.error("offset_commit_rejected", partitions=discarded, error=reason)
+            self._log.error("offsets_discarded", offsets=discarded, error=reason)
             return

@@ -189,7 +189,7 @@ class AssignmentContext:
                 remedy = (
                     "no broker is registered in ZooKeeper; set bootstrap.servers if the cluster does not use ZooKeeper"
                 )
-            self._log.warning("topic_missing", topics=topics, remedy=remedy)
+            self._log.warning("topics_missing", topics=topics, remedy=remedy)
 
     def _read_registrations(self) -> dict[str, Registration]:
         ids = self._session.znodes.children(self._paths.ids, watch=True) or []

@@ -85,7 +85,7 @@ def _check_worker_python(executable: str) -> None:
         return
     get_logger("zkconsumer.spark").warning(
         "worker_python_differs",
-        path=found or executable,
+        executable=found or executable,
         remedy=f"set PYSPARK_PYTHON to {sys.executable} before the Spark session is created",
     )
 

@@ -7,9 +7,9 @@ Source: Spark 4.2 KafkaExceptions. The error conditions have Spark's names; the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import Any
 
 from zkconsumer.errors import OffsetOutOfRangeError
+from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 
 
@@ -29,12 +29,12 @@ class DataLossError(OffsetOutOfRangeError):
         self.lost = {partition: count for partition, count in lost.items() if count > 0}
 
 
-def raise_or_log(loss: DataLossError, fails: bool, log: Any) -> None:
+def raise_or_log(loss: DataLossError, fails: bool, log: Logger) -> None:
     """Raise the error if ``fails`` (option ``failOnDataLoss``), else log a warning."""
     if fails:
         raise loss
     lost = {str(partition): count for partition, count in sorted(loss.lost.items())}
-    log.warning("records_lost", partitions=lost, records=sum(lost.values()), reason=loss.text)
+    log.warning("records_lost", counts=lost, records=sum(lost.values()), reason=loss.text)
 
 
 def start_offset_deleted(partition: TopicPartition, position: int, log_start: int, remedy: str) -> DataLossError:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, Unpack
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.log import get_logger
+from zkconsumer.log import EventValues, get_logger
 from zkconsumer.topology import handlers
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.handlers import ErrorContext, ErrorHandler, ErrorResponse
 from zkconsumer.topology.records import Record, SinkRecord, SourceRecord
-
-_log = get_logger(__name__)
 
 #: Id of the tasks that update global stores.
 GLOBAL_TASK_ID = "global"
@@ -55,6 +53,7 @@ class Failures:
         send: Callable[[SinkRecord], object],
     ) -> None:
         self._task_id, self._config, self._metrics, self._send = task_id, config, metrics, send
+        self._log = get_logger("zkconsumer.topology", task=task_id)
 
     def unreadable(self, node: str, source: SourceRecord, error: Exception) -> None:
         """Call the deserialization handler, and drop the record unless the handler returns FAIL.
@@ -96,12 +95,13 @@ class Failures:
                 "and value_serializer of add_sink, or production_handler to drop such records"
             ) from error
 
-    def drop(self, reason: str, source: SourceRecord | None, **where: object) -> None:
+    def drop(self, source: SourceRecord | None, **values: Unpack[EventValues]) -> None:
         """Count and log a record that is dropped."""
         self._metrics["dropped"] += 1
+        log = self._log
         if source is not None:
-            where |= {"topic": source.topic, "partition": source.partition, "offset": source.offset}
-        _log.warning("record_dropped", task=self._task_id, reason=reason, **where)
+            log = log.bind(topic=source.topic, partition=source.partition, offset=source.offset)
+        log.warning("record_dropped", **values)
 
     def _drop_or_fail(self, handler: ErrorHandler, context: ErrorContext, error: Exception) -> None:
         if not self._drops(handler, context, error):
@@ -118,7 +118,7 @@ class Failures:
             raise FailedNodeError(context, second) from error
         if response is ErrorResponse.FAIL:
             return False
-        self.drop(context.phase, context.record, node=context.node, error=text(error))
+        self.drop(context.record, reason=context.phase, node=context.node, error=text(error))
         return True
 
     def _quarantine(self, context: ErrorContext, error: Exception) -> None:

@@ -105,7 +105,7 @@ class RunningSource(RunningNode):
         except Exception as error:
             self._task.failures.without_timestamp(self.name, source, error)
         if timestamp < 0:
-            self._task.failures.drop("negative_timestamp", source, node=self.name)
+            self._task.failures.drop(source, reason="negative_timestamp", node=self.name)
             return None
         return Record(key, value, timestamp, source.headers)
 
@@ -132,7 +132,7 @@ class RunningSink(RunningNode):
             # The caller adds the task, and where the record was read.
             raise StreamsError(f"sink {self.name!r}: {text(error)}") from error
         if not partitions:
-            task.failures.drop("no_partition", task.source_record, node=self.name)
+            task.failures.drop(task.source_record, reason="no_partition", node=self.name)
             return
         try:
             key, value = _bytes(self._key(topic, record.key)), _bytes(self._value(topic, record.value))

@@ -310,7 +310,7 @@ class StreamTask:
     # ---- stores --------------------------------------------------------------------------------------------
 
     def _count_expired(self, store: str) -> None:
-        self.failures.drop("expired", self.source_record, store=store)
+        self.failures.drop(self.source_record, reason="expired", store=store)
 
     # ---- nodes ---------------------------------------------------------------------------------------------
 

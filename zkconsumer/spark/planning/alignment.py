@@ -265,8 +265,9 @@ class Alignment:
                 if not self._has_failed:
                     self._has_failed = True
                     topic, partition, offset = record[:3]
-                    place = {"topic": topic, "partition": partition, "offset": offset}
-                    self._log.warning("event_time_failed", error=repr(error), **place)
+                    self._log.warning(
+                        "event_time_failed", error=repr(error), topic=topic, partition=partition, offset=offset
+                    )
                 return None
         return record.timestamp if record.timestamp_type >= 0 else None
 

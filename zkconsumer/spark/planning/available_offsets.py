@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from zkconsumer.broker.log_offsets import SILENT_TIMEOUT_S, LogOffsets
 from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
 from zkconsumer.health import HealthReason, HealthState, health_code, merged
+from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 
 #: Minimum seconds before an unavailable partition is looked up again.
@@ -20,7 +20,7 @@ _RETRY_FACTOR = 10.0
 class AvailableOffsets:
     """Looks up offsets, and leaves out partitions without a responding leader. Used by Spark's thread."""
 
-    def __init__(self, logs: LogOffsets, log: Any) -> None:
+    def __init__(self, logs: LogOffsets, log: Logger) -> None:
         self._logs = logs
         self._log = log
         #: By unavailable partition: the error, and the time (``time.monotonic``) of the next look-up.

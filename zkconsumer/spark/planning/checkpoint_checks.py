@@ -45,8 +45,12 @@ def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> 
         )
     log = get_logger("zkconsumer.spark", group=options.consumer.group_id)
     if unsubscribed:
-        log.warning("topics_skipped", topics=unsubscribed)
+        log.warning("checkpoint_topics_ignored", topics=unsubscribed, reason="the query does not subscribe to them")
     unassigned = [p for p in sorted(last.partitions) if p.topic not in unsubscribed and p not in subscription.assigned]
     if subscription.assigned and unassigned:
-        log.warning("partitions_skipped", partitions=[str(partition) for partition in unassigned])
+        log.warning(
+            "checkpoint_partitions_ignored",
+            partitions=[str(partition) for partition in unassigned],
+            reason="option assign does not list them",
+        )
     return subscription

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from zkconsumer.broker import protocol
+from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import end_offset_decreased
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -40,7 +40,7 @@ class EndOffsets:
         logs: AvailableOffsets,
         tracker: PartitionTracker,
         skipped: SkippedRecords,
-        log: Any,
+        log: Logger,
     ) -> None:
         self.latest: dict[TopicPartition, int] = {}
         self.target: dict[TopicPartition, int] | None = None

@@ -8,6 +8,7 @@ from typing import Any
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import Problem
+from zkconsumer.log import Logger
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.progress import Progress
@@ -32,7 +33,7 @@ class OffsetCommits:
         member: GroupMember | StandaloneReader,
         tracker: PartitionTracker,
         progress: Progress,
-        log: Any,
+        log: Logger,
         *,
         timeout_s: float,
     ) -> None:
@@ -88,7 +89,7 @@ class OffsetCommits:
             is_new = self.problem is None
             self.problem = Problem.again(self.problem, "commit_failed", error)
             if is_new:  # logged once, because Spark calls this about 90 times per second
-                self._log.warning("offset_commit_failed", error=str(error), partitions=partitions)
+                self._log.warning("offset_commit_failed", error=str(error), partition_count=partitions)
             return
         self.problem = None
         self._progress.record_commit()

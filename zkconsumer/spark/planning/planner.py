@@ -253,7 +253,7 @@ class Planner:
         try:
             return self._logs.find_leaders(ranges)
         except RetriableError as error:
-            self._log.warning("leaders_not_found", error=str(error))
+            self._log.warning("leader_lookup_failed", error=str(error), retriable=True)
             return {}
 
     def brokers(self) -> tuple[Endpoint, ...]:
@@ -335,7 +335,7 @@ class Planner:
             self._progress.reread_records += total(in_flight)
             self._log.warning(
                 "partitions_released_early",
-                partitions={str(p): list(span) for p, span in sorted(in_flight.items())},
+                ranges={str(p): list(span) for p, span in sorted(in_flight.items())},
                 records=total(in_flight),
                 remedy="the next owner reads these records again; make batches shorter than handover.timeout.ms",
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import DataLossError, raise_or_log
 from zkconsumer.spark.executor.task_reports import SkippedRange
@@ -23,7 +23,7 @@ class SkippedRecords:
         fails_on_data_loss: raise an error for lost records instead of logging and counting them.
     """
 
-    def __init__(self, log: Any, *, fails_on_data_loss: bool) -> None:
+    def __init__(self, log: Logger, *, fails_on_data_loss: bool) -> None:
         self._log = log
         self._fails = fails_on_data_loss
         self._lock = threading.Lock()
@@ -65,9 +65,9 @@ class SkippedRecords:
                     if count:
                         counts[str(partition)] = counts.get(str(partition), 0) + count
         if lost:
-            self._log.warning("records_lost", partitions=lost, records=sum(lost.values()), reason="skipped by a task")
+            self._log.warning("records_lost", counts=lost, records=sum(lost.values()), reason="skipped by a task")
         if skipped:
-            self._log.warning("records_skipped", partitions=skipped, records=sum(skipped.values()))
+            self._log.warning("records_skipped", counts=skipped, records=sum(skipped.values()))
 
     @property
     def counts(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Set
-from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import RetriableError
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
+from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.retry import retrying
@@ -44,7 +44,7 @@ class StartingPositions:
         tracker: PartitionTracker,
         ends: EndOffsets,
         skipped: SkippedRecords,
-        log: Any,
+        log: Logger,
     ) -> None:
         self._options = options
         self._config = options.consumer
