@@ -277,6 +277,10 @@ PICKLED = {
         "fetch",
         "follow",
     ],
+    "zkconsumer.spark.dstreams.batches": [
+        "ignore",
+        "record_batch",
+    ],
     "zkconsumer.spark.dstreams.follower": [
         "follow",
     ],

@@ -10,7 +10,6 @@ from pyspark.streaming import StreamingContext, StreamingListener
 
 from zkconsumer.log import get_logger
 from zkconsumer.spark.dstreams.sources import Source
-from zkconsumer.spark.offset import total
 
 #: Seconds between two polls of the state of a streaming context.
 _STATE_INTERVAL_S = 0.5
@@ -54,7 +53,7 @@ class Follower(StreamingListener):
             self._log.warning("batch_completion_failed", batch_time_ms=time_ms, error=repr(error))
 
     def _update_rate_limits(self, time_ms: int, info: Any) -> None:
-        records = total(self._source.planned_ranges(time_ms))
+        records = self._source.count_records(time_ms)
         processing_ms, scheduling_ms = int(info.processingDelay()), int(info.schedulingDelay())
         if records and processing_ms >= 0 and scheduling_ms >= 0:  # -1 if unknown
             self._source.rate_limits.update(time_ms, records, processing_ms, scheduling_ms)

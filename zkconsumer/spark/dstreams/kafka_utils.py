@@ -29,6 +29,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint
 from zkconsumer.message import TopicPartition as _TopicPartition
+from zkconsumer.spark.dstreams.batches import record_batches
 from zkconsumer.spark.dstreams.clients import BrokerClient, consumer_config
 from zkconsumer.spark.dstreams.follower import follow
 from zkconsumer.spark.dstreams.records import fetch
@@ -325,7 +326,9 @@ def _stream(ssc: StreamingContext, source: Source, convert: _Convert) -> KafkaDS
     # external system or cannot be recovered from a checkpoint.
     folder = tempfile.mkdtemp(prefix="zkconsumer-tick-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return KafkaDStream(ssc.textFileStream(folder), batch)
+    tick = ssc.textFileStream(folder)
+    record_batches(tick)
+    return KafkaDStream(tick, batch)
 
 
 def _rdd(sc: SparkContext, tasks: list[FetchTask], ranges: list[OffsetRange], convert: _Convert) -> KafkaRDD:

@@ -12,10 +12,11 @@ _RETAINED_BATCHES = 1000
 
 
 class Ledger:
-    """The plans of batches by batch time, in milliseconds; part of a checkpoint.
+    """The plans of a source by batch time, in milliseconds; part of a checkpoint.
 
-    A batch is committable when it and all earlier batches are completed. Otherwise the commit of a later batch would
-    let a restarted application skip a failed one.
+    A plan is run by the batch of its time, or by a later one as in ``zkconsumer.spark.dstreams.batches``. It is
+    committable when it and all plans before it are completed. Otherwise the commit of a later plan would let a
+    restarted application skip a failed one.
 
     Thread-safe: one thread plans batches, and another one completes them.
     """
@@ -24,36 +25,53 @@ class Ledger:
         self._plans: OrderedDict[int, Any] = OrderedDict()
         self._completed: set[int] = set()
         self._committable: set[int] = set()
-        self._restored: frozenset[int] = frozenset()
+        self._batches: dict[int, int] = {}  # by time of the plan; none if the batch is not recorded
+        self._restored: frozenset[int] = frozenset()  # batches
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:  # checkpoints contain these keys
-            return {"entries": self._plans.copy(), "done": set(self._completed), "settled": set(self._committable)}
+            return {
+                "entries": self._plans.copy(),
+                "done": set(self._completed),
+                "settled": set(self._committable),
+                "batches": dict(self._batches),
+            }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
         self._plans, self._completed, self._committable = state["entries"], state["done"], state["settled"]
-        self._restored = frozenset(self._plans)
+        self._batches = state.get("batches", {})
+        self._restored = frozenset(map(self._find_batch, self._plans))
 
     def __contains__(self, time_ms: int) -> bool:
         with self._lock:
             return time_ms in self._plans
 
     def get(self, time_ms: int) -> Any:
-        """Return the plan of a batch, or None."""
+        """Return the plan of a batch time, or None."""
         with self._lock:
             return self._plans.get(time_ms)
 
-    def add(self, time_ms: int, plan: Any) -> None:
-        """Add a batch. If there are too many, remove the oldest batches that are committable."""
+    def times(self, batch_ms: int) -> list[int]:
+        """Return the times of the plans that a batch runs."""
+        with self._lock:
+            return [time_ms for time_ms in self._plans if self._find_batch(time_ms) == batch_ms]
+
+    def add(self, time_ms: int, plan: Any, batch_ms: int | None = None) -> None:
+        """Add a plan. If there are too many, remove the oldest ones that are committable.
+
+        Args:
+            batch_ms: the batch that runs the plan; None if it is not recorded.
+        """
         with self._lock:
             self._plans[time_ms] = plan
+            self._record_batch(time_ms, batch_ms)
             while len(self._plans) > _RETAINED_BATCHES and self._remove_oldest():
                 pass
 
     def forget_before(self, time_ms: int) -> None:
-        """Remove the batches before a time, up to the first one that is not committable."""
+        """Remove the plans before a time, up to the first one that is not committable."""
         with self._lock:
             while self._plans and next(iter(self._plans)) < time_ms and self._remove_oldest():
                 pass
@@ -65,26 +83,34 @@ class Ledger:
         del self._plans[oldest]
         self._completed.discard(oldest)
         self._committable.discard(oldest)
+        self._batches.pop(oldest, None)
         return True
 
-    def is_restored(self, time_ms: int) -> bool:
-        """Return whether a batch comes from a checkpoint."""
-        return time_ms in self._restored
+    def _find_batch(self, time_ms: int) -> int:
+        return self._batches.get(time_ms, time_ms)
+
+    def _record_batch(self, time_ms: int, batch_ms: int | None) -> None:
+        if batch_ms is not None:
+            self._batches[time_ms] = batch_ms
 
     def uncompleted(self) -> set[int]:
-        """Return the times of the batches that are not known to be completed."""
+        """Return the batches that are not known to be completed."""
         with self._lock:
-            return self._plans.keys() - self._completed
+            return {self._find_batch(time_ms) for time_ms in self._plans.keys() - self._completed}
 
-    def complete(self, times_ms: Iterable[int]) -> list[Any]:
+    def is_restored(self, batch_ms: int) -> bool:
+        """Return whether a batch comes from a checkpoint."""
+        return batch_ms in self._restored
+
+    def complete(self, batches_ms: Iterable[int]) -> list[Any]:
         """Mark batches as completed; those without a plan are ignored.
 
         Returns:
             the plans that have become committable, oldest first.
         """
-        plans = []
+        batches, plans = set(batches_ms), []
         with self._lock:
-            self._completed.update(self._plans.keys() & set(times_ms))
+            self._completed.update(time_ms for time_ms in self._plans if self._find_batch(time_ms) in batches)
             for time_ms, plan in self._plans.items():
                 if time_ms not in self._completed:
                     break

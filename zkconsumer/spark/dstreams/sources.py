@@ -22,6 +22,7 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.retry import retrying
+from zkconsumer.spark.dstreams.batches import find_batch
 from zkconsumer.spark.dstreams.clients import BROKER_TIMEOUT_S, BrokerClient, clients
 from zkconsumer.spark.dstreams.ledger import Ledger
 from zkconsumer.spark.dstreams.rates import RateLimits
@@ -70,32 +71,36 @@ class Source:
         return RateLimits(sc, self.seconds, self._RATE_PROPERTY)
 
     def ranges_at(self, time_ms: int) -> Ranges:
-        """Return the ranges of a batch; the first call plans the batch. Empty after a failure.
+        """Return the ranges of a batch time; the first call plans it. Empty after a failure.
 
         Args:
             time_ms: batch time in milliseconds since 1970.
         """
         if time_ms not in self._ledger and not self.has_failed:
-            self._ledger.add(time_ms, self._plan())
+            self._ledger.add(time_ms, self._plan(), find_batch(time_ms))
         return self.planned_ranges(time_ms)
 
     def planned_ranges(self, time_ms: int) -> Ranges:
-        """Return the ranges of a batch; empty if it is not in the ledger."""
+        """Return the ranges of a batch time; empty if it is not in the ledger."""
         return dict(self._ledger.get(time_ms) or {})
 
-    def is_restored(self, time_ms: int) -> bool:
-        """Return whether a batch comes from a checkpoint."""
-        return self._ledger.is_restored(time_ms)
+    def count_records(self, batch_ms: int) -> int:
+        """Return the number of offsets in the ranges that a batch reads."""
+        return sum(total(self.planned_ranges(time_ms)) for time_ms in self._ledger.times(batch_ms))
 
     def uncompleted(self) -> set[int]:
-        """Return the times of the planned batches that are not known to be completed, in milliseconds."""
+        """Return the planned batches that are not known to be completed, in milliseconds."""
         return self._ledger.uncompleted()
 
-    def complete(self, times_ms: Iterable[int]) -> None:
-        """Mark batches as completed."""
-        self._ledger.complete(times_ms)
+    def is_restored(self, batch_ms: int) -> bool:
+        """Return whether a batch comes from a checkpoint."""
+        return self._ledger.is_restored(batch_ms)
 
-    def fail(self, time_ms: int, reason: str) -> None:
+    def complete(self, batches_ms: Iterable[int]) -> None:
+        """Mark batches as completed."""
+        self._ledger.complete(batches_ms)
+
+    def fail(self, batch_ms: int, reason: str) -> None:
         """Handle a batch that failed, or was not run at all. Spark runs it again only after a recovery."""
         raise NotImplementedError
 
@@ -154,11 +159,11 @@ class DirectSource(Source):
         """Return one task for each partition, even if its range is empty."""
         return self._client().tasks(ranges)
 
-    def fail(self, time_ms: int, reason: str) -> None:
+    def fail(self, batch_ms: int, reason: str) -> None:
         """Go on with the next batch, as in Spark 2.4, and keep the failed one as long as completed ones."""
         remedy = "restart the application from its checkpoint soon to run the batch again"
-        get_logger("zkconsumer.spark").error("batch_failed", batch_time_ms=time_ms, error=reason, remedy=remedy)
-        self.complete({time_ms})
+        get_logger("zkconsumer.spark").error("batch_failed", batch_time_ms=batch_ms, error=reason, remedy=remedy)
+        self.complete({batch_ms})
 
     def _plan(self) -> Ranges:
         client = self._client()
@@ -193,29 +198,29 @@ class GroupSource(Source):
         get_logger("zkconsumer.spark").info("stream_created", group=config.group_id, topics=sorted(topics))
 
     def planned_ranges(self, time_ms: int) -> Ranges:
-        """Return the ranges of a batch; empty if it is not in the ledger."""
+        """Return the ranges of a batch time; empty if it is not in the ledger."""
         end = self._ledger.get(time_ms)
         return from_offset(end) if end is not None else {}
 
-    def complete(self, times_ms: Iterable[int]) -> None:
+    def complete(self, batches_ms: Iterable[int]) -> None:
         """Mark batches as completed, and commit the group's offsets of all batches that became committable."""
-        for end in self._ledger.complete(times_ms):
+        for end in self._ledger.complete(batches_ms):
             if end is not None:
                 self._planner().finish_batch(end)
 
-    def fail(self, time_ms: int, reason: str) -> None:
+    def fail(self, batch_ms: int, reason: str) -> None:
         """Stop planning, unless the batch had no records.
 
         Later batches cannot be committed, because a restarted application would skip the failed one. They would all be
         read again, and each would make the checkpoint larger.
         """
-        if not total(self.planned_ranges(time_ms)):
-            self.complete({time_ms})
+        if not self.count_records(batch_ms):
+            self.complete({batch_ms})
             return
         self.has_failed = True
         remedy = "restart the application; until then the stream reads no records, and commits none after this batch"
         get_logger("zkconsumer.spark", group=self._config.group_id).error(
-            "batch_failed", batch_time_ms=time_ms, error=reason, remedy=remedy
+            "batch_failed", batch_time_ms=batch_ms, error=reason, remedy=remedy
         )
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
