@@ -488,33 +488,6 @@ def test_stream_stops_reading_after_failed_batch(
         restarted.stop(stopSparkContext=False)
 
 
-def test_batch_that_was_not_run_stops_the_stream(
-    ssc: StreamingContext,
-    letters: str,
-    zkconsumer_cluster: Cluster,
-    group: str,
-    zk: KazooClient,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    stream = KafkaUtils.createStream(
-        ssc, zkconsumer_cluster.zookeeper_connect, group, {letters: 1}, {"auto.offset.reset": "smallest"}
-    )
-    found, planned = collected(stream), []
-
-    def fail_once(rdd: Any) -> Any:
-        planned.append(rdd)
-        if len(planned) == 1:
-            raise OSError("the other stream cannot be planned")
-        return rdd
-
-    stream.transform(fail_once).foreachRDD(lambda _rdd: None)
-    ssc.start()
-    wait_for(lambda: "batch_failed" in caplog.text, 30)
-    assert "was not run" in caplog.text
-    wait_for(lambda: len(planned) > 4, 30)
-    assert (found, stored(zk, group, letters)) == ([], {0: "0"})
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_batches_completed_before_the_follower_are_committed(
     ssc: StreamingContext,

@@ -1,4 +1,4 @@
-"""DStreams of ``KafkaUtils`` that only windows read."""
+"""DStreams of ``KafkaUtils`` whose batches Spark did not run, and those that only windows read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from pyspark.streaming import StreamingContext
-from support import numbers, produce, stored, wait_until_equal
+from support import members, numbers, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.spark.kafka_utils import KafkaUtils
@@ -53,6 +53,26 @@ def streams(zkconsumer_cluster: Cluster, name: str, group: str) -> Streams:
     return create
 
 
+def failing(folder: Path, is_planned: Callable[[int], bool]) -> Callable[[Any], Any]:
+    """Return a function for ``transform`` that fails unless ``is_planned`` accepts the number of its call."""
+
+    def plan(rdd: Any) -> Any:
+        with (folder / "calls").open("a+") as file:
+            file.write("call\n")
+            file.flush()
+            file.seek(0)
+            call = len(file.readlines())
+        if not (folder / "recovered").exists() and not is_planned(call):
+            raise OSError("the other stream cannot be planned")
+        return rdd
+
+    return plan
+
+
+def calls(folder: Path) -> int:
+    return len((folder / "calls").read_text().splitlines()) if (folder / "calls").exists() else 0
+
+
 def writer(file: Path) -> Callable[[Any], None]:
     """Return a function for ``foreachRDD`` that appends the values of a batch to a file."""
 
@@ -66,6 +86,70 @@ def writer(file: Path) -> Callable[[Any], None]:
 
 def read(file: Path) -> list[int]:
     return [int(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_batch_that_was_not_run_is_read_later(
+    ssc: StreamingContext,
+    streams: Streams,
+    folder: Path,
+    zkconsumer_cluster: Cluster,
+    name: str,
+    group: str,
+    zk: KazooClient,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    created = streams(ssc)
+    for kind, stream in created.items():
+        stream.foreachRDD(writer(folder / kind))
+    created["group"].transform(failing(folder, lambda call: call not in (1, 3))).foreachRDD(lambda _rdd: None)
+    ssc.start()
+    wait_for(lambda: calls(folder) > 1, 30)
+    produce(zkconsumer_cluster.admin, name, 0, numbers(20, 30))
+    wait_until_equal(lambda: stored(zk, group, name), {0: "30"})
+    assert read(folder / "group") == list(range(30)), "records are committed only after they were read"
+    wait_until_equal(lambda: read(folder / "direct"), list(range(30)))
+    assert "batch_rescheduled" in caplog.text
+    assert "batch_failed" not in caplog.text
+
+
+@pytest.mark.parametrize("planned", [[2], [2, 3, 4]], ids=["not_rescheduled", "rescheduled"])
+def test_recovered_context_reads_batch_that_was_not_run(
+    spark: Any,
+    streams: Streams,
+    folder: Path,
+    zkconsumer_cluster: Cluster,
+    name: str,
+    group: str,
+    zk: KazooClient,
+    planned: list[int],
+) -> None:
+    """Only some of the first batches are planned before the application is stopped. The first one is not run."""
+
+    def create() -> StreamingContext:
+        context = StreamingContext(spark.sparkContext, 0.5)
+        created = streams(context)
+        for kind, stream in created.items():
+            stream.foreachRDD(writer(folder / kind))
+        created["group"].transform(failing(folder, lambda call: call in planned)).foreachRDD(lambda _rdd: None)
+        return context
+
+    context = StreamingContext.getOrCreate(str(folder / "checkpoint"), create)
+    context.start()
+    wait_for(lambda: calls(folder) > max(planned) + 3, 30)
+    context.stop(stopSparkContext=False)
+    assert int(stored(zk, group, name)[0]) <= len(read(folder / "group"))
+    wait_until_equal(lambda: members(zk, group), [])
+    (folder / "recovered").touch()
+    produce(zkconsumer_cluster.admin, name, 0, numbers(20, 30))
+
+    context = StreamingContext.getOrCreate(str(folder / "checkpoint"), create)
+    try:
+        context.start()
+        wait_until_equal(lambda: stored(zk, group, name), {0: "30"})
+        assert set(read(folder / "group")) == set(range(30)), "records are committed only after they were read"
+        wait_until_equal(lambda: set(read(folder / "direct")), set(range(30)))
+    finally:
+        context.stop(stopSparkContext=False)
 
 
 def test_stream_of_windows_reads_each_record_once(
@@ -88,3 +172,4 @@ def test_stream_of_windows_reads_each_record_once(
         assert read(folder / "group") == list(range(end))
         produce(zkconsumer_cluster.admin, name, 0, numbers(end, end + 10))
     assert "batch_failed" not in caplog.text
+    assert "batch_rescheduled" not in caplog.text

@@ -37,6 +37,10 @@ class Follower(StreamingListener):
         self._ssc.addStreamingListener(self)
         threading.Thread(target=self._close_after_stop, name="zkconsumer-dstream-watch", daemon=True).start()
 
+    def onBatchSubmitted(self, batchSubmitted: Any) -> None:
+        """Record the submission of a batch."""
+        self._source.submit(int(batchSubmitted.batchInfo().batchTime().milliseconds()))
+
     def onBatchCompleted(self, batchCompleted: Any) -> None:
         """Complete a batch or let it fail, and update back-pressure."""
         info = batchCompleted.batchInfo()
@@ -69,9 +73,8 @@ class Follower(StreamingListener):
         """Complete the earlier batches whose completion was not reported to this listener, or let them fail.
 
         The context's own progress listener has received the events that this listener missed. It receives each event
-        first, so if a batch is not completed there, its completion will be reported to this listener. A batch from the
-        checkpoint that is unknown there was not re-run, because it was completed before the checkpoint was written. Any
-        other unknown batch was not submitted, for example because another stream of the context failed to plan it.
+        first, so if a batch is not completed there, its completion will be reported to this listener. Batches are
+        submitted in the order of their times, so a batch that is unknown there will not be submitted any more.
         """
         jvm = self._ssc._jvm
         assert jvm is not None
@@ -80,11 +83,10 @@ class Follower(StreamingListener):
                 return
             batch = self._ssc._jssc.ssc().progressListener().getBatchUIData(jvm.Time(earlier_ms))
             if batch.isEmpty():
-                if self._source.is_restored(earlier_ms):
-                    self._source.complete({earlier_ms})
-                else:
-                    self._source.fail(earlier_ms, "the batch was not run, because planning of another stream failed")
-            elif batch.get().isFailed():
+                self._source.settle_unknown(earlier_ms)
+                continue
+            self._source.submit(earlier_ms)
+            if batch.get().isFailed():
                 self._source.fail(earlier_ms, "an output operation failed")
             elif batch.get().processingEndTime().isDefined():
                 self._source.complete({earlier_ms})

@@ -26,6 +26,8 @@ class Ledger:
         self._completed: set[int] = set()
         self._committable: set[int] = set()
         self._batches: dict[int, int] = {}  # by time of the plan; none if the batch is not recorded
+        self._submitted: set[int] = set()  # batches
+        self._rescheduled: set[int] = set()  # batches; decided again after a recovery
         self._restored: frozenset[int] = frozenset()  # batches
         self._lock = threading.Lock()
 
@@ -36,6 +38,7 @@ class Ledger:
                 "done": set(self._completed),
                 "settled": set(self._committable),
                 "batches": dict(self._batches),
+                "submitted": set(self._submitted),
             }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -43,6 +46,8 @@ class Ledger:
         self._plans, self._completed, self._committable = state["entries"], state["done"], state["settled"]
         self._batches = state.get("batches", {})
         self._restored = frozenset(map(self._find_batch, self._plans))
+        # Checkpoints of earlier versions do not contain the submitted batches.
+        self._submitted = state.get("submitted", set(self._restored))
 
     def __contains__(self, time_ms: int) -> bool:
         with self._lock:
@@ -94,13 +99,20 @@ class Ledger:
             self._batches[time_ms] = batch_ms
 
     def uncompleted(self) -> set[int]:
-        """Return the batches that are not known to be completed."""
+        """Return the batches that are not known to be completed, without those that are rescheduled."""
         with self._lock:
-            return {self._find_batch(time_ms) for time_ms in self._plans.keys() - self._completed}
+            return {self._find_batch(time_ms) for time_ms in self._plans.keys() - self._completed} - self._rescheduled
 
-    def is_restored(self, batch_ms: int) -> bool:
-        """Return whether a batch comes from a checkpoint."""
-        return batch_ms in self._restored
+    def submit(self, batch_ms: int) -> None:
+        """Record that Spark submitted the jobs of a batch."""
+        with self._lock:
+            if any(self._find_batch(time_ms) == batch_ms for time_ms in self._plans.keys() - self._completed):
+                self._submitted.add(batch_ms)
+
+    def was_submitted_before_recovery(self, batch_ms: int) -> bool:
+        """Return whether a batch comes from a checkpoint that was written after its jobs had been submitted."""
+        with self._lock:
+            return batch_ms in self._restored and batch_ms in self._submitted
 
     def complete(self, batches_ms: Iterable[int]) -> list[Any]:
         """Mark batches as completed; those without a plan are ignored.
@@ -111,6 +123,8 @@ class Ledger:
         batches, plans = set(batches_ms), []
         with self._lock:
             self._completed.update(time_ms for time_ms in self._plans if self._find_batch(time_ms) in batches)
+            self._submitted -= batches
+            self._rescheduled -= batches
             for time_ms, plan in self._plans.items():
                 if time_ms not in self._completed:
                     break
@@ -118,3 +132,40 @@ class Ledger:
                     self._committable.add(time_ms)
                     plans.append(plan)
         return plans
+
+    def reschedule(self, batch_ms: int) -> bool:
+        """Let later batch times take over the plans of a batch that was not run.
+
+        Returns:
+            False if the batch is not recorded: a later batch may run its plans.
+        """
+        with self._lock:
+            if batch_ms not in self._batches.values():
+                return False
+            self._submitted.discard(batch_ms)
+            self._rescheduled.add(batch_ms)
+            return True
+
+    def take_over(self, time_ms: int, batch_ms: int | None) -> bool:
+        """Move the first rescheduled plan to a new batch time. Its place in the order of commits stays the same.
+
+        Args:
+            batch_ms: the batch that runs the plan now; None if it is not recorded.
+
+        Returns:
+            False if there is none.
+        """
+        with self._lock:
+            uncompleted = {t: self._find_batch(t) for t in self._plans if t not in self._completed}
+            old = next((t for t, batch in uncompleted.items() if batch in self._rescheduled), None)
+            if old is None:
+                return False
+            times = list(self._plans)
+            self._plans[time_ms] = self._plans[old]
+            for later in times[times.index(old) + 1 :]:
+                self._plans.move_to_end(later)
+            self._plans[old] = None  # windows may request the old time again
+            self._completed.add(old)
+            self._rescheduled.intersection_update(batch for t, batch in uncompleted.items() if t != old)
+            self._record_batch(time_ms, batch_ms)
+            return True

@@ -2,7 +2,7 @@
 
 A source plans a batch once, at the first call for its time, and keeps the plan in a ledger. Source and ledger are part
 of the function that Spark writes into its checkpoint, so a batch that is re-run after a crash has the same ranges.
-Connections are not part of the checkpoint.
+Connections are not part of the checkpoint. The plan of a batch that was not run moves to a later batch time.
 
 Source: Spark 2.4 DirectKafkaInputDStream, KafkaReceiver, ReliableKafkaReceiver.
 """
@@ -73,11 +73,15 @@ class Source:
     def ranges_at(self, time_ms: int) -> Ranges:
         """Return the ranges of a batch time; the first call plans it. Empty after a failure.
 
+        A new batch time takes over the ranges of a batch that was not run, if there is one.
+
         Args:
             time_ms: batch time in milliseconds since 1970.
         """
         if time_ms not in self._ledger and not self.has_failed:
-            self._ledger.add(time_ms, self._plan(), find_batch(time_ms))
+            batch_ms = find_batch(time_ms)
+            if not self._ledger.take_over(time_ms, batch_ms):
+                self._ledger.add(time_ms, self._plan(), batch_ms)
         return self.planned_ranges(time_ms)
 
     def planned_ranges(self, time_ms: int) -> Ranges:
@@ -92,17 +96,30 @@ class Source:
         """Return the planned batches that are not known to be completed, in milliseconds."""
         return self._ledger.uncompleted()
 
-    def is_restored(self, batch_ms: int) -> bool:
-        """Return whether a batch comes from a checkpoint."""
-        return self._ledger.is_restored(batch_ms)
+    def submit(self, batch_ms: int) -> None:
+        """Record that Spark submitted the jobs of a batch."""
+        self._ledger.submit(batch_ms)
 
     def complete(self, batches_ms: Iterable[int]) -> None:
         """Mark batches as completed."""
         self._ledger.complete(batches_ms)
 
     def fail(self, batch_ms: int, reason: str) -> None:
-        """Handle a batch that failed, or was not run at all. Spark runs it again only after a recovery."""
+        """Handle a batch that failed. Spark runs it again only after a recovery."""
         raise NotImplementedError
+
+    def settle_unknown(self, batch_ms: int) -> None:
+        """Complete or reschedule an earlier batch whose jobs Spark has not submitted in this process.
+
+        If they were submitted before the checkpoint was written, the batch was completed before that, because Spark
+        would have run it again otherwise. If that is not known, the batch is read again.
+        """
+        if self._ledger.was_submitted_before_recovery(batch_ms) or not self.count_records(batch_ms):
+            self.complete({batch_ms})
+        elif self._ledger.reschedule(batch_ms):
+            get_logger("zkconsumer.spark").warning("batch_rescheduled", batch_time_ms=batch_ms)
+        else:
+            self.fail(batch_ms, "the batch was not run, because planning of another stream failed")
 
     def forget_before(self, time_ms: int) -> None:
         """Forget completed batches that no operation requests any more, to keep checkpoints small."""
