@@ -5,7 +5,6 @@ The offsets are in ZooKeeper where the brokers are in ZooKeeper mode, and in Kaf
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -111,13 +110,22 @@ def wait_for_reason(member: Member, right: Right) -> None:
     wait_for(found, 20, what=f"{CODES[right]} is reported; now {member.connector.health}")
 
 
+def wait_until_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Wait until a warning names the missing right."""
+    wait_for(
+        lambda: any(text in caplog.text for text in ("AUTHORIZATION_FAILED", "denied by its ACL")),
+        20,
+        what="a warning names the missing right",
+    )
+
+
 @pytest.mark.parametrize("case", marked("plain", [Moment.START, Moment.RUN, Moment.REBALANCE]))
-def test_consumer_reports_missing_right_and_resumes(case: Case, scene: Scene) -> None:
+def test_consumer_reports_missing_right_and_resumes(case: Case, scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     scene.produce()
     if case.moment is Moment.START:
         scene.rights.withdraw(case.right)
         starting = scene.start_in_thread("a")
-        time.sleep(2)  # several attempts; nothing must be read or skipped meanwhile
+        wait_until_logged(caplog)
         assert scene.read == set() or case.right is Right.GROUP
         scene.rights.restore()
         one = starting.result(30)
@@ -137,7 +145,9 @@ def test_consumer_reports_missing_right_and_resumes(case: Case, scene: Scene) ->
                 wait_for_reason(one, case.right)
             scene.rights.restore()
         else:
+            caplog.clear()
             joining = scene.start_in_thread("b")
+            wait_until_logged(caplog)
             wait_for(lambda: len(one.connector.assignment) < 2, 20, what="a partition is released")
             scene.rights.restore()
             joining.result(30)
