@@ -251,7 +251,7 @@ def test_exit_of_one_server_stops_cluster(
     _, errors = process.communicate(timeout=20)
 
     assert process.returncode == 1
-    assert errors.startswith("zkconsumer cluster: broker-0 has terminated; the end of ")
+    assert errors.startswith("zkconsumer cluster: broker-0 terminated; the end of ")
     wait_until_ended(servers)
     assert left(environment) == []
 
