@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import re
 import signal
@@ -12,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, raise_on_sigterm
@@ -130,31 +129,37 @@ def run_up(options: argparse.Namespace) -> int:
         )
         for name, partitions in options.topics:
             cluster.create_topic(name, partitions)
-        state = {
-            "supervisor": os.getpid(),
-            "kafka": options.kafka,
-            "zookeeper.connect": cluster.zookeeper_connect,
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "logs": str(cluster.folder),
-            "servers": {server.name: server.pid for server in (cluster.zookeeper, *cluster.brokers)},
-        }
+        state = _describe(cluster, options.kafka)
         (cluster.folder / cluster_state.MARKER).write_text(str(os.getpid()))
         _print(options, state)
         if state_file:
             os.dup2(1, 2)  # a caller that reads standard error through a pipe waits until it is closed
-            complete = Path(state_file).with_suffix(".new")
-            complete.write_text(json.dumps(state))
-            complete.replace(state_file)
+            cluster_state.publish(Path(state_file), state)
             _watch(cluster)
         else:
-            output = sys.stderr if options.json else sys.stdout
-            common.echo("press Ctrl-C to stop the cluster", file=output, flush=True)
-            try:
-                _watch(cluster)
-            except KeyboardInterrupt:
-                common.echo("stopping", file=output, flush=True)
-                raise
+            _watch_in_foreground(cluster, sys.stderr if options.json else sys.stdout)
     return 0
+
+
+def _describe(cluster: DevCluster, kafka: str) -> dict[str, Any]:
+    """Return the state of a running cluster for its state file."""
+    return {
+        "supervisor": os.getpid(),
+        "kafka": kafka,
+        "zookeeper.connect": cluster.zookeeper_connect,
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "logs": str(cluster.folder),
+        "servers": {server.name: server.pid for server in (cluster.zookeeper, *cluster.brokers)},
+    }
+
+
+def _watch_in_foreground(cluster: DevCluster, output: TextIO) -> None:
+    common.echo("press Ctrl-C to stop the cluster", file=output, flush=True)
+    try:
+        _watch(cluster)
+    except KeyboardInterrupt:
+        common.echo("stopping", file=output, flush=True)
+        raise
 
 
 def _watch(cluster: DevCluster) -> None:

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,13 @@ def hint(arguments: Collection[str], addresses: Collection[str]) -> str:
 def state_file() -> Path:
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "zkconsumer" / "cluster.json"
+
+
+def publish(path: Path, state: Mapping[str, Any]) -> None:
+    """Write the state file of a cluster that runs; a reader finds either the whole content or no file."""
+    complete = path.with_suffix(".new")
+    complete.write_text(json.dumps(state))
+    complete.replace(path)
 
 
 @contextlib.contextmanager
