@@ -71,6 +71,7 @@ BORDERS = {
     "structlog": {"log"},
     "javaproperties": {"config"},
     "regex": {"rebalance"},
+    "packaging": {"tools"},
     "rich": {"tools"},
     "prometheus_client": {"prometheus"},
 }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import re
 import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 import zkconsumer
 from zkconsumer.errors import ConfigurationError
@@ -64,38 +66,26 @@ def _closure(names: list[str]) -> set[str]:
         ConfigurationError: a distribution is not installed.
     """
     found: set[str] = set()
-    waiting = [(_normalized(name), True) for name in names]
+    waiting = [_parse(name).name for name in names]
+    included = set(map(canonicalize_name, waiting))
     while waiting:
-        name, is_included = waiting.pop()
-        if name in found or (name in _IN_SPARK and not is_included):
+        name = canonicalize_name(waiting.pop())
+        if name in found or (name in _IN_SPARK and name not in included):
             continue
         try:
-            requirements = importlib.metadata.requires(name) or []
+            requirements = map(Requirement, importlib.metadata.requires(name) or [])
         except importlib.metadata.PackageNotFoundError:
             raise ConfigurationError(f"distribution {name!r} is not installed; install it with pip") from None
         found.add(name)
-        plain = [text for text in requirements if "extra ==" not in text]
-        waiting += [(_normalized(text), False) for text in plain if _is_installed(text)]
+        waiting += [one.name for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
     return found
 
 
-def _is_installed(requirement: str) -> bool:
-    """Whether a required distribution is installed; with markers for other platforms, it is not."""
+def _parse(text: str) -> Requirement:
     try:
-        importlib.metadata.distribution(_normalized(requirement))
-    except importlib.metadata.PackageNotFoundError:
-        if ";" in requirement:
-            return False
-        raise ConfigurationError(f"distribution {requirement!r} is not installed; install it with pip") from None
-    return True
-
-
-def _normalized(requirement: str) -> str:
-    """Return the normalized name in a requirement (PEP 503, PEP 508)."""
-    match = re.match(r"[A-Za-z0-9._-]+", requirement)
-    if match is None:
-        raise ConfigurationError(f"{requirement!r} is not the name of a distribution")
-    return re.sub(r"[-_.]+", "-", match[0]).lower()
+        return Requirement(text)
+    except InvalidRequirement:
+        raise ConfigurationError(f"--include must be the name of a distribution, got {text!r}") from None
 
 
 def _files(name: str) -> Iterator[tuple[Path, str]]:
