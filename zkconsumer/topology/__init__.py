@@ -24,8 +24,6 @@ from __future__ import annotations
 from zkconsumer.topology import handlers, serdes, stores, timestamps
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig
-from zkconsumer.topology.driver import TopologyTestDriver
-from zkconsumer.topology.driver_topics import TestInputTopic, TestOutputTopic, TestRecord
 from zkconsumer.topology.handlers import ErrorContext, ErrorResponse
 from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle
 from zkconsumer.topology.nodes import GlobalStore, ProcessorNode, SinkNode, SourceNode, TopicGroup
@@ -33,7 +31,9 @@ from zkconsumer.topology.processor import Cancellable, Processor, ProcessorConte
 from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.task import StreamTask
-from zkconsumer.topology.task_io import TaskIO
+from zkconsumer.topology.task_runtime import TaskIO
+from zkconsumer.topology.test_driver import TopologyTestDriver
+from zkconsumer.topology.test_driver_topics import TestInputTopic, TestOutputTopic, TestRecord
 
 __all__ = [
     "ApplicationConfig",

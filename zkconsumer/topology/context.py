@@ -8,9 +8,9 @@ from typing import Any
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
+from zkconsumer.topology.node_runtime import Host, RunningProcessor
 from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
 from zkconsumer.topology.records import Record, RecordMetadata
-from zkconsumer.topology.running import Host, RunningProcessor
 
 
 class NodeContext:

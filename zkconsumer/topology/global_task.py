@@ -13,12 +13,12 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology import handlers, timestamps
 from zkconsumer.topology.config import ApplicationConfig
-from zkconsumer.topology.failures import GLOBAL_TASK_ID
+from zkconsumer.topology.error_handling import GLOBAL_TASK_ID
 from zkconsumer.topology.nodes import GlobalStore
 from zkconsumer.topology.processor import PunctuationType, Punctuator
 from zkconsumer.topology.records import SourceRecord
 from zkconsumer.topology.task import StreamTask
-from zkconsumer.topology.task_io import TaskIO
+from zkconsumer.topology.task_runtime import TaskIO
 
 
 class GlobalTask(StreamTask):

@@ -13,16 +13,16 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.context import NodeContext
-from zkconsumer.topology.failures import FailedNodeError, Failures, fatal_error, text
+from zkconsumer.topology.error_handling import FailedNodeError, Failures, fatal_error, text
+from zkconsumer.topology.node_runtime import RunningNode, RunningProcessor, RunningSink, RunningSource
 from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
 from zkconsumer.topology.punctuation import PunctuationQueue, Schedule
 from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue
 from zkconsumer.topology.records import RecordMetadata, SourceRecord
-from zkconsumer.topology.running import RunningNode, RunningProcessor, RunningSink, RunningSource
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
-from zkconsumer.topology.task_io import TaskIO
+from zkconsumer.topology.task_runtime import TaskIO
 from zkconsumer.topology.task_stores import TaskStores
 
 #: Metadata of records that a punctuation forwards.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.topology.failures import text
+from zkconsumer.topology.error_handling import text
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.stores.pages import PagedMap
-from zkconsumer.topology.task_io import TaskIO
+from zkconsumer.topology.task_runtime import TaskIO
 
 
 class TaskStores:

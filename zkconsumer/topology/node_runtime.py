@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import timestamps
 from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.error_handling import FailedNodeError, Failures, text
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
-from zkconsumer.topology.failures import FailedNodeError, Failures, text
 from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType, Punctuator
 from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord, checked_headers

@@ -18,8 +18,7 @@ from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.checks import check_functions
 from zkconsumer.topology.config import ApplicationConfig
-from zkconsumer.topology.driver_topics import TestInputTopic, TestOutputTopic
-from zkconsumer.topology.failures import text
+from zkconsumer.topology.error_handling import text
 from zkconsumer.topology.global_task import GlobalTask
 from zkconsumer.topology.nodes import Deserializer, Serializer, SourceNode
 from zkconsumer.topology.records import SinkRecord, SourceRecord
@@ -27,7 +26,8 @@ from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.files import StateFile
 from zkconsumer.topology.stores.pages import MemoryPages, PageStore
 from zkconsumer.topology.task import StreamTask
-from zkconsumer.topology.task_io import TaskIO
+from zkconsumer.topology.task_runtime import TaskIO
+from zkconsumer.topology.test_driver_topics import TestInputTopic, TestOutputTopic
 
 
 class TopologyTestDriver:
