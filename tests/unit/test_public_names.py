@@ -170,6 +170,7 @@ PUBLIC = {
         "PunctuationType",
         "Record",
         "RecordMetadata",
+        "ResolvedTopology",
         "Serde",
         "SinkNode",
         "SinkRecord",

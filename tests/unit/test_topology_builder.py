@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import partial
 from typing import Any
 
@@ -48,31 +49,48 @@ def test_pattern_that_cannot_be_registered_is_refused(pattern: str) -> None:
         Topology().add_source("a", pattern=pattern)
 
 
-def test_topics_of_patterns_are_known_after_set_topics() -> None:
+def test_patterns_match_existing_topics() -> None:
     topology = with_global().add_source("a", pattern="a.*").add_source("b", pattern=".*b").add_source("c", "c")
-    assert {number: group.sources for number, group in topology.topic_groups().items()} == {0: {"g-topic"}, 3: {"c"}}
 
-    topology.set_topics(["a1", "a2", "xb", "c", "g-topic"])
+    nothing, resolved = topology.resolve(()), topology.resolve(["a1", "a2", "xb", "c", "g-topic"])
 
-    groups = {number: group.sources for number, group in topology.topic_groups().items()}
+    assert {number: group.sources for number, group in nothing.topic_groups.items()} == {0: {"g-topic"}, 3: {"c"}}
+    groups = {number: group.sources for number, group in resolved.topic_groups.items()}
     assert groups == {0: {"g-topic"}, 1: {"a1", "a2"}, 2: {"xb"}, 3: {"c"}}
-    assert topology.source_topics() == {"g-topic", "a1", "a2", "xb", "c"}
+    assert resolved.topics_of == {"g-source": ("g-topic",), "a": ("a1", "a2"), "b": ("xb",), "c": ("c",)}
+    assert resolved.source_topics == {"g-topic", "a1", "a2", "xb", "c"}
     with pytest.raises(
         TopologyError, match="topic 'ab' matches the patterns 'a.\\*' of source 'a' and '.\\*b' of source 'b'"
     ):
-        topology.set_topics(["ab"])
+        topology.resolve(["ab"])
+
+
+def test_resolving_does_not_change_topology() -> None:
+    topology = with_global().add_source("a", pattern="a.*").add_source("c", "c")
+    topology.add_processor("p", Nothing, "a", "c")
+    before = pickle.dumps(topology)
+
+    first = topology.resolve(["a1"])
+    assert topology.resolve(["a2"]).topics_of["a"] == ("a2",)
+
+    assert first.topics_of["a"] == ("a1",)
+    assert pickle.dumps(topology) == before
+    assert pickle.loads(before).resolve(["a1"]) == first == pickle.loads(pickle.dumps(first))
 
 
 def test_partition_counts_of_subtopology_must_be_equal() -> None:
     topology = Topology().add_source("a", "left").add_source("b", "right").add_source("c", "alone")
     topology.add_processor("join", Nothing, "a", "b")
+    resolved = topology.resolve(())
 
-    topology.check_partition_counts({"left": 4, "right": 4, "alone": 1})
+    resolved.check_partition_counts({"left": 4, "right": 4, "alone": 1})
 
+    with pytest.raises(TopologyError, match="the topology has no source"):
+        Topology().resolve(()).check_partition_counts({})
     with pytest.raises(TopologyError, match="sub-topology 0 .* left: 4, right: 8"):
-        topology.check_partition_counts({"left": 4, "right": 8, "alone": 1})
+        resolved.check_partition_counts({"left": 4, "right": 8, "alone": 1})
     with pytest.raises(TopologyError, match="source topics do not exist: right"):
-        topology.check_partition_counts({"left": 4, "alone": 1})
+        resolved.check_partition_counts({"left": 4, "alone": 1})
 
 
 def test_unknown_offset_reset_is_rejected() -> None:
@@ -147,13 +165,14 @@ def test_global_store_counts_as_numbered_subtopology() -> None:
         "    Processor: g-processor (stores: [g])\n      --> none\n      <-- g-source\n"
         "  Sub-topology: 2\n    Source: b (topics: [u])\n      --> none\n\n"
     )
-    assert topology.groups() == {0: ["a"], 1: ["g-source", "g-processor"], 2: ["b"]}
-    assert topology.topic_groups() == {
+    resolved = topology.resolve(())
+    assert resolved.groups == {0: ("a",), 1: ("g-source", "g-processor"), 2: ("b",)}
+    assert resolved.topic_groups == {
         0: TopicGroup(frozenset({"t"}), frozenset()),
         1: TopicGroup(frozenset({"g-topic"}), frozenset(), is_global=True),
         2: TopicGroup(frozenset({"u"}), frozenset()),
     }
-    assert topology.source_topics() == {"t", "g-topic", "u"}
+    assert resolved.source_topics == {"t", "g-topic", "u"}
 
 
 def by_name(_record: Record, _metadata: RecordMetadata) -> str:

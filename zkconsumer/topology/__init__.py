@@ -26,9 +26,10 @@ from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.handlers import ErrorContext, ErrorResponse
 from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle
-from zkconsumer.topology.nodes import GlobalStore, ProcessorNode, SinkNode, SourceNode, TopicGroup
+from zkconsumer.topology.nodes import GlobalStore, ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType
 from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
+from zkconsumer.topology.resolved import ResolvedTopology, TopicGroup
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_runtime import TaskIO
@@ -49,6 +50,7 @@ __all__ = [
     "PunctuationType",
     "Record",
     "RecordMetadata",
+    "ResolvedTopology",
     "Serde",
     "SinkNode",
     "SinkRecord",

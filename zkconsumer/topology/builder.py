@@ -20,14 +20,14 @@ from zkconsumer.topology.nodes import (
     SinkNode,
     SourceNode,
     TopicExtractor,
-    TopicGroup,
     UnionFind,
-    check_pattern,
-    check_topics,
-    matched_topics,
+    check_connection,
+    check_parents,
     node_groups,
 )
+from zkconsumer.topology.patterns import check_pattern, check_topics
 from zkconsumer.topology.processor import ProcessorSupplier
+from zkconsumer.topology.resolved import ResolvedTopology, resolve_topics
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.timestamps import TimestampExtractor
 
@@ -43,7 +43,6 @@ class Topology:
         self._stores: dict[str, StoreBuilder] = {}
         self._store_users: dict[str, str] = {}
         self._global_stores: dict[str, GlobalStore] = {}
-        self._matched_topics: dict[str, tuple[str, ...]] = {}
 
     # ---- nodes ---------------------------------------------------------------------------------------------
 
@@ -106,7 +105,7 @@ class Topology:
                 callable or returns the same object twice.
         """
         self._check_new(name)
-        self._check_parents("processor", name, parents)
+        check_parents("processor", name, parents, self._nodes, self._global_processors())
         check_supplier(name, supplier)
         builders = checked_tuple(f"stores of processor {name!r}", stores)
         for index, builder in enumerate(builders):
@@ -143,7 +142,7 @@ class Topology:
         self._check_new(name)
         if not callable(topic):
             check_name("topic", topic)
-        self._check_parents("sink", name, parents)
+        check_parents("sink", name, parents, self._nodes, self._global_processors())
         fixed, extractor = (None, topic) if callable(topic) else (topic, None)
         self._add_child(SinkNode(name, parents, fixed, extractor, key_serializer, value_serializer, partitioner))
         return self
@@ -158,7 +157,7 @@ class Topology:
         """
         self._check_store(builder)
         for processor in processors:
-            self._check_connection(processor, builder.name)
+            check_connection(self._nodes, processor, builder.name)
         if builder.name in self._stores:
             # As in the JVM: processors that are connected later do not join the sub-topology of the earlier ones.
             self._store_users.pop(builder.name, None)
@@ -182,7 +181,7 @@ class Topology:
                 raise TopologyError(f"store {store!r} is global: every processor has access to it; do not connect it")
             if store not in self._stores:
                 raise TopologyError(f"store {store!r} is not added yet, so it cannot be connected to {processor!r}")
-            self._check_connection(processor, store)
+            check_connection(self._nodes, processor, store)
         for store in stores:
             self._connect(processor, store)
         return self
@@ -254,60 +253,18 @@ class Topology:
         """The global stores by name."""
         return self._global_stores
 
-    def groups(self) -> dict[int, list[str]]:
-        """Return the names of the nodes of each sub-topology, global stores included, by its number in ``describe``."""
-        return dict(enumerate(node_groups(self._nodes, self._connected)))
+    def resolve(self, existing_topics: Iterable[str]) -> ResolvedTopology:
+        """Return the sub-topologies and their topics. The topology does not change, so tasks can share it.
 
-    def source_topics(self) -> frozenset[str]:
-        """Return all topics that sources and global stores read; those of patterns only after ``set_topics``."""
-        return frozenset(topic for source in self._sources() for topic in self.topics_of(source))
-
-    def topic_groups(self) -> dict[int, TopicGroup]:
-        """Return the topics of each sub-topology by its number; those without a source topic are missing."""
-        result = {}
-        for number, names in self.groups().items():
-            nodes = [self._nodes[name] for name in names]
-            sources = {topic for node in nodes if isinstance(node, SourceNode) for topic in self.topics_of(node)}
-            sinks = {node.topic for node in nodes if isinstance(node, SinkNode) and node.topic is not None}
-            if sources:
-                is_global = not self._global_topics().isdisjoint(sources)
-                result[number] = TopicGroup(frozenset(sources), frozenset(sinks), is_global)
-        return result
-
-    def topics_of(self, source: SourceNode) -> tuple[str, ...]:
-        """Return the topics of a source; those of a pattern after ``set_topics``."""
-        return source.topics or self._matched_topics.get(source.name, ())
-
-    def set_topics(self, topics: Iterable[str]) -> None:
-        """Assign existing topics to the sources with a pattern.
+        Args:
+            existing_topics: topics that sources with a pattern may read. Other sources read their topics in any case.
 
         Raises:
             TopologyError: two patterns match a topic.
         """
-        existing = sorted(set(topics) - self._global_topics())
-        self._matched_topics = matched_topics(self._sources(), existing)
-
-    def check_partition_counts(self, counts: Mapping[str, int]) -> None:
-        """Check that all topics of each sub-topology have the same number of partitions.
-
-        Args:
-            counts: number of partitions by topic.
-
-        Raises:
-            TopologyError: the numbers differ, a topic is missing, or the topology has no source.
-        """
-        if not self._sources():
-            raise TopologyError("the topology has no source: call add_source or add_global_store")
-        missing = sorted(self.source_topics() - counts.keys())
-        if missing:
-            raise TopologyError(f"source topics do not exist: {', '.join(missing)}")
-        for number, group in self.topic_groups().items():
-            found = {topic: counts[topic] for topic in sorted(group.sources)}
-            if len(set(found.values())) > 1:
-                raise TopologyError(
-                    f"the topics of sub-topology {number} must have the same number of partitions, because records "
-                    f"with equal keys are processed together; found {', '.join(f'{t}: {n}' for t, n in found.items())}"
-                )
+        return resolve_topics(
+            self._nodes, node_groups(self._nodes, self._connected), self._global_topics(), existing_topics
+        )
 
     def describe(self) -> str:
         """Return the text of the topology, byte for byte that of Kafka Streams."""
@@ -332,39 +289,17 @@ class Topology:
         if name in self._nodes:
             raise TopologyError(f"a node with the name {name!r} is already added")
 
+    def _global_processors(self) -> set[str]:
+        return {store.processor.name for store in self._global_stores.values()}
+
     def _global_topics(self) -> set[str]:
         return {store.source.topics[0] for store in self._global_stores.values()}
 
     def _sources(self) -> list[SourceNode]:
         return [node for node in self._nodes.values() if isinstance(node, SourceNode)]
 
-    def _check_parents(self, kind: str, name: str, parents: tuple[str, ...]) -> None:
-        if not parents:
-            raise TopologyError(f"{kind} {name!r} needs at least one parent")
-        globals_ = {store.processor.name for store in self._global_stores.values()}
-        for parent in parents:
-            check_name("parent", parent)
-            if parent == name:
-                raise TopologyError(f"{kind} {name!r} cannot be its own parent")
-            if parent not in self._nodes:
-                raise TopologyError(f"{kind} {name!r}: parent {parent!r} is not added yet")
-            if isinstance(self._nodes[parent], SinkNode):
-                raise TopologyError(f"{kind} {name!r}: parent {parent!r} is a sink, which has no children")
-            if parent in globals_:
-                raise TopologyError(f"{kind} {name!r}: parent {parent!r} updates a global store and has no children")
-
     def _check_store(self, builder: StoreBuilder) -> None:
         if not isinstance(builder, StoreBuilder):
             raise TopologyError(f"a store must be a StoreBuilder, got {builder!r}")
         if builder.name in self._global_stores or self._stores.get(builder.name, builder) is not builder:
             raise TopologyError(f"another store with the name {builder.name!r} is already added")
-
-    def _check_connection(self, processor: str, store: str) -> None:
-        check_name("processor", processor)
-        node = self._nodes.get(processor)
-        if node is None:
-            raise TopologyError(
-                f"processor {processor!r} is not added yet, so store {store!r} cannot be connected to it"
-            )
-        if not isinstance(node, ProcessorNode):
-            raise TopologyError(f"store {store!r} cannot be connected to {processor!r}, which is a source or a sink")

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from zkconsumer.errors import ConfigurationError, TopologyError
-from zkconsumer.rebalance.topic_filter import Whitelist
+from zkconsumer.errors import TopologyError
 from zkconsumer.topology.checks import check_functions, check_name
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.records import Record, RecordMetadata
@@ -84,20 +83,6 @@ class SinkNode:
 Node = SourceNode | ProcessorNode | SinkNode
 
 
-class TopicGroup(NamedTuple):
-    """The topics of a sub-topology, whose tasks read one partition number of all of them.
-
-    Attributes:
-        sources: topics that it reads. Topics of patterns are missing until ``Topology.set_topics``.
-        sinks: topics that it writes, without those that an extractor selects.
-        is_global: whether it updates a global store, so that it has no tasks of its own.
-    """
-
-    sources: frozenset[str]
-    sinks: frozenset[str]
-    is_global: bool = False
-
-
 class GlobalStore(NamedTuple):
     """A global store: the builder, and the nodes that fill it from a topic."""
 
@@ -117,11 +102,9 @@ class UnionFind:
         self._parents[name] = name
 
     def root(self, name: str) -> str:
-        """Return the name that represents the set of ``name``, and shorten the path to it."""
-        parents = self._parents
-        while parents[name] != name:
-            parents[name] = parents[parents[name]]
-            name = parents[name]
+        """Return the name that represents the set of ``name``."""
+        while self._parents[name] != name:
+            name = self._parents[name]
         return name
 
     def unite(self, name: str, others: Iterable[str]) -> None:
@@ -138,58 +121,37 @@ def node_groups(nodes: Mapping[str, Node], connected: UnionFind) -> list[list[st
     return list(groups.values())
 
 
-def matched_topics(sources: Iterable[SourceNode], existing: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the topics of each source with a pattern, by name of the source.
+def check_parents(
+    kind: str, name: str, parents: tuple[str, ...], nodes: Mapping[str, Node], global_processors: Collection[str]
+) -> None:
+    """Raise TopologyError if a new processor or sink cannot be a child of these nodes.
 
-    Raises:
-        TopologyError: two patterns match a topic.
+    Args:
+        kind: ``processor`` or ``sink``.
+        name: name of the new node.
+        parents: names of its parents.
+        nodes: nodes by name.
+        global_processors: names of the processors that update global stores.
     """
-    topics = list(existing)
-    matched: dict[str, tuple[str, ...]] = {}
-    owner: dict[str, SourceNode] = {}
-    for source in sources:
-        if source.pattern is None:
-            continue
-        matched[source.name] = tuple(Whitelist(source.pattern).select(topics))
-        for topic in matched[source.name]:
-            other = owner.setdefault(topic, source)
-            if other is not source:
-                raise TopologyError(
-                    f"topic {topic!r} matches the patterns {other.pattern!r} of source {other.name!r} and "
-                    f"{source.pattern!r} of source {source.name!r}"
-                )
-    return matched
+    if not parents:
+        raise TopologyError(f"{kind} {name!r} needs at least one parent")
+    for parent in parents:
+        check_name("parent", parent)
+        if parent == name:
+            raise TopologyError(f"{kind} {name!r} cannot be its own parent")
+        if parent not in nodes:
+            raise TopologyError(f"{kind} {name!r}: parent {parent!r} is not added yet")
+        if isinstance(nodes[parent], SinkNode):
+            raise TopologyError(f"{kind} {name!r}: parent {parent!r} is a sink, which has no children")
+        if parent in global_processors:
+            raise TopologyError(f"{kind} {name!r}: parent {parent!r} updates a global store and has no children")
 
 
-def check_topics(name: str, topics: tuple[str, ...], sources: Iterable[SourceNode]) -> None:
-    """Raise TopologyError if the topics of a new source are invalid, or are read by another source."""
-    if not topics:
-        raise TopologyError(f"source {name!r} needs at least one topic, or a pattern")
-    others = list(sources)
-    for index, topic in enumerate(topics):
-        check_name("topic", topic)
-        if topic in topics[:index]:
-            raise TopologyError(f"source {name!r} names topic {topic!r} twice")
-        for other in others:
-            if topic in other.topics:
-                raise TopologyError(f"topic {topic!r} is already read by source {other.name!r}")
-            if other.pattern is not None and Whitelist(other.pattern).is_topic_allowed(topic, False):
-                raise TopologyError(f"topic {topic!r} matches the pattern {other.pattern!r} of source {other.name!r}")
-
-
-def check_pattern(name: str, pattern: str, sources: Iterable[SourceNode], global_topics: set[str]) -> None:
-    """Raise TopologyError if the pattern of a new source is invalid, or matches a topic that another source reads."""
-    check_name("pattern", pattern)
-    if set(pattern) & set(", \"'"):
-        raise TopologyError(
-            f"source {name!r}: pattern must not contain commas, spaces and quotation marks, got {pattern!r}"
-        )
-    try:
-        topic_filter = Whitelist(pattern)
-    except ConfigurationError as error:
-        raise TopologyError(f"source {name!r}: {error}") from error
-    for other in sources:
-        for topic in topic_filter.select([topic for topic in other.topics if topic not in global_topics], False):
-            raise TopologyError(
-                f"source {name!r}: pattern {pattern!r} matches topic {topic!r}, which source {other.name!r} reads"
-            )
+def check_connection(nodes: Mapping[str, Node], processor: str, store: str) -> None:
+    """Raise TopologyError if a node does not exist or cannot have a store."""
+    check_name("processor", processor)
+    node = nodes.get(processor)
+    if node is None:
+        raise TopologyError(f"processor {processor!r} is not added yet, so store {store!r} cannot be connected to it")
+    if not isinstance(node, ProcessorNode):
+        raise TopologyError(f"store {store!r} cannot be connected to {processor!r}, which is a source or a sink")

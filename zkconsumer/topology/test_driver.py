@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zkconsumer.errors import ClosedError, StreamsError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.checks import check_functions
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import text
 from zkconsumer.topology.global_task import GlobalTask
 from zkconsumer.topology.nodes import Deserializer, Serializer, SourceNode
+from zkconsumer.topology.patterns import create_filter
 from zkconsumer.topology.records import SinkRecord, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.files import StateFile
@@ -28,6 +28,9 @@ from zkconsumer.topology.stores.pages import MemoryPages, PageStore
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_runtime import TaskIO
 from zkconsumer.topology.test_driver_topics import TestInputTopic, TestOutputTopic
+
+if TYPE_CHECKING:
+    from zkconsumer.rebalance.topic_filter import TopicFilter
 
 
 class TopologyTestDriver:
@@ -71,7 +74,7 @@ class TopologyTestDriver:
         self._to_sources: deque[SinkRecord] = deque()
         self._produced: set[str] = set()
         self._outputs: dict[str, deque[SinkRecord]] = {}
-        self._patterns: dict[TopicPartition, Whitelist] = {}
+        self._patterns: dict[TopicPartition, TopicFilter] = {}
         self._state = None if state_file is None else StateFile(state_file)
         self._is_open = True
         self._failure: BaseException | None = None
@@ -216,7 +219,7 @@ class TopologyTestDriver:
                 # All topics of a pattern share one queue, as in the JVM's driver.
                 partitions |= {TopicPartition(topic, 0): node.name for topic in node.topics or (str(node.pattern),)}
                 if node.pattern is not None:
-                    self._patterns[TopicPartition(node.pattern, 0)] = Whitelist(node.pattern)
+                    self._patterns[TopicPartition(node.pattern, 0)] = create_filter(node.pattern)
         self._partitions = partitions
         return StreamTask("0_0", nodes, self._topology.stores, partitions, self._config, io, global_stores)
 

@@ -1,0 +1,83 @@
+"""The topics that sources name or match: checks of a new source, and the existing topics of a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from zkconsumer.errors import ConfigurationError, TopologyError
+from zkconsumer.topology.checks import check_name
+from zkconsumer.topology.nodes import SourceNode
+
+if TYPE_CHECKING:
+    from zkconsumer.rebalance.topic_filter import TopicFilter
+
+
+def create_filter(pattern: str) -> TopicFilter:
+    """Return the topic filter of a pattern.
+
+    Raises:
+        ConfigurationError: the pattern is invalid.
+    """
+    # Loads the package of the group protocol, which topologies without patterns do not need.
+    from zkconsumer.rebalance.topic_filter import Whitelist
+
+    return Whitelist(pattern)
+
+
+def match_topics(sources: Iterable[SourceNode], existing: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the topics of each source by its name; those of a pattern are the existing ones that it matches.
+
+    Raises:
+        TopologyError: two patterns match a topic.
+    """
+    topics = list(existing)
+    matched: dict[str, tuple[str, ...]] = {}
+    owner: dict[str, SourceNode] = {}
+    for source in sources:
+        if source.pattern is None:
+            matched[source.name] = source.topics
+            continue
+        matched[source.name] = tuple(create_filter(source.pattern).select(topics))
+        for topic in matched[source.name]:
+            other = owner.setdefault(topic, source)
+            if other is not source:
+                raise TopologyError(
+                    f"topic {topic!r} matches the patterns {other.pattern!r} of source {other.name!r} and "
+                    f"{source.pattern!r} of source {source.name!r}"
+                )
+    return matched
+
+
+def check_topics(name: str, topics: tuple[str, ...], sources: Iterable[SourceNode]) -> None:
+    """Raise TopologyError if the topics of a new source are invalid, or are read by another source."""
+    if not topics:
+        raise TopologyError(f"source {name!r} needs at least one topic, or a pattern")
+    others = list(sources)
+    for index, topic in enumerate(topics):
+        check_name("topic", topic)
+        if topic in topics[:index]:
+            raise TopologyError(f"source {name!r} names topic {topic!r} twice")
+        for other in others:
+            if topic in other.topics:
+                raise TopologyError(f"topic {topic!r} is already read by source {other.name!r}")
+            if other.pattern is not None and create_filter(other.pattern).is_topic_allowed(topic, False):
+                raise TopologyError(f"topic {topic!r} matches the pattern {other.pattern!r} of source {other.name!r}")
+
+
+def check_pattern(name: str, pattern: str, sources: Iterable[SourceNode], global_topics: set[str]) -> None:
+    """Raise TopologyError if the pattern of a new source is invalid, or matches a topic that another source reads."""
+    check_name("pattern", pattern)
+    if set(pattern) & set(", \"'"):
+        raise TopologyError(
+            f"source {name!r}: pattern must not contain commas, spaces and quotation marks, got {pattern!r}"
+        )
+    try:
+        topic_filter = create_filter(pattern)
+    except ConfigurationError as error:
+        raise TopologyError(f"source {name!r}: {error}") from error
+    for other in sources:
+        for topic in topic_filter.select([topic for topic in other.topics if topic not in global_topics], False):
+            raise TopologyError(
+                f"source {name!r}: pattern {pattern!r} matches topic {topic!r}, which source {other.name!r} reads"
+            )
