@@ -23,7 +23,7 @@ from zkconsumer.topology import (
     Record,
     SourceRecord,
     StreamTask,
-    TaskIO,
+    TaskRuntime,
     Topology,
     TopologyTestDriver,
     serdes,
@@ -105,8 +105,8 @@ def run_task(case: str, inputs: list[SourceRecord]) -> float:
     def pages_of(store: StateStore) -> MemoryPages:
         return pages.setdefault(store.name, MemoryPages())
 
-    io = TaskIO(clock=lambda: 0, pages=pages_of, send=lambda _record: None, commit=int, rollback=int)
-    task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, ApplicationConfig(), io)
+    runtime = TaskRuntime(clock=lambda: 0, pages=pages_of, send=lambda _record: None, commit=int, rollback=int)
+    task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, ApplicationConfig(), runtime)
     task.initialize()
     started = time.perf_counter()
     for first in range(0, len(inputs), COMMIT_RECORDS):

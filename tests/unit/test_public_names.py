@@ -177,7 +177,7 @@ PUBLIC = {
         "SourceNode",
         "SourceRecord",
         "StreamTask",
-        "TaskIO",
+        "TaskRuntime",
         "TestInputTopic",
         "TestOutputTopic",
         "TestRecord",
@@ -190,8 +190,8 @@ PUBLIC = {
         "timestamps",
     ],
     "zkconsumer.topology.handlers": [
-        "fail",
-        "proceed",
+        "log_and_continue",
+        "log_and_fail",
         "quarantine",
     ],
     "zkconsumer.topology.serdes": [

@@ -18,7 +18,7 @@ from zkconsumer.topology import (
     Record,
     SourceRecord,
     StreamTask,
-    TaskIO,
+    TaskRuntime,
     Topology,
     stores,
 )
@@ -103,7 +103,7 @@ class Runner:
         builders = [stores.key_value(name, persistent=name in self._persistent) for name in "abc"]
         topology = Topology().add_source("src", "in")
         topology.add_processor("p", lambda: Apply(lambda opened: self._change(opened)), "src", stores=builders)
-        io = TaskIO(
+        runtime = TaskRuntime(
             clock=lambda: 0,
             pages=self._pages,
             send=lambda _record: None,
@@ -111,7 +111,7 @@ class Runner:
             rollback=lambda: self.file.rollback(),
         )
         config = ApplicationConfig()
-        task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, io)
+        task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, runtime)
         task.initialize()
         return task
 

@@ -22,7 +22,7 @@ from zkconsumer.topology import (
     Record,
     SourceRecord,
     StreamTask,
-    TaskIO,
+    TaskRuntime,
     Topology,
     TopologyTestDriver,
     handlers,
@@ -67,9 +67,11 @@ CONFIG: dict[str, Any] = {
 
 def keeping_task(pages: MemoryPages | None = None, *, is_initialized: bool = True, **settings: Any) -> StreamTask:
     topology, pages = keeping(), MemoryPages() if pages is None else pages
-    io = TaskIO(clock=lambda: 0, pages=lambda _store: pages, send=lambda _record: None, commit=int, rollback=int)
+    runtime = TaskRuntime(
+        clock=lambda: 0, pages=lambda _store: pages, send=lambda _record: None, commit=int, rollback=int
+    )
     config = ApplicationConfig(**CONFIG, **settings)
-    task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, io)
+    task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, runtime)
     if is_initialized:
         task.initialize()
     return task
@@ -146,7 +148,7 @@ def test_records_since_commit_are_repeated_by_next_task() -> None:
 
 
 def test_committable_offset_is_that_of_next_record() -> None:
-    task = keeping_task(deserialization_handler=handlers.proceed)
+    task = keeping_task(deserialization_handler=handlers.log_and_continue)
     assert task.committable() == {}
     add(task, b"0", b"bad", b"2", b"bad")
     assert task.committable() == {PARTITION: 0}
@@ -228,7 +230,7 @@ def test_extractor_must_return_integer() -> None:
     )
 
 
-@pytest.mark.parametrize("handler", [handlers.fail, handlers.proceed])
+@pytest.mark.parametrize("handler", [handlers.log_and_fail, handlers.log_and_continue])
 def test_error_of_extractor_is_cause(handler: handlers.ErrorHandler) -> None:
     def extract(_record: SourceRecord, _key: Any, value: Any, _partition_time_ms: int) -> int:
         return int(value)
@@ -243,7 +245,7 @@ def test_error_of_extractor_is_cause(handler: handlers.ErrorHandler) -> None:
 
 def test_dropped_record_is_logged_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "zkconsumer")
-    task = keeping_task(deserialization_handler=handlers.proceed)
+    task = keeping_task(deserialization_handler=handlers.log_and_continue)
     add(task, b"bad", b"1")
 
     [message] = [record.getMessage() for record in caplog.records if "record_dropped" in record.getMessage()]
@@ -487,8 +489,10 @@ def test_failed_rollback_does_not_prevent_others() -> None:
     topology = custom_topology(lambda: created["custom"])
     topology.add_state_store(StoreBuilder("other", created.__getitem__), "use")
     config = ApplicationConfig(value_serde=serdes.JSON)  # the store rejects what is not bytes
-    io = TaskIO(clock=lambda: 0, pages=lambda _: MemoryPages(), send=print, commit=int, rollback=lambda: [][0])
-    task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, io)
+    runtime = TaskRuntime(
+        clock=lambda: 0, pages=lambda _: MemoryPages(), send=print, commit=int, rollback=lambda: [][0]
+    )
+    task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, runtime)
     task.initialize()
     task.add_records(PARTITION, [SourceRecord("in", 0, 0, 0, b"k", b"5")])
 

@@ -20,7 +20,7 @@ from zkconsumer.topology import (
     SinkRecord,
     SourceRecord,
     StreamTask,
-    TaskIO,
+    TaskRuntime,
     Topology,
     TopologyTestDriver,
     handlers,
@@ -81,7 +81,7 @@ class Setup:
         )
         topology.add_sink("out", "out", "p")
         partitions = {TopicPartition("a", 0): "src-a", TopicPartition("b", 0): "src-b"}
-        io = TaskIO(
+        runtime = TaskRuntime(
             clock=lambda: self.now_ms,
             pages=self._pages_of,
             send=self.sent.append,
@@ -89,7 +89,7 @@ class Setup:
             rollback=int,
             lag_of=lambda partition: self.lags[partition.topic],
         )
-        self.task = StreamTask("0_0", topology.nodes.values(), topology.stores, partitions, config, io)
+        self.task = StreamTask("0_0", topology.nodes.values(), topology.stores, partitions, config, runtime)
         self._offsets = dict.fromkeys("ab", 0)
         self.task.initialize()
 
@@ -457,7 +457,7 @@ def test_partitioner_selects_partitions(selected: Any, partitions: list[int | No
     # shouldDropAllRecords, shouldUseDefaultPartitionerViaPartitions
     sent: list[SinkRecord] = []
     topology = Topology().add_source("src", "in").add_sink("sink", "out", "src", partitioner=lambda *_: selected)
-    io = TaskIO(
+    runtime = TaskRuntime(
         clock=lambda: 0,
         pages=lambda _: MemoryPages(),
         send=sent.append,
@@ -466,7 +466,7 @@ def test_partitioner_selects_partitions(selected: Any, partitions: list[int | No
         partition_count=lambda _topic: 4,
     )
     partition = TopicPartition("in", 0)
-    task = StreamTask("0_0", topology.nodes.values(), {}, {partition: "src"}, ApplicationConfig(), io)
+    task = StreamTask("0_0", topology.nodes.values(), {}, {partition: "src"}, ApplicationConfig(), runtime)
     task.initialize()
     task.add_records(partition, [SourceRecord("in", 0, 0, 0, b"k", b"v")])
     task.process()
@@ -701,7 +701,7 @@ def test_error_of_global_processor_recommends_no_handler() -> None:
     topology = Topology().add_source("src", "t")
     table = stores.key_value("table", logging=False)
     topology.add_global_store(table, "g-src", "table-topic", "g-proc", lambda: Table(fail, ""))
-    config = ApplicationConfig(processing_handler=handlers.proceed)
+    config = ApplicationConfig(processing_handler=handlers.log_and_continue)
     with (
         TopologyTestDriver(topology, config) as driver,
         pytest.raises(StreamsError, match="task global, node 'g-proc', .*: RuntimeError: boom$"),

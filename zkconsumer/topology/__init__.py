@@ -32,7 +32,7 @@ from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, Sour
 from zkconsumer.topology.resolved import ResolvedTopology, TopicGroup
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.task import StreamTask
-from zkconsumer.topology.task_runtime import TaskIO
+from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.test_driver import TopologyTestDriver
 from zkconsumer.topology.test_driver_topics import TestInputTopic, TestOutputTopic, TestRecord
 
@@ -57,7 +57,7 @@ __all__ = [
     "SourceNode",
     "SourceRecord",
     "StreamTask",
-    "TaskIO",
+    "TaskRuntime",
     "TestInputTopic",
     "TestOutputTopic",
     "TestRecord",

@@ -18,7 +18,7 @@ from zkconsumer.topology.nodes import GlobalStore
 from zkconsumer.topology.processor import PunctuationType, Punctuator
 from zkconsumer.topology.records import SourceRecord
 from zkconsumer.topology.task import StreamTask
-from zkconsumer.topology.task_runtime import TaskIO
+from zkconsumer.topology.task_runtime import TaskRuntime
 
 
 class GlobalTask(StreamTask):
@@ -28,20 +28,24 @@ class GlobalTask(StreamTask):
         store: the global store.
         partitions: partition numbers of its topic.
         config: settings of the application.
-        io: interfaces that the task uses.
+        runtime: clock, storage and output of the task.
     """
 
-    def __init__(self, store: GlobalStore, partitions: Iterable[int], config: ApplicationConfig, io: TaskIO) -> None:
+    def __init__(
+        self, store: GlobalStore, partitions: Iterable[int], config: ApplicationConfig, runtime: TaskRuntime
+    ) -> None:
         # As in Kafka Streams, a global store has no timestamp extractor, and errors of its processor end the task.
         source = replace(store.source, timestamp_extractor=None)
-        config = replace(config, timestamp_extractor=timestamps.fail_on_invalid, processing_handler=handlers.fail)
+        config = replace(
+            config, timestamp_extractor=timestamps.fail_on_invalid, processing_handler=handlers.log_and_fail
+        )
         super().__init__(
             GLOBAL_TASK_ID,
             [source, store.processor],
             {store.builder.name: store.builder},
             {TopicPartition(source.topics[0], partition): source.name for partition in partitions},
             config,
-            io,
+            runtime,
         )
 
     def initialize(self) -> None:

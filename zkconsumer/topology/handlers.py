@@ -55,13 +55,13 @@ class ErrorContext:
 ErrorHandler = Callable[[ErrorContext, Exception], ErrorResponse]
 
 
-def fail(_context: ErrorContext, _error: Exception) -> ErrorResponse:
-    """End the task; the default."""
+def log_and_fail(_context: ErrorContext, _error: Exception) -> ErrorResponse:
+    """End the task with a StreamsError that describes the error; the default. Source: LogAndFailExceptionHandler."""
     return ErrorResponse.FAIL
 
 
-def proceed(_context: ErrorContext, _error: Exception) -> ErrorResponse:
-    """Drop the record and continue, as ``LogAndContinueExceptionHandler``."""
+def log_and_continue(_context: ErrorContext, _error: Exception) -> ErrorResponse:
+    """Drop the record, log ``record_dropped``, and continue. Source: LogAndContinueExceptionHandler."""
     return ErrorResponse.CONTINUE
 
 

@@ -22,7 +22,7 @@ from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue
 from zkconsumer.topology.records import RecordMetadata, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
-from zkconsumer.topology.task_runtime import TaskIO
+from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.task_stores import TaskStores
 
 #: Metadata of records that a punctuation forwards.
@@ -51,7 +51,7 @@ class StreamTask:
         builders: the stores of the topology by name; those that are connected to the nodes are created.
         partitions: name of the source node of each partition.
         config: settings of the application.
-        io: interfaces that the task uses.
+        runtime: clock, storage and output of the task.
         global_stores: the global stores by name.
 
     Attributes:
@@ -72,7 +72,7 @@ class StreamTask:
         builders: Mapping[str, StoreBuilder],
         partitions: Mapping[TopicPartition, str],
         config: ApplicationConfig,
-        io: TaskIO,
+        runtime: TaskRuntime,
         global_stores: Mapping[str, StateStore] | None = None,
     ) -> None:
         self.task_id, self.config = task_id, config
@@ -80,22 +80,22 @@ class StreamTask:
         self.metrics = {"processed": 0, "punctuated": 0, "dropped": 0}
         self.commit_requested = False
         self.is_processing = False
-        self.system_time_ms = io.clock()
-        self.clock, self.send, self.partition_count = io.clock, io.send, io.partition_count
-        self.failures = Failures(task_id, config, self.metrics, io.send)
+        self.system_time_ms = runtime.clock()
+        self.clock, self.send, self.partition_count = runtime.clock, runtime.send, runtime.partition_count
+        self.failures = Failures(task_id, config, self.metrics, runtime.send)
         self.source_record: SourceRecord | None = None
-        self._io = io
+        self._runtime = runtime
         self._schedules = {kind: PunctuationQueue() for kind in PunctuationType}
         self._state = _State.CREATED
         self._failure: BaseException | None = None
-        self._stores = TaskStores(task_id, io, self._count_expired)
+        self._stores = TaskStores(task_id, runtime, self._count_expired)
         self.stores = self._stores.by_name
         self._nodes: dict[str, RunningNode] = {}
         for node in nodes:
             self._add(node, builders)
         self._sources = {partition: self._source(name) for partition, name in partitions.items()}
         queues = [RecordQueue(partition, source.decode) for partition, source in self._sources.items()]
-        self._group = PartitionGroup(queues, config.max_task_idle_ms, io.lag_of)
+        self._group = PartitionGroup(queues, config.max_task_idle_ms, runtime.lag_of)
 
     # ---- lifecycle -----------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Interfaces between a task and the program that runs it."""
+"""What the program that runs a task provides to it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from zkconsumer.topology.stores.pages import PageStore
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskIO:
-    """Interfaces that a task uses.
+class TaskRuntime:
+    """Functions that a task calls: clock, storage and output.
 
     Attributes:
         clock: returns the wall-clock time in milliseconds.

@@ -9,7 +9,7 @@ from zkconsumer.topology.error_handling import text
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.stores.pages import PagedMap
-from zkconsumer.topology.task_runtime import TaskIO
+from zkconsumer.topology.task_runtime import TaskRuntime
 
 
 class TaskStores:
@@ -17,7 +17,7 @@ class TaskStores:
 
     Args:
         task_id: the task.
-        io: provides the pages, and commits them.
+        runtime: provides the pages, and commits them.
         count_expired: called with the name of a store that has not accepted an entry, because its time has expired.
 
     Attributes:
@@ -25,8 +25,8 @@ class TaskStores:
         count_expired: see above.
     """
 
-    def __init__(self, task_id: str, io: TaskIO, count_expired: Callable[[str], None]) -> None:
-        self._task_id, self._io = task_id, io
+    def __init__(self, task_id: str, runtime: TaskRuntime, count_expired: Callable[[str], None]) -> None:
+        self._task_id, self._runtime = task_id, runtime
         self.count_expired = count_expired
         self.by_name: dict[str, StateStore] = {}
         self._maps: dict[str, PagedMap] = {}
@@ -62,7 +62,7 @@ class TaskStores:
         """Return the byte map that backs a store."""
         if store not in self._maps:
             opened = self.by_name[store]
-            self._maps[store] = PagedMap(self._io.pages(opened), store, opened.layout)
+            self._maps[store] = PagedMap(self._runtime.pages(opened), store, opened.layout)
         return self._maps[store]
 
     def set_read_only(self, is_read_only: bool) -> None:
@@ -80,13 +80,13 @@ class TaskStores:
         changes = [(entries, entries.collect_changes()) for entries in self._maps.values()]
         for entries, pages in changes:
             entries.write(pages)
-        self._io.commit()
+        self._runtime.commit()
         for entries, pages in changes:
             entries.finish_commit(pages)
 
     def rollback(self) -> list[tuple[str, BaseException]]:
         """Discard the changes of all stores since the last commit, and return the name and error of what failed."""
-        steps: list[tuple[str, Callable[[], object]]] = [("storage", self._io.rollback)]
+        steps: list[tuple[str, Callable[[], object]]] = [("storage", self._runtime.rollback)]
         steps += [(f"store {name!r}", entries.rollback) for name, entries in self._maps.items()]
         steps += [(f"store {name!r}", store.rollback) for name, store in self.by_name.items()]
         errors = []

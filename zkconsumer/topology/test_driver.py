@@ -26,7 +26,7 @@ from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.files import StateFile
 from zkconsumer.topology.stores.pages import MemoryPages, PageStore
 from zkconsumer.topology.task import StreamTask
-from zkconsumer.topology.task_runtime import TaskIO
+from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.test_driver_topics import TestInputTopic, TestOutputTopic
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class TopologyTestDriver:
         if self._state is not None:
             self._closing.callback(self._state.close)
         try:
-            self._start(self._task_io())
+            self._start(self._task_runtime())
         except BaseException as error:
             try:
                 self._closing.close()
@@ -187,19 +187,21 @@ class TopologyTestDriver:
 
     # ---- tasks ---------------------------------------------------------------------------------------------
 
-    def _task_io(self) -> TaskIO:
+    def _task_runtime(self) -> TaskRuntime:
         commit, rollback = (_do_nothing, _do_nothing)  # for pages in memory
         if self._state is not None:
             commit, rollback = self._state.commit, self._state.rollback
-        return TaskIO(clock=self._clock, pages=self._pages_of, send=self._sent.append, commit=commit, rollback=rollback)
+        return TaskRuntime(
+            clock=self._clock, pages=self._pages_of, send=self._sent.append, commit=commit, rollback=rollback
+        )
 
-    def _start(self, io: TaskIO) -> None:
+    def _start(self, runtime: TaskRuntime) -> None:
         for store in self._topology.global_stores.values():
-            task = self._global_tasks[store.source.topics[0]] = GlobalTask(store, [0], self._config, io)
+            task = self._global_tasks[store.source.topics[0]] = GlobalTask(store, [0], self._config, runtime)
             self._closing.callback(task.close)
             task.initialize()
         tasks = self._global_tasks.values()
-        self._task = self._stream_task(io, {name: store for task in tasks for name, store in task.stores.items()})
+        self._task = self._stream_task(runtime, {name: store for task in tasks for name, store in task.stores.items()})
         self._closing.callback(self._task.close)
         self._task.initialize()
         self._task.commit()
@@ -210,7 +212,7 @@ class TopologyTestDriver:
     def _pages_of(self, store: StateStore) -> PageStore:
         return self._state.pages(store.name) if self._state is not None and store.is_persistent else MemoryPages()
 
-    def _stream_task(self, io: TaskIO, global_stores: dict[str, StateStore]) -> StreamTask:
+    def _stream_task(self, runtime: TaskRuntime, global_stores: dict[str, StateStore]) -> StreamTask:
         global_nodes = {node.name for store in self._topology.global_stores.values() for node in store[1:]}
         nodes = [node for name, node in self._topology.nodes.items() if name not in global_nodes]
         partitions: dict[TopicPartition, str] = {}
@@ -221,7 +223,7 @@ class TopologyTestDriver:
                 if node.pattern is not None:
                     self._patterns[TopicPartition(node.pattern, 0)] = create_filter(node.pattern)
         self._partitions = partitions
-        return StreamTask("0_0", nodes, self._topology.stores, partitions, self._config, io, global_stores)
+        return StreamTask("0_0", nodes, self._topology.stores, partitions, self._config, runtime, global_stores)
 
     def _queue_of(self, topic: str) -> TopicPartition | None:
         partition = TopicPartition(topic, 0)

@@ -35,11 +35,11 @@ _CACHED_PAGES = 4_096
 class PageStore(Protocol):
     """Where pages are kept: a dictionary, a file, or the state of a Spark task.
 
+    A commit calls ``write`` once for each changed store, then ``TaskRuntime.commit``, then ``finish_commit`` for each
+    changed store. If one of them fails, the task calls ``TaskRuntime.rollback``, and reads the pages again.
+
     Attributes:
         location: where they are kept, for errors, such as ``state file /tmp/counts``.
-
-    A commit of a task calls ``write`` once for each changed store, then ``TaskIO.commit``, and then ``finish_commit``
-    for each changed store. If one of them fails, it calls ``TaskIO.rollback``, and reads the pages again.
     """
 
     @property
@@ -54,7 +54,7 @@ class PageStore(Protocol):
         """
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
-        """Write pages to the storage; None deletes one, if it exists. ``TaskIO.commit`` makes the changes permanent."""
+        """Write pages to the storage; None deletes one if it exists. ``TaskRuntime.commit`` makes this permanent."""
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
         """Apply changes that need no storage, after those of all other stores have been committed."""
