@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from zkconsumer.topology import (
     Topology,
     TopologyTestDriver,
     handlers,
+    owners,
     serdes,
     stores,
 )
@@ -446,7 +448,7 @@ def test_store_is_closed_only_after_its_init(failing: str) -> None:
     assert store.calls == (["init"] if failing else ["init", "close"])
     with pytest.raises(StreamsError, match="store 'custom' is closed"):
         store.get(b"a")
-    assert store._owning_task is None
+    assert owners.claim(store, "0_1") is None
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
@@ -549,6 +551,39 @@ def test_processor_of_two_tasks_is_rejected() -> None:
 
     first.close()
     second.close()
+
+
+@dataclass(slots=True)
+class Equal(Processor):
+    """Equal to every other object of the class, and unhashable."""
+
+    def process(self, record: Record) -> None:
+        """Not called."""
+
+
+def test_equal_processors_belong_to_different_tasks() -> None:
+    created: list[Equal] = []
+
+    def create() -> Equal:
+        created.append(Equal())
+        return created[-1]
+
+    topology = Topology().add_source("src", "in").add_processor("p", create, "src")
+    with TopologyTestDriver(topology), TopologyTestDriver(topology):
+        assert created[-2] == created[-1]
+        assert owners.claim(created[-2], "0_1") == owners.claim(created[-1], "0_1") == "0_0"
+        assert vars(created[-1]) == {}
+    assert owners.claim(created[-1], "0_1") is None
+
+
+def test_deleted_object_has_no_owner() -> None:
+    opened = Custom("")
+    key = id(opened)
+    assert owners.claim(opened, "0_0") is None
+
+    del opened
+
+    assert key not in owners._owners
 
 
 def test_failed_init_closes_only_initialized_processors() -> None:

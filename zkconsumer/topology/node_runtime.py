@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.topology import timestamps
+from zkconsumer.topology import owners, timestamps
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import FailedNodeError, Failures, text
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
@@ -183,17 +183,16 @@ class RunningProcessor(RunningNode):
         Raises:
             StreamsError: the processor failed.
         """
-        other = self._processor._owning_task
-        if other is not None:
+        owner = owners.claim(self._processor, self._task.task_id)
+        if owner is not None:
             raise StreamsError(
-                f"task {self._task.task_id}: processor {self.name!r} belongs to task {other}; its supplier must return "
+                f"task {self._task.task_id}: processor {self.name!r} belongs to task {owner}; its supplier must return "
                 "a new object at each call"
             )
-        self._processor._owning_task = self._task.task_id
         try:
             self._processor.init(context)
         except BaseException as error:
-            self._processor._owning_task = None
+            owners.release(self._processor)
             if not isinstance(error, Exception):
                 raise
             raise StreamsError(
@@ -219,7 +218,7 @@ class RunningProcessor(RunningNode):
         if not self._is_initialized:
             return
         self._is_initialized = False
-        self._processor._owning_task = None
+        owners.release(self._processor)
         try:
             self._processor.close()
         except Exception as error:

@@ -109,9 +109,6 @@ class ProcessorContext(Protocol):
 class Processor(ABC):
     """A node that receives records one by one. A supplier creates one object for each task."""
 
-    #: Id of the task that has initialized the processor.
-    _owning_task: str | None = None
-
     def init(self, context: ProcessorContext) -> None:  # noqa: B027
         """Prepare for the first record: keep the context, get stores, create schedules."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.topology import owners
 from zkconsumer.topology.error_handling import text
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
@@ -108,12 +109,12 @@ class TaskStores:
         return errors
 
     def _open(self, store: StateStore) -> None:
-        if store._owning_task is not None:
+        owner = owners.claim(store, self._task_id)
+        if owner is not None:
             raise StreamsError(
-                f"task {self._task_id}: store {store.name!r} belongs to task {store._owning_task}; its StoreBuilder "
-                "must create a new object for each task"
+                f"task {self._task_id}: store {store.name!r} belongs to task {owner}; its StoreBuilder must create a "
+                "new object for each task"
             )
-        store._owning_task = self._task_id
         try:
             store.init(self)
         except BaseException as error:
@@ -124,7 +125,7 @@ class TaskStores:
         self._open_stores.append(store)
 
     def _release(self, store: StateStore) -> None:
-        store._owning_task = None
+        owners.release(store)
         if store.name in self._maps:
             self._maps[store.name].close()
 

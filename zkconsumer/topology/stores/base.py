@@ -31,9 +31,6 @@ class StateStore(ABC):
             written; the default is the name of the class.
     """
 
-    #: Id of the task that has opened the store.
-    _owning_task: str | None = None
-
     def __init__(self, name: str, is_persistent: bool = True, layout: str | None = None) -> None:
         self.name = name
         self.is_persistent = is_persistent
