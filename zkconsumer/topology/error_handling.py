@@ -35,7 +35,7 @@ class FailedNodeError(Exception):
         self.context, self.error = context, error
 
 
-class Failures:
+class ErrorHandling:
     """Calls the error handlers of a task, and drops or quarantines records.
 
     Args:
@@ -55,7 +55,7 @@ class Failures:
         self._task_id, self._config, self._metrics, self._send = task_id, config, metrics, send
         self._log = get_logger("zkconsumer.topology", task=task_id)
 
-    def unreadable(self, node: str, source: SourceRecord, error: Exception) -> None:
+    def on_deserialization_error(self, node: str, source: SourceRecord, error: Exception) -> None:
         """Call the deserialization handler, and drop the record unless the handler returns FAIL.
 
         Raises:
@@ -64,22 +64,22 @@ class Failures:
         context = ErrorContext("deserialization", self._task_id, node, source, source.timestamp)
         self._drop_or_fail(self._config.deserialization_handler, context, error)
 
-    def without_timestamp(self, node: str, source: SourceRecord, error: Exception) -> NoReturn:
+    def on_timestamp_error(self, node: str, source: SourceRecord, error: Exception) -> NoReturn:
         """Raise FailedNodeError, because the timestamp extractor failed; no handler is called, as in Kafka Streams."""
         context = ErrorContext("timestamp_extraction", self._task_id, node, source, source.timestamp)
         raise FailedNodeError(context, error) from error
 
-    def failed(self, node: str, source: SourceRecord | None, record: Record, error: Exception) -> None:
-        """Call the processing handler for an error of a processor; see ``unreadable``."""
+    def on_processing_error(self, node: str, source: SourceRecord | None, record: Record, error: Exception) -> None:
+        """Call the processing handler for an error of a processor; see ``on_deserialization_error``."""
         context = ErrorContext("processing", self._task_id, node, source, record.timestamp, record)
         self._drop_or_fail(self._config.processing_handler, context, error)
 
-    def failed_punctuation(self, node: str, now_ms: int, error: Exception) -> None:
-        """Call the processing handler for an error of a punctuation; see ``unreadable``."""
+    def on_punctuation_error(self, node: str, now_ms: int, error: Exception) -> None:
+        """Call the processing handler for an error of a punctuation; see ``on_deserialization_error``."""
         context = ErrorContext("punctuation", self._task_id, node, None, now_ms)
         self._drop_or_fail(self._config.processing_handler, context, error)
 
-    def unserializable(
+    def on_production_error(
         self, node: str, source: SourceRecord | None, topic: str, record: Record, error: Exception
     ) -> None:
         """Call the production handler, and drop the record unless the handler returns FAIL.
@@ -89,10 +89,10 @@ class Failures:
             FailedNodeError: the handler failed.
         """
         context = ErrorContext("production", self._task_id, node, source, record.timestamp, record)
-        if not self._drops(self._config.production_handler, context, error):
+        if not self._handler_drops(self._config.production_handler, context, error):
             raise StreamsError(
-                f"sink {node!r}: a record for topic {topic!r} cannot be serialized: {text(error)}; set key_serializer "
-                "and value_serializer of add_sink, or production_handler to drop such records"
+                f"sink {node!r}: a record for topic {topic!r} cannot be serialized: {describe_error(error)}; set "
+                "key_serializer and value_serializer of add_sink, or production_handler to drop such records"
             ) from error
 
     def drop(self, source: SourceRecord | None, **values: Unpack[EventValues]) -> None:
@@ -104,10 +104,10 @@ class Failures:
         log.warning("record_dropped", **values)
 
     def _drop_or_fail(self, handler: ErrorHandler, context: ErrorContext, error: Exception) -> None:
-        if not self._drops(handler, context, error):
+        if not self._handler_drops(handler, context, error):
             raise FailedNodeError(context, error) from error
 
-    def _drops(self, handler: ErrorHandler, context: ErrorContext, error: Exception) -> bool:
+    def _handler_drops(self, handler: ErrorHandler, context: ErrorContext, error: Exception) -> bool:
         try:
             response = handler(context, error)
             if not isinstance(response, ErrorResponse):
@@ -118,7 +118,7 @@ class Failures:
             raise FailedNodeError(context, second) from error
         if response is ErrorResponse.FAIL:
             return False
-        self.drop(context.record, reason=context.phase, node=context.node, error=text(error))
+        self.drop(context.record, reason=context.phase, node=context.node, error=describe_error(error))
         return True
 
     def _quarantine(self, context: ErrorContext, error: Exception) -> None:
@@ -127,7 +127,7 @@ class Failures:
             raise StreamsError(
                 "the error handler returned QUARANTINE, but ApplicationConfig.quarantine_topic is not set"
             )
-        self._send(handlers.quarantined(topic, context, error))
+        self._send(handlers.quarantine_record(topic, context, error))
 
 
 def fatal_error(task_id: str, source: SourceRecord | None, error: Exception, what: str = "") -> StreamsError:
@@ -145,15 +145,15 @@ def fatal_error(task_id: str, source: SourceRecord | None, error: Exception, wha
         # global store has no handler.
         is_of_application = error.error is error.__cause__ and not isinstance(error.error, StreamsError)
         has_remedy = is_of_application and (error.context.phase, task_id) != ("processing", GLOBAL_TASK_ID)
-        failure = StreamsError(f"{error.context}: {what}{text(error.error)}{remedy if has_remedy else ''}")
+        failure = StreamsError(f"{error.context}: {what}{describe_error(error.error)}{remedy if has_remedy else ''}")
         failure.__cause__ = error.error
     else:
         where = "" if source is None else f", {source.place}"
-        failure = StreamsError(f"task {task_id}{where}: {what}{text(error)}")
+        failure = StreamsError(f"task {task_id}{where}: {what}{describe_error(error)}")
         failure.__cause__ = error
     return failure
 
 
-def text(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return type and message of an error; only the message of errors of this package."""
     return str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"

@@ -70,7 +70,7 @@ def quarantine(_context: ErrorContext, _error: Exception) -> ErrorResponse:
     return ErrorResponse.QUARANTINE
 
 
-def quarantined(topic: str, context: ErrorContext, error: Exception) -> SinkRecord:
+def quarantine_record(topic: str, context: ErrorContext, error: Exception) -> SinkRecord:
     """Return a record for the quarantine topic: the bytes that were read, and headers that describe the error."""
     record = context.record
     headers: list[Header] = list(record.headers) if record is not None else []

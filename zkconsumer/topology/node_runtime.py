@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import owners, timestamps
 from zkconsumer.topology.config import ApplicationConfig
-from zkconsumer.topology.error_handling import FailedNodeError, Failures, text
+from zkconsumer.topology.error_handling import ErrorHandling, FailedNodeError, describe_error
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
 from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType, Punctuator
@@ -32,7 +32,7 @@ class Host(Protocol):
     is_processing: bool
     system_time_ms: int
     source_record: SourceRecord | None
-    failures: Failures
+    errors: ErrorHandling
     clock: Callable[[], int]
     send: Callable[[SinkRecord], object]
     partition_count: Callable[[str], int]
@@ -96,16 +96,16 @@ class RunningSource(RunningNode):
         try:
             key, value = self._key(source.topic, source.key), self._value(source.topic, source.value)
         except Exception as error:
-            self._task.failures.unreadable(self.name, source, error)
+            self._task.errors.on_deserialization_error(self.name, source, error)
             return None
         try:
             timestamp = self._extract(source, key, value, partition_time_ms)
             if not isinstance(timestamp, int):
                 raise WrongTypeError(f"expected milliseconds as int, got {timestamp!r}")
         except Exception as error:
-            self._task.failures.without_timestamp(self.name, source, error)
+            self._task.errors.on_timestamp_error(self.name, source, error)
         if timestamp < 0:
-            self._task.failures.drop(source, reason="negative_timestamp", node=self.name)
+            self._task.errors.drop(source, reason="negative_timestamp", node=self.name)
             return None
         return Record(key, value, timestamp, source.headers)
 
@@ -130,14 +130,14 @@ class RunningSink(RunningNode):
             headers = tuple(checked_headers(record.headers)) if record.headers else ()
         except Exception as error:
             # The caller adds the task, and where the record was read.
-            raise StreamsError(f"sink {self.name!r}: {text(error)}") from error
+            raise StreamsError(f"sink {self.name!r}: {describe_error(error)}") from error
         if not partitions:
-            task.failures.drop(task.source_record, reason="no_partition", node=self.name)
+            task.errors.drop(task.source_record, reason="no_partition", node=self.name)
             return
         try:
             key, value = _bytes(self._key(topic, record.key)), _bytes(self._value(topic, record.value))
         except Exception as error:
-            task.failures.unserializable(self.name, task.source_record, topic, record, error)
+            task.errors.on_production_error(self.name, task.source_record, topic, record, error)
             return
         for partition in partitions:
             task.send(SinkRecord(topic, partition, record.timestamp, key, value, headers))
@@ -196,7 +196,7 @@ class RunningProcessor(RunningNode):
             if not isinstance(error, Exception):
                 raise
             raise StreamsError(
-                f"task {self._task.task_id}: processor {self.name!r} failed in init: {text(error)}"
+                f"task {self._task.task_id}: processor {self.name!r} failed in init: {describe_error(error)}"
             ) from error
         self._is_initialized = True
 
@@ -207,7 +207,7 @@ class RunningProcessor(RunningNode):
         except FailedNodeError:
             raise
         except Exception as error:
-            self._task.failures.failed(self.name, self._task.source_record, record, error)
+            self._task.errors.on_processing_error(self.name, self._task.source_record, record, error)
 
     def close(self) -> None:
         """Close the processor.
@@ -223,7 +223,7 @@ class RunningProcessor(RunningNode):
             self._processor.close()
         except Exception as error:
             raise StreamsError(
-                f"task {self._task.task_id}: processor {self.name!r} failed in close: {text(error)}"
+                f"task {self._task.task_id}: processor {self.name!r} failed in close: {describe_error(error)}"
             ) from error
 
     def _supplied(self, node: ProcessorNode) -> Processor:
@@ -231,7 +231,7 @@ class RunningProcessor(RunningNode):
             processor = node.supplier()
         except Exception as error:
             raise StreamsError(
-                f"task {self._task.task_id}: supplier of processor {self.name!r} failed: {text(error)}"
+                f"task {self._task.task_id}: supplier of processor {self.name!r} failed: {describe_error(error)}"
             ) from error
         return processor
 

@@ -13,7 +13,7 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.context import NodeContext
-from zkconsumer.topology.error_handling import FailedNodeError, Failures, fatal_error, text
+from zkconsumer.topology.error_handling import ErrorHandling, FailedNodeError, describe_error, fatal_error
 from zkconsumer.topology.node_runtime import RunningNode, RunningProcessor, RunningSink, RunningSource
 from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
@@ -59,7 +59,7 @@ class StreamTask:
         commit_requested: whether a processor has called ``commit`` since the last one.
         stores: the stores by name.
         source_record: the record that is processed; None in punctuations.
-        failures: calls the error handlers.
+        errors: calls the error handlers.
 
     Raises:
         StreamsError: a processor or store cannot be created, or belongs to another task.
@@ -82,7 +82,7 @@ class StreamTask:
         self.is_processing = False
         self.system_time_ms = runtime.clock()
         self.clock, self.send, self.partition_count = runtime.clock, runtime.send, runtime.partition_count
-        self.failures = Failures(task_id, config, self.metrics, runtime.send)
+        self.errors = ErrorHandling(task_id, config, self.metrics, runtime.send)
         self.source_record: SourceRecord | None = None
         self._runtime = runtime
         self._schedules = {kind: PunctuationQueue() for kind in PunctuationType}
@@ -133,7 +133,7 @@ class StreamTask:
         try:
             self._stores.commit()
         except BaseException as error:
-            self._fail(error, "commit failed: ")
+            self._raise_fatal(error, "commit failed: ")
         self.commit_requested = False
 
     def committable(self) -> dict[TopicPartition, int]:
@@ -159,13 +159,13 @@ class StreamTask:
                 errors.append(error)
         errors += self._stores.close()
         if errors:
-            raise _first(errors)
+            raise _select_error(errors)
 
     def _require(self, state: _State, call: str) -> None:
         if self._state is not state:
             raise StreamsError(f"task {self.task_id}: {call}() was called {self._state.value}") from self._failure
 
-    def _fail(self, error: BaseException, what: str = "") -> NoReturn:
+    def _raise_fatal(self, error: BaseException, what: str = "") -> NoReturn:
         """Roll back, and raise the error that ends the task."""
         self._state, failure = _State.FAILED, error
         if isinstance(error, Exception):
@@ -173,8 +173,8 @@ class StreamTask:
         self._failure = failure
         failed = self._stores.rollback()
         for name, second in failed:
-            failure.add_note(f"rollback of {name} failed: {text(second)}")
-        raise _first([failure, *(second for _, second in failed if not isinstance(second, Exception))])
+            failure.add_note(f"rollback of {name} failed: {describe_error(second)}")
+        raise _select_error([failure, *(second for _, second in failed if not isinstance(second, Exception))])
 
     # ---- records -------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class StreamTask:
         try:
             self._group.add(partition, records)
         except BaseException as error:
-            self._fail(error)
+            self._raise_fatal(error)
 
     def update_lags(self) -> None:
         """Request the lags of the partitions, which decide how long the task waits for empty ones."""
@@ -248,7 +248,7 @@ class StreamTask:
             self._sources[partition].process(record)
             self.metrics["processed"] += 1
         except BaseException as error:
-            self._fail(error)
+            self._raise_fatal(error)
         finally:
             self.is_processing = False
             self.source_record = None
@@ -286,31 +286,28 @@ class StreamTask:
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self.clock())
 
     def _punctuate(self, kind: PunctuationType, now_ms: int) -> bool:
-        return self._schedules[kind].punctuate(now_ms, lambda schedule: self._call(schedule, now_ms))
+        return self._schedules[kind].punctuate(now_ms, lambda schedule: self._call_punctuator(schedule, now_ms))
 
-    def _call(self, schedule: Schedule, now_ms: int) -> None:
+    def _call_punctuator(self, schedule: Schedule, now_ms: int) -> None:
         self.system_time_ms = self.clock()
         self.is_processing = True
         try:
-            self._punctuate_guarded(schedule, now_ms)
+            try:
+                schedule.punctuator(now_ms)
+                self.metrics["punctuated"] += 1
+            except FailedNodeError:
+                raise
+            except Exception as error:
+                self.errors.on_punctuation_error(schedule.node, now_ms, error)
         except BaseException as error:
-            self._fail(error)
+            self._raise_fatal(error)
         finally:
             self.is_processing = False
-
-    def _punctuate_guarded(self, schedule: Schedule, now_ms: int) -> None:
-        try:
-            schedule.punctuator(now_ms)
-            self.metrics["punctuated"] += 1
-        except FailedNodeError:
-            raise
-        except Exception as error:
-            self.failures.failed_punctuation(schedule.node, now_ms, error)
 
     # ---- stores --------------------------------------------------------------------------------------------
 
     def _count_expired(self, store: str) -> None:
-        self.failures.drop(self.source_record, reason="expired", store=store)
+        self.errors.drop(self.source_record, reason="expired", store=store)
 
     # ---- nodes ---------------------------------------------------------------------------------------------
 
@@ -336,10 +333,10 @@ class StreamTask:
         return source
 
 
-def _first(errors: list[BaseException]) -> BaseException:
+def _select_error(errors: list[BaseException]) -> BaseException:
     """Return the error to raise, which is an interrupt or the first one, with the others as its notes."""
     chosen = next((error for error in errors if not isinstance(error, Exception)), errors[0])
     for error in errors:
         if error is not chosen:
-            chosen.add_note(text(error))
+            chosen.add_note(describe_error(error))
     return chosen

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import owners
-from zkconsumer.topology.error_handling import text
+from zkconsumer.topology.error_handling import describe_error
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.stores.pages import PagedMap
@@ -45,7 +45,7 @@ class TaskStores:
         try:
             store = builder.create()
         except Exception as error:
-            raise StreamsError(f"{where} failed: {text(error)}") from error
+            raise StreamsError(f"{where} failed: {describe_error(error)}") from error
         if not isinstance(store, StateStore) or store.name != builder.name:
             raise StreamsError(f"{where} must return a StateStore with that name, got {store!r}")
         self.by_name[builder.name] = store
@@ -121,7 +121,9 @@ class TaskStores:
             self._release(store)
             if not isinstance(error, Exception):
                 raise
-            raise StreamsError(f"task {self._task_id}: store {store.name!r} failed in init: {text(error)}") from error
+            raise StreamsError(
+                f"task {self._task_id}: store {store.name!r} failed in init: {describe_error(error)}"
+            ) from error
         self._open_stores.append(store)
 
     def _release(self, store: StateStore) -> None:
@@ -134,4 +136,6 @@ class TaskStores:
         try:
             store.close()
         except Exception as error:
-            raise StreamsError(f"task {self._task_id}: store {store.name!r} failed in close: {text(error)}") from error
+            raise StreamsError(
+                f"task {self._task_id}: store {store.name!r} failed in close: {describe_error(error)}"
+            ) from error

@@ -17,7 +17,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.checks import check_functions
 from zkconsumer.topology.config import ApplicationConfig
-from zkconsumer.topology.error_handling import text
+from zkconsumer.topology.error_handling import describe_error
 from zkconsumer.topology.global_task import GlobalTask
 from zkconsumer.topology.nodes import Deserializer, Serializer, SourceNode
 from zkconsumer.topology.patterns import create_filter
@@ -288,7 +288,8 @@ class TopologyTestDriver:
             raise ClosedError("the TopologyTestDriver is closed; create a new one")
         if self._failure is not None:
             raise StreamsError(
-                f"the TopologyTestDriver was stopped by an earlier error ({text(self._failure)}); create a new one"
+                f"the TopologyTestDriver was stopped by an earlier error ({describe_error(self._failure)}); create a "
+                "new one"
             ) from self._failure
 
 
