@@ -8,16 +8,18 @@ from typing import Any
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
-from zkconsumer.topology.node_runtime import Host, RunningProcessor
+from zkconsumer.topology.node_runtime import RunningProcessor
 from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
-from zkconsumer.topology.records import Record, RecordMetadata
+from zkconsumer.topology.records import PUNCTUATION_METADATA, Record, RecordMetadata
+from zkconsumer.topology.task_context import TaskContext
+from zkconsumer.topology.task_stores import TaskStores
 
 
 class NodeContext:
     """Implements ``ProcessorContext`` for one node."""
 
-    def __init__(self, node: RunningProcessor, task: Host) -> None:
-        self._node, self._task = node, task
+    def __init__(self, node: RunningProcessor, task: TaskContext, stores: TaskStores, metrics: dict[str, int]) -> None:
+        self._node, self._task, self._stores, self._metrics = node, task, stores, metrics
         self._children = node.children
 
     @property
@@ -42,8 +44,11 @@ class NodeContext:
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record was read."""
-        return self._task.record_metadata
+        """Where the current record was read; None outside of ``process`` and punctuations."""
+        source = self._task.source_record
+        if source is None:
+            return PUNCTUATION_METADATA if self._task.is_processing else None
+        return source.metadata
 
     @property
     def current_stream_time_ms(self) -> int:
@@ -89,9 +94,9 @@ class NodeContext:
     def get_state_store(self, name: str) -> Any:
         """Return a store; see ``ProcessorContext``."""
         if name in self._node.stores:
-            return self._task.stores[name]
-        if name in self._task.global_stores:
-            return self._task.global_stores[name]
+            return self._stores.by_name[name]
+        if name in self._stores.global_stores:
+            return self._stores.global_stores[name]
         connected = ", ".join(sorted(self._node.stores)) or "none"
         raise StreamsError(
             f"processor {self._node.name!r} is not connected to a store {name!r}; its stores are: {connected}. Add the "
@@ -100,8 +105,8 @@ class NodeContext:
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter of this node."""
-        metrics, key = self._task.metrics, f"{self._node.name}/{name}"
-        metrics[key] = metrics.get(key, 0) + amount
+        key = f"{self._node.name}/{name}"
+        self._metrics[key] = self._metrics.get(key, 0) + amount
 
     def _child(self, name: str) -> Callable[[Record], None]:
         try:

@@ -2,51 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import owners, timestamps
-from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import ErrorHandling, FailedNodeError, describe_error
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
 from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode
-from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType, Punctuator
-from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord, checked_headers
-from zkconsumer.topology.stores.base import StateStore
+from zkconsumer.topology.processor import Processor, ProcessorContext
+from zkconsumer.topology.records import PUNCTUATION_METADATA, Record, SinkRecord, SourceRecord, checked_headers
+from zkconsumer.topology.task_context import TaskContext
+from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.timestamps import TimestampExtractor
 
 #: Partitions of a record for which no partitioner has selected one.
 _PRODUCERS_CHOICE = (None,)
-
-
-class Host(Protocol):
-    """What a task provides to its nodes; ``StreamTask`` describes it."""
-
-    task_id: str
-    config: ApplicationConfig
-    metrics: dict[str, int]
-    stores: dict[str, StateStore]
-    global_stores: Mapping[str, StateStore]
-    commit_requested: bool
-    is_processing: bool
-    system_time_ms: int
-    source_record: SourceRecord | None
-    errors: ErrorHandling
-    clock: Callable[[], int]
-    send: Callable[[SinkRecord], object]
-    partition_count: Callable[[str], int]
-
-    @property
-    def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record was read."""
-
-    @property
-    def stream_time_ms(self) -> int:
-        """The highest timestamp of the records processed so far."""
-
-    def schedule(self, node: str, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
-        """Create a schedule."""
 
 
 class RunningNode:
@@ -73,14 +44,14 @@ class RunningNode:
 class RunningSource(RunningNode):
     """Deserializes records and forwards them."""
 
-    def __init__(self, node: SourceNode, task: Host) -> None:
+    def __init__(self, node: SourceNode, task: TaskContext, errors: ErrorHandling, clock: Callable[[], int]) -> None:
         super().__init__(node.name)
         config = task.config
-        self._task = task
+        self._errors = errors
         self._key: Deserializer = node.key_deserializer or config.key_serde.deserialize
         self._value: Deserializer = node.value_deserializer or config.value_serde.deserialize
         extract = node.timestamp_extractor or config.timestamp_extractor
-        self._extract: TimestampExtractor = (lambda *_: task.clock()) if extract is timestamps.wall_clock else extract
+        self._extract: TimestampExtractor = (lambda *_: clock()) if extract is timestamps.wall_clock else extract
 
     def process(self, record: Record) -> None:
         """Hand a record to all children."""
@@ -96,16 +67,16 @@ class RunningSource(RunningNode):
         try:
             key, value = self._key(source.topic, source.key), self._value(source.topic, source.value)
         except Exception as error:
-            self._task.errors.on_deserialization_error(self.name, source, error)
+            self._errors.on_deserialization_error(self.name, source, error)
             return None
         try:
             timestamp = self._extract(source, key, value, partition_time_ms)
             if not isinstance(timestamp, int):
                 raise WrongTypeError(f"expected milliseconds as int, got {timestamp!r}")
         except Exception as error:
-            self._task.errors.on_timestamp_error(self.name, source, error)
+            self._errors.on_timestamp_error(self.name, source, error)
         if timestamp < 0:
-            self._task.errors.drop(source, reason="negative_timestamp", node=self.name)
+            self._errors.drop(source, reason="negative_timestamp", node=self.name)
             return None
         return Record(key, value, timestamp, source.headers)
 
@@ -113,16 +84,17 @@ class RunningSource(RunningNode):
 class RunningSink(RunningNode):
     """Serializes records and sends them."""
 
-    def __init__(self, node: SinkNode, task: Host) -> None:
+    def __init__(self, node: SinkNode, task: TaskContext, errors: ErrorHandling, runtime: TaskRuntime) -> None:
         super().__init__(node.name)
-        self._task = task
+        self._task, self._errors = task, errors
+        self._send, self._partition_count = runtime.send, runtime.partition_count
         self._topic, self._extractor, self._partitioner = node.topic, node.extractor, node.partitioner
         self._key: Serializer = node.key_serializer or task.config.key_serde.serialize
         self._value: Serializer = node.value_serializer or task.config.value_serde.serialize
 
     def process(self, record: Record) -> None:
         """Send a record."""
-        task, topic = self._task, self._topic
+        topic = self._topic
         try:
             if topic is None:
                 topic = self._extract_topic(record)
@@ -132,19 +104,20 @@ class RunningSink(RunningNode):
             # The caller adds the task, and where the record was read.
             raise StreamsError(f"sink {self.name!r}: {describe_error(error)}") from error
         if not partitions:
-            task.errors.drop(task.source_record, reason="no_partition", node=self.name)
+            self._errors.drop(self._task.source_record, reason="no_partition", node=self.name)
             return
         try:
-            key, value = _bytes(self._key(topic, record.key)), _bytes(self._value(topic, record.value))
+            key, value = _check_bytes(self._key(topic, record.key)), _check_bytes(self._value(topic, record.value))
         except Exception as error:
-            task.errors.on_production_error(self.name, task.source_record, topic, record, error)
+            self._errors.on_production_error(self.name, self._task.source_record, topic, record, error)
             return
         for partition in partitions:
-            task.send(SinkRecord(topic, partition, record.timestamp, key, value, headers))
+            self._send(SinkRecord(topic, partition, record.timestamp, key, value, headers))
 
     def _extract_topic(self, record: Record) -> str:
         assert self._extractor is not None
-        topic = self._extractor(record, self._task.record_metadata or RecordMetadata(None, -1, -1))
+        source = self._task.source_record
+        topic = self._extractor(record, PUNCTUATION_METADATA if source is None else source.metadata)
         if not isinstance(topic, str) or not topic:
             raise InvalidArgumentError(f"the topic extractor must return a non-empty str, got {topic!r}")
         return topic
@@ -153,7 +126,7 @@ class RunningSink(RunningNode):
         """Return the partitions of a record; None is the producer's choice. Source: KIP-837."""
         if self._partitioner is None:
             return _PRODUCERS_CHOICE
-        count = self._task.partition_count(topic)
+        count = self._partition_count(topic)
         selected = self._partitioner(topic, record.key, record.value, count)
         if selected is None:
             return _PRODUCERS_CHOICE
@@ -169,11 +142,11 @@ class RunningSink(RunningNode):
 class RunningProcessor(RunningNode):
     """A node with a processor of the application."""
 
-    def __init__(self, node: ProcessorNode, task: Host) -> None:
+    def __init__(self, node: ProcessorNode, task: TaskContext, errors: ErrorHandling) -> None:
         super().__init__(node.name)
-        self._task = task
+        self._task, self._errors = task, errors
         self.stores = frozenset(node.stores)
-        self._processor = self._supplied(node)
+        self._processor = self._create_processor(node)
         self._process = self._processor.process
         self._is_initialized = False
 
@@ -207,7 +180,7 @@ class RunningProcessor(RunningNode):
         except FailedNodeError:
             raise
         except Exception as error:
-            self._task.errors.on_processing_error(self.name, self._task.source_record, record, error)
+            self._errors.on_processing_error(self.name, self._task.source_record, record, error)
 
     def close(self) -> None:
         """Close the processor.
@@ -226,17 +199,16 @@ class RunningProcessor(RunningNode):
                 f"task {self._task.task_id}: processor {self.name!r} failed in close: {describe_error(error)}"
             ) from error
 
-    def _supplied(self, node: ProcessorNode) -> Processor:
+    def _create_processor(self, node: ProcessorNode) -> Processor:
         try:
-            processor = node.supplier()
+            return node.supplier()
         except Exception as error:
             raise StreamsError(
                 f"task {self._task.task_id}: supplier of processor {self.name!r} failed: {describe_error(error)}"
             ) from error
-        return processor
 
 
-def _bytes(data: Any) -> bytes | None:
+def _check_bytes(data: Any) -> bytes | None:
     if data is not None and not isinstance(data, bytes):
         raise TypeError(f"the serializer must return bytes, got {type(data).__name__}")
     return data

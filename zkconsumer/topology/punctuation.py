@@ -47,15 +47,20 @@ class PunctuationQueue:
         """Add a schedule."""
         self._queue.add(schedule)
 
-    def punctuate(self, now_ms: int, call: Callable[[Schedule], object]) -> bool:
-        """Call all schedules that are due, including new ones, and return whether there was one."""
+    def punctuate(self, now_ms: int, call: Callable[[Schedule, int], object]) -> bool:
+        """Call all schedules that are due, including new ones, and return whether there was one.
+
+        Args:
+            now_ms: current time of the clock.
+            call: called with each schedule and that time.
+        """
         has_called = False
         while (schedule := self._queue.peek()) is not None and schedule.due_ms <= now_ms:
             self._queue.poll()
             if schedule.is_cancelled:
                 continue
             try:
-                call(schedule)
+                call(schedule, now_ms)
             finally:
                 # A call that fails is made again at its next time. A punctuator may have cancelled its own schedule.
                 schedule.advance(now_ms)

@@ -83,6 +83,10 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
+#: Metadata of records that a punctuation forwards.
+PUNCTUATION_METADATA = RecordMetadata(None, -1, -1)
+
+
 class SourceRecord(NamedTuple):
     """A record of a topic, before it is deserialized.
 
@@ -103,6 +107,11 @@ class SourceRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...] = ()
+
+    @property
+    def metadata(self) -> RecordMetadata:
+        """Where the record was read."""
+        return RecordMetadata(self.topic, self.partition, self.offset)
 
     @property
     def place(self) -> str:

@@ -12,25 +12,23 @@ from typing import NoReturn
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.config import ApplicationConfig
-from zkconsumer.topology.context import NodeContext
 from zkconsumer.topology.error_handling import ErrorHandling, FailedNodeError, describe_error, fatal_error
-from zkconsumer.topology.node_runtime import RunningNode, RunningProcessor, RunningSink, RunningSource
-from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from zkconsumer.topology.nodes import Node, ProcessorNode
 from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
 from zkconsumer.topology.punctuation import PunctuationQueue, Schedule
 from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue
-from zkconsumer.topology.records import RecordMetadata, SourceRecord
-from zkconsumer.topology.stores.base import StateStore
+from zkconsumer.topology.records import SourceRecord
 from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.task_nodes import TaskNodes
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.task_stores import TaskStores
 
-#: Metadata of records that a punctuation forwards.
-_PUNCTUATION = RecordMetadata(None, -1, -1)
-
 
 class _State(enum.Enum):
-    """State of a task; the value completes the error about a call that it rejects."""
+    """State of a task; the value completes the error about a call that it rejects.
+
+    ``initialize`` leads from CREATED to RUNNING, an error from RUNNING to FAILED, ``close`` from every state to CLOSED.
+    """
 
     CREATED = "before initialize()"
     RUNNING = "while the task was running"
@@ -51,15 +49,15 @@ class StreamTask:
         builders: the stores of the topology by name; those that are connected to the nodes are created.
         partitions: name of the source node of each partition.
         config: settings of the application.
-        runtime: clock, storage and output of the task.
-        global_stores: the global stores by name.
+        runtime: clock, storage, output and global stores of the task.
 
     Attributes:
         metrics: numbers by name: ``processed``, ``punctuated``, ``dropped``, and the counters of processors.
         commit_requested: whether a processor has called ``commit`` since the last one.
         stores: the stores by name.
+        is_processing: whether a node is called that may forward records.
+        system_time_ms: wall-clock time in milliseconds at which the current record or punctuation started.
         source_record: the record that is processed; None in punctuations.
-        errors: calls the error handlers.
 
     Raises:
         StreamsError: a processor or store cannot be created, or belongs to another task.
@@ -73,27 +71,29 @@ class StreamTask:
         partitions: Mapping[TopicPartition, str],
         config: ApplicationConfig,
         runtime: TaskRuntime,
-        global_stores: Mapping[str, StateStore] | None = None,
     ) -> None:
+        declared = tuple(nodes)
         self.task_id, self.config = task_id, config
-        self.global_stores = {} if global_stores is None else global_stores
         self.metrics = {"processed": 0, "punctuated": 0, "dropped": 0}
         self.commit_requested = False
         self.is_processing = False
         self.system_time_ms = runtime.clock()
-        self.clock, self.send, self.partition_count = runtime.clock, runtime.send, runtime.partition_count
-        self.errors = ErrorHandling(task_id, config, self.metrics, runtime.send)
         self.source_record: SourceRecord | None = None
-        self._runtime = runtime
+        self._clock = runtime.clock
+        self._errors = ErrorHandling(task_id, config, self.metrics, runtime.send)
         self._schedules = {kind: PunctuationQueue() for kind in PunctuationType}
         self._state = _State.CREATED
         self._failure: BaseException | None = None
-        self._stores = TaskStores(task_id, runtime, self._count_expired)
+        self._nodes = TaskNodes(declared, self, self._errors, runtime)
+        names = dict.fromkeys(name for node in declared if isinstance(node, ProcessorNode) for name in node.stores)
+        self._stores = TaskStores(
+            task_id,
+            [builders[name] for name in names if name in builders],
+            runtime,
+            lambda store: self._errors.drop(self.source_record, reason="expired", store=store),
+        )
         self.stores = self._stores.by_name
-        self._nodes: dict[str, RunningNode] = {}
-        for node in nodes:
-            self._add(node, builders)
-        self._sources = {partition: self._source(name) for partition, name in partitions.items()}
+        self._sources = {partition: self._nodes.find_source(name) for partition, name in partitions.items()}
         queues = [RecordQueue(partition, source.decode) for partition, source in self._sources.items()]
         self._group = PartitionGroup(queues, config.max_task_idle_ms, runtime.lag_of)
 
@@ -109,9 +109,7 @@ class StreamTask:
         self._require(_State.CREATED, "initialize")
         try:
             self._stores.open()
-            for node in self._nodes.values():
-                if isinstance(node, RunningProcessor):
-                    node.init_with(NodeContext(node, self))
+            self._nodes.initialize(self._stores, self.metrics)
         except BaseException as error:
             try:
                 self.close()
@@ -151,13 +149,7 @@ class StreamTask:
             StreamsError: a processor or store failed; the others were closed, and their errors are its notes.
         """
         self._state = _State.CLOSED
-        errors: list[BaseException] = []
-        for node in self._nodes.values():
-            try:
-                node.close()
-            except BaseException as error:
-                errors.append(error)
-        errors += self._stores.close()
+        errors = self._nodes.close() + self._stores.close()
         if errors:
             raise _select_error(errors)
 
@@ -182,14 +174,6 @@ class StreamTask:
     def stream_time_ms(self) -> int:
         """The highest timestamp of the records processed so far, in milliseconds; -1 before the first."""
         return self._group.stream_time_ms
-
-    @property
-    def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record was read; None outside of ``process`` and punctuations."""
-        source = self.source_record
-        if source is None:
-            return _PUNCTUATION if self.is_processing else None
-        return RecordMetadata(source.topic, source.partition, source.offset)
 
     @property
     def queued(self) -> int:
@@ -226,7 +210,7 @@ class StreamTask:
 
     def is_processable(self) -> bool:
         """Return whether ``process`` may be called: no partition whose records may be earlier has to be waited for."""
-        return self._group.is_ready(self.clock())
+        return self._group.is_ready(self._clock())
 
     def process(self) -> bool:
         """Process the next record, and return whether there was one.
@@ -243,7 +227,7 @@ class StreamTask:
             if record is None:
                 return True
             self.source_record = source
-            self.system_time_ms = self.clock()
+            self.system_time_ms = self._clock()
             self.is_processing = True
             self._sources[partition].process(record)
             self.metrics["processed"] += 1
@@ -260,7 +244,7 @@ class StreamTask:
         """Create a schedule; see ``ProcessorContext.schedule``."""
         if not (self.is_processing or self._state is _State.CREATED):
             raise StreamsError(f"processor {node!r}: schedule() was called outside init(), process() and punctuators")
-        due_ms = 0 if kind is PunctuationType.STREAM_TIME else self.clock() + interval_ms
+        due_ms = 0 if kind is PunctuationType.STREAM_TIME else self._clock() + interval_ms
         schedule = Schedule(node, due_ms, interval_ms, punctuator)
         self._schedules[kind].add(schedule)
         return schedule
@@ -274,7 +258,7 @@ class StreamTask:
         self._require(_State.RUNNING, "punctuate_stream_time")
         if self.stream_time_ms == UNKNOWN:
             return False
-        return self._punctuate(PunctuationType.STREAM_TIME, self.stream_time_ms)
+        return self._schedules[PunctuationType.STREAM_TIME].punctuate(self.stream_time_ms, self._call_punctuator)
 
     def punctuate_wall_clock(self) -> bool:
         """Call the wall-clock schedules that are due, and return whether there was one.
@@ -283,13 +267,10 @@ class StreamTask:
             StreamsError: a punctuator failed, and the error handler returned FAIL.
         """
         self._require(_State.RUNNING, "punctuate_wall_clock")
-        return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self.clock())
-
-    def _punctuate(self, kind: PunctuationType, now_ms: int) -> bool:
-        return self._schedules[kind].punctuate(now_ms, lambda schedule: self._call_punctuator(schedule, now_ms))
+        return self._schedules[PunctuationType.WALL_CLOCK_TIME].punctuate(self._clock(), self._call_punctuator)
 
     def _call_punctuator(self, schedule: Schedule, now_ms: int) -> None:
-        self.system_time_ms = self.clock()
+        self.system_time_ms = self._clock()
         self.is_processing = True
         try:
             try:
@@ -298,39 +279,11 @@ class StreamTask:
             except FailedNodeError:
                 raise
             except Exception as error:
-                self.errors.on_punctuation_error(schedule.node, now_ms, error)
+                self._errors.on_punctuation_error(schedule.node, now_ms, error)
         except BaseException as error:
             self._raise_fatal(error)
         finally:
             self.is_processing = False
-
-    # ---- stores --------------------------------------------------------------------------------------------
-
-    def _count_expired(self, store: str) -> None:
-        self.errors.drop(self.source_record, reason="expired", store=store)
-
-    # ---- nodes ---------------------------------------------------------------------------------------------
-
-    def _add(self, node: Node, builders: Mapping[str, StoreBuilder]) -> None:
-        running: RunningNode
-        match node:
-            case SourceNode():
-                running = RunningSource(node, self)
-            case ProcessorNode(stores=names):
-                running = RunningProcessor(node, self)
-                for name in names:
-                    if name in builders:
-                        self._stores.create(builders[name])
-            case SinkNode():
-                running = RunningSink(node, self)
-        self._nodes[node.name] = running
-        for parent in node.parents:
-            self._nodes[parent].add_child(running)
-
-    def _source(self, name: str) -> RunningSource:
-        source = self._nodes[name]
-        assert isinstance(source, RunningSource)
-        return source
 
 
 def _select_error(errors: list[BaseException]) -> BaseException:

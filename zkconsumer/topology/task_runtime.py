@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.records import SinkRecord
@@ -13,7 +13,7 @@ from zkconsumer.topology.stores.pages import PageStore
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRuntime:
-    """Functions that a task calls: clock, storage and output.
+    """Clock, storage, output and global stores of a task.
 
     Attributes:
         clock: returns the wall-clock time in milliseconds.
@@ -24,6 +24,7 @@ class TaskRuntime:
         rollback: discards these changes.
         lag_of: returns the lag of a partition, or None if it is unknown.
         partition_count: returns the number of partitions of a topic, for the partitioners of sinks.
+        global_stores: global stores by name.
     """
 
     clock: Callable[[], int]
@@ -33,3 +34,4 @@ class TaskRuntime:
     rollback: Callable[[], object]
     lag_of: Callable[[TopicPartition], int | None] = lambda _partition: 0
     partition_count: Callable[[str], int] = lambda _topic: 1
+    global_stores: Mapping[str, StateStore] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import owners
@@ -18,37 +18,32 @@ class TaskStores:
 
     Args:
         task_id: the task.
+        builders: declarations of the stores.
         runtime: provides the pages, and commits them.
         count_expired: called with the name of a store that has not accepted an entry, because its time has expired.
 
     Attributes:
         by_name: the stores by name.
+        global_stores: the global stores by name, which belong to other tasks.
         count_expired: see above.
+
+    Raises:
+        StreamsError: a builder failed, or returned something else.
     """
 
-    def __init__(self, task_id: str, runtime: TaskRuntime, count_expired: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        task_id: str,
+        builders: Iterable[StoreBuilder],
+        runtime: TaskRuntime,
+        count_expired: Callable[[str], None],
+    ) -> None:
         self._task_id, self._runtime = task_id, runtime
         self.count_expired = count_expired
-        self.by_name: dict[str, StateStore] = {}
+        self.global_stores = runtime.global_stores
+        self.by_name = {builder.name: self._create_store(builder) for builder in builders}
         self._maps: dict[str, PagedMap] = {}
         self._open_stores: list[StateStore] = []
-
-    def create(self, builder: StoreBuilder) -> None:
-        """Create a store, unless another node of the task is connected to it.
-
-        Raises:
-            StreamsError: the builder failed, or returned something else.
-        """
-        if builder.name in self.by_name:
-            return
-        where = f"task {self._task_id}: create of the StoreBuilder {builder.name!r}"
-        try:
-            store = builder.create()
-        except Exception as error:
-            raise StreamsError(f"{where} failed: {describe_error(error)}") from error
-        if not isinstance(store, StateStore) or store.name != builder.name:
-            raise StreamsError(f"{where} must return a StateStore with that name, got {store!r}")
-        self.by_name[builder.name] = store
 
     def open(self) -> None:
         """Open all stores.
@@ -107,6 +102,16 @@ class TaskStores:
             except BaseException as error:
                 errors.append(error)
         return errors
+
+    def _create_store(self, builder: StoreBuilder) -> StateStore:
+        where = f"task {self._task_id}: create of the StoreBuilder {builder.name!r}"
+        try:
+            store = builder.create()
+        except Exception as error:
+            raise StreamsError(f"{where} failed: {describe_error(error)}") from error
+        if not isinstance(store, StateStore) or store.name != builder.name:
+            raise StreamsError(f"{where} must return a StateStore with that name, got {store!r}")
+        return store
 
     def _open(self, store: StateStore) -> None:
         owner = owners.claim(store, self._task_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -166,11 +167,11 @@ class TopologyTestDriver:
     def get_state_store(self, name: str) -> Any:
         """Return a store of the task, or a global store; None if there is none."""
         store = self._task.stores.get(name)
-        return store if store is not None else self._task.global_stores.get(name)
+        return store if store is not None else self._global_stores.get(name)
 
     def get_all_state_stores(self) -> dict[str, StateStore]:
         """Return all stores by name."""
-        return {**self._task.global_stores, **self._task.stores}
+        return {**self._global_stores, **self._task.stores}
 
     @property
     def metrics(self) -> dict[str, int]:
@@ -201,7 +202,8 @@ class TopologyTestDriver:
             self._closing.callback(task.close)
             task.initialize()
         tasks = self._global_tasks.values()
-        self._task = self._stream_task(runtime, {name: store for task in tasks for name, store in task.stores.items()})
+        self._global_stores = {name: store for task in tasks for name, store in task.stores.items()}
+        self._task = self._create_task(replace(runtime, global_stores=self._global_stores))
         self._closing.callback(self._task.close)
         self._task.initialize()
         self._task.commit()
@@ -212,7 +214,7 @@ class TopologyTestDriver:
     def _pages_of(self, store: StateStore) -> PageStore:
         return self._state.pages(store.name) if self._state is not None and store.is_persistent else MemoryPages()
 
-    def _stream_task(self, runtime: TaskRuntime, global_stores: dict[str, StateStore]) -> StreamTask:
+    def _create_task(self, runtime: TaskRuntime) -> StreamTask:
         global_nodes = {node.name for store in self._topology.global_stores.values() for node in store[1:]}
         nodes = [node for name, node in self._topology.nodes.items() if name not in global_nodes]
         partitions: dict[TopicPartition, str] = {}
@@ -223,7 +225,7 @@ class TopologyTestDriver:
                 if node.pattern is not None:
                     self._patterns[TopicPartition(node.pattern, 0)] = create_filter(node.pattern)
         self._partitions = partitions
-        return StreamTask("0_0", nodes, self._topology.stores, partitions, self._config, runtime, global_stores)
+        return StreamTask("0_0", nodes, self._topology.stores, partitions, self._config, runtime)
 
     def _queue_of(self, topic: str) -> TopicPartition | None:
         partition = TopicPartition(topic, 0)

@@ -1,0 +1,75 @@
+"""The nodes of a task, which are initialized and closed together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zkconsumer.topology.context import NodeContext
+from zkconsumer.topology.error_handling import ErrorHandling
+from zkconsumer.topology.node_runtime import RunningNode, RunningProcessor, RunningSink, RunningSource
+from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from zkconsumer.topology.task_context import TaskContext
+from zkconsumer.topology.task_runtime import TaskRuntime
+from zkconsumer.topology.task_stores import TaskStores
+
+
+class TaskNodes:
+    """Creates, initializes and closes the nodes of a task.
+
+    Args:
+        nodes: the declared nodes, parents before children.
+        task: the task.
+        errors: calls the error handlers.
+        runtime: clock and output of the task.
+
+    Raises:
+        StreamsError: a processor cannot be created.
+    """
+
+    def __init__(self, nodes: Iterable[Node], task: TaskContext, errors: ErrorHandling, runtime: TaskRuntime) -> None:
+        self._task = task
+        self._by_name: dict[str, RunningNode] = {}
+        for node in nodes:
+            running = self._by_name[node.name] = _create_node(node, task, errors, runtime)
+            for parent in node.parents:
+                self._by_name[parent].add_child(running)
+
+    def find_source(self, name: str) -> RunningSource:
+        """Return a source."""
+        source = self._by_name[name]
+        assert isinstance(source, RunningSource)
+        return source
+
+    def initialize(self, stores: TaskStores, metrics: dict[str, int]) -> None:
+        """Initialize the processors, parents first.
+
+        Args:
+            stores: the stores of the task.
+            metrics: numbers of the task, to which processors add counters.
+
+        Raises:
+            StreamsError: a processor failed.
+        """
+        for node in self._by_name.values():
+            if isinstance(node, RunningProcessor):
+                node.init_with(NodeContext(node, self._task, stores, metrics))
+
+    def close(self) -> list[BaseException]:
+        """Close the processors that were initialized, and return the errors of those that failed."""
+        errors: list[BaseException] = []
+        for node in self._by_name.values():
+            try:
+                node.close()
+            except BaseException as error:
+                errors.append(error)
+        return errors
+
+
+def _create_node(node: Node, task: TaskContext, errors: ErrorHandling, runtime: TaskRuntime) -> RunningNode:
+    match node:
+        case SourceNode():
+            return RunningSource(node, task, errors, runtime.clock)
+        case ProcessorNode():
+            return RunningProcessor(node, task, errors)
+        case SinkNode():
+            return RunningSink(node, task, errors, runtime)
