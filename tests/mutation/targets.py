@@ -9,7 +9,8 @@ SHARES = {
     "fetcher/queues.py": 10,
     "spark/planning/": 20,
     "topology/task.py": 10,
-    "topology/stores/pages.py": 10,
+    "topology/stores/pages.py": 6,
+    "topology/stores/page_format.py": 4,
 }
 
 #: Module to the names of its tests, the fastest first. They need no servers. Other modules are covered by tests with
@@ -41,4 +42,5 @@ TESTS = {
     "spark/planning/topic_ids.py": ["topic_changes"],
     "topology/task.py": ["topology_task", "topology_failures", "topology_driver"],
     "topology/stores/pages.py": ["topology_pages", "topology_stores"],
+    "topology/stores/page_format.py": ["topology_pages", "topology_files"],
 }

@@ -248,10 +248,11 @@ def test_pages_of_other_layout_are_rejected() -> None:
         PagedMap(pages, "s", "KeyValueStore")
 
 
-def test_pages_leave_memory_after_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zkconsumer.topology.stores.pages._CACHED_PAGES", 3)
+def test_pages_leave_memory_after_commit() -> None:
     pages = CountingPages()
     entries = filled(pages, 20_000)
+    entries.cached_pages = 3
+    commit(entries)
     pages.reads.clear()
 
     for _ in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, insort
 from itertools import accumulate, chain, islice
 from operator import lt
 from typing import NamedTuple
@@ -10,8 +11,11 @@ from typing import NamedTuple
 #: Version of the format, the first byte of each page and of the header.
 FORMAT = 1
 
-#: Bytes at the start of a page, and bytes of the two lengths of an entry.
-HEAD_BYTES, LENGTHS_BYTES = 5, 8
+#: Number of bytes before the first entry of a page.
+HEAD_BYTES = 5
+
+#: Number of bytes of the two lengths of an entry.
+LENGTHS_BYTES = 8
 
 #: Maximum bytes of one page of the directory.
 _DIRECTORY_BYTES = 16_384
@@ -70,6 +74,58 @@ class Page:
         values = self.entries.values()
         head = struct.pack(f"<BI{2 * len(order)}I", FORMAT, len(order), *map(len, order), *map(len, values))
         return b"".join((head, *order, *values))
+
+    def put(self, key: bytes, value: bytes) -> bool:
+        """Set the value of a key, and return whether the key is new."""
+        old = self.entries.get(key)
+        self.entries[key] = value
+        if old is not None:
+            self.size += len(value) - len(old)
+            return False
+        insort(self.order, key)
+        self.is_sorted = self.is_sorted and self.order[-1] is key
+        self.size += LENGTHS_BYTES + len(key) + len(value)
+        return True
+
+    def delete(self, key: bytes) -> bytes | None:
+        """Remove a key, and return its value, or None if there was none."""
+        old = self.entries.pop(key, None)
+        if old is not None:
+            del self.order[bisect_left(self.order, key)]
+            self.size -= LENGTHS_BYTES + len(key) + len(old)
+        return old
+
+    def scan(self, start: bytes, stop: bytes | None) -> list[tuple[bytes, bytes]]:
+        """Return the entries with keys from ``start`` up to ``stop``, exclusive; None means no limit."""
+        entries, order = self.entries, self.order
+        high = len(order) if stop is None else bisect_left(order, stop)
+        return [(key, entries[key]) for key in order[bisect_left(order, start) : high]]
+
+    def discard(self, start: bytes, stop: bytes) -> int:
+        """Remove the keys from ``start`` up to ``stop``, exclusive, and return their number."""
+        low, high = bisect_left(self.order, start), bisect_left(self.order, stop)
+        removed = self.order[low:high]
+        for key in removed:
+            self.size -= LENGTHS_BYTES + len(key) + len(self.entries.pop(key))
+        del self.order[low : max(low, high)]
+        return len(removed)
+
+    def split(self) -> Page:
+        """Move the second half of the bytes to a new page, and return it. There must be two entries at least."""
+        sizes = list(accumulate(LENGTHS_BYTES + len(key) + len(self.entries[key]) for key in self.order))
+        middle = min(max(bisect_left(sizes, self.size // 2), 1), len(self.order) - 1)
+        moved = self.order[middle:]
+        del self.order[middle:]
+        new = Page({key: self.entries.pop(key) for key in moved}, moved, self.size - sizes[middle - 1])
+        self.size = HEAD_BYTES + sizes[middle - 1]
+        return new
+
+    def join(self, right: Page) -> None:
+        """Append the entries of the next page."""
+        self.entries.update(right.entries)
+        self.order += right.order
+        self.is_sorted = self.is_sorted and right.is_sorted
+        self.size += right.size - HEAD_BYTES
 
 
 class Header(NamedTuple):

@@ -1,0 +1,86 @@
+"""The directory of a map: which page contains which keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from zkconsumer.topology.stores.page_format import Page, decode_directory, encode_directory
+
+
+class Directory:
+    """First key and id of each page of entries, in the order of the keys. It has pages of its own: ids -1, -2, …
+
+    A new directory has one page of entries, with id 1.
+
+    Attributes:
+        first_keys: first key of each page of entries; the page contains the keys from there to the next first key.
+        ids: id of each page of entries.
+        next_id: id of the next new page.
+        is_changed: whether pages of entries were added or removed since the last commit.
+    """
+
+    def __init__(self) -> None:
+        self.first_keys, self.ids = [b""], [1]
+        self.next_id = 2
+        self.is_changed = False
+        self._committed: list[bytes] = []
+        self._encoded: list[bytes] = []
+
+    @classmethod
+    def decode(cls, pages: list[bytes], next_id: int) -> Directory:
+        """Read a directory from its pages.
+
+        Raises:
+            ValueError: the directory is corrupt.
+        """
+        directory = cls()
+        directory.first_keys, directory.ids = decode_directory(b"".join(pages), next_id)
+        directory.next_id = next_id
+        directory._committed = directory._encoded = pages
+        return directory
+
+    @staticmethod
+    def page_ids(count: int) -> Sequence[int]:
+        """Return the ids of the pages of a directory that has ``count`` pages."""
+        return range(-1, -1 - count, -1)
+
+    def __len__(self) -> int:
+        """Return the number of pages of entries."""
+        return len(self.ids)
+
+    def check_range(self, index: int, page: Page) -> None:
+        """Raise ValueError if a page has keys of another page."""
+        stop = self.first_keys[index + 1] if index + 1 < len(self.ids) else None
+        order = page.order
+        if order and (order[0] < self.first_keys[index] or (stop is not None and order[-1] >= stop)):
+            raise ValueError("it has keys of another page")
+
+    def insert(self, index: int, first_key: bytes) -> int:
+        """Add a page of entries, and return its id."""
+        page_id = self.next_id
+        self.first_keys.insert(index, first_key)
+        self.ids.insert(index, page_id)
+        self.next_id += 1
+        self.is_changed = True
+        return page_id
+
+    def remove(self, first: int, stop: int) -> list[int]:
+        """Remove the pages of entries with these indexes, but not the only one, and return their ids."""
+        removed = self.ids[first:stop]
+        del self.ids[first:stop], self.first_keys[first:stop]
+        self.first_keys[0] = b""
+        self.is_changed = True
+        return removed
+
+    def encode(self) -> tuple[int, dict[int, bytes | None]]:
+        """Return the number of pages of the directory, and those to write since the last commit; None deletes one."""
+        if self._committed and not self.is_changed:
+            return len(self._committed), {}
+        self._encoded = encode_directory(self.first_keys, self.ids)
+        pairs = enumerate(zip_longest(self._committed, self._encoded))
+        return len(self._encoded), {-1 - number: new for number, (old, new) in pairs if new != old}
+
+    def finish_commit(self) -> None:
+        """Mark what ``encode`` returned as committed."""
+        self._committed, self.is_changed = self._encoded, False
