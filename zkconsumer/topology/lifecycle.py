@@ -23,16 +23,6 @@ class ApplicationState(enum.Enum):
     PENDING_ERROR = "pending error"
     ERROR = "error"
 
-    @property
-    def is_running_or_rebalancing(self) -> bool:
-        """Whether records are processed, or will be without further action."""
-        return self in (ApplicationState.RUNNING, ApplicationState.REBALANCING)
-
-    @property
-    def has_completed_shutdown(self) -> bool:
-        """Whether the application has ended."""
-        return self in (ApplicationState.NOT_RUNNING, ApplicationState.ERROR)
-
 
 _S = ApplicationState
 

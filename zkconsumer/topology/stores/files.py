@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import Any
 
@@ -141,7 +141,3 @@ class _FilePages:
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
         """Do nothing: the pages are in the file."""
-
-    def page_ids(self) -> Iterator[int]:
-        """Return the ids of all pages, in any order."""
-        return (row[0] for row in self._execute("SELECT id FROM pages WHERE store = ?", (self._store,)))

@@ -7,7 +7,7 @@ page is read and written at most once between two commits.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Protocol
 
@@ -52,9 +52,6 @@ class PageStore(Protocol):
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
         """Apply changes that need no storage, after those of all other stores have been committed."""
 
-    def page_ids(self) -> Iterator[int]:
-        """Return the ids of all pages, in any order."""
-
 
 class MemoryPages(dict[int, bytes]):
     """Pages in a dictionary, for stores that are not persistent and for tests."""
@@ -71,10 +68,6 @@ class MemoryPages(dict[int, bytes]):
                 self.pop(page_id, None)
             else:
                 self[page_id] = data
-
-    def page_ids(self) -> Iterator[int]:
-        """Return the ids of all pages."""
-        return iter(self)
 
 
 class _ClosedPages(MemoryPages):
