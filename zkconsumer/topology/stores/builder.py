@@ -131,17 +131,8 @@ def window(
         persistent: False keeps the entries in memory.
         logging: see ``StoreBuilder``.
     """
-    _check_window(name, retention_ms, window_size_ms)
-    return _declare(
-        WindowStore,
-        name,
-        (key, value),
-        persistent,
-        logging,
-        retention_ms=retention_ms,
-        window_size_ms=window_size_ms,
-        retain_duplicates=retain_duplicates,
-    )
+    parameters = _window_parameters(name, retention_ms, window_size_ms, retain_duplicates)
+    return _declare(WindowStore, name, (key, value), persistent, logging, **parameters)
 
 
 def timestamped_window(
@@ -156,17 +147,8 @@ def timestamped_window(
     logging: bool = True,
 ) -> StoreBuilder:
     """Return a builder of a ``TimestampedWindowStore``; the arguments are those of ``window``."""
-    _check_window(name, retention_ms, window_size_ms)
-    return _declare(
-        TimestampedWindowStore,
-        name,
-        (key, value),
-        persistent,
-        logging,
-        retention_ms=retention_ms,
-        window_size_ms=window_size_ms,
-        retain_duplicates=retain_duplicates,
-    )
+    parameters = _window_parameters(name, retention_ms, window_size_ms, retain_duplicates)
+    return _declare(TimestampedWindowStore, name, (key, value), persistent, logging, **parameters)
 
 
 def session(
@@ -203,12 +185,18 @@ def _declare(
     return StoreBuilder(name, kind, {"serdes": serdes, "is_persistent": is_persistent, **parameters}, logging)
 
 
-def _check_window(name: str, retention_ms: int, window_size_ms: int) -> None:
+def _window_parameters(name: str, retention_ms: int, window_size_ms: int, retain_duplicates: bool) -> dict[str, object]:
+    """Return the parameters of a window store, after a check."""
     _check_not_negative(name, retention_ms=retention_ms, window_size_ms=window_size_ms)
     if window_size_ms > retention_ms:
         raise TopologyError(
             f"store {name!r}: retention_ms must be at least window_size_ms, got {retention_ms} and {window_size_ms}"
         )
+    return {
+        "retention_ms": retention_ms,
+        "window_size_ms": window_size_ms,
+        "retain_duplicates": retain_duplicates,
+    }
 
 
 def _check_not_negative(name: str, **arguments: int) -> None:

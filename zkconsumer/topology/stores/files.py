@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, TypeVar
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.stores.pages import PageStore
+
+T = TypeVar("T")
 
 _OPEN = (
     "PRAGMA locking_mode = EXCLUSIVE",
@@ -23,7 +25,7 @@ _ADD_CHECKSUM = "ALTER TABLE pages ADD COLUMN checksum INTEGER"
 
 _WRITE = "INSERT OR REPLACE INTO pages (store, id, data, checksum) VALUES (?, ?, ?, ?)"
 
-
+#: Remedy by a word in the error of SQLite.
 _REMEDIES = {
     "locked": "; close the driver or process that uses it",
     "malformed": "; restore it from a backup",
@@ -46,10 +48,7 @@ class StateFile:
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = fspath(path)
         self.location = f"state file {self._path}"
-        try:
-            self._connection = sqlite3.connect(self._path, timeout=0)
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
+        self._connection = self._call(lambda: sqlite3.connect(self._path, timeout=0))
         try:
             for statement in _OPEN:
                 self.execute(statement)
@@ -69,10 +68,7 @@ class StateFile:
         Raises:
             StreamsError: the file cannot be written.
         """
-        try:
-            self._connection.commit()
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
+        self._call(self._connection.commit)
 
     def rollback(self) -> None:
         """Discard the changes since the last commit.
@@ -80,10 +76,7 @@ class StateFile:
         Raises:
             StreamsError: the file cannot be used.
         """
-        try:
-            self._connection.rollback()
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
+        self._call(self._connection.rollback)
 
     def close(self) -> None:
         """Discard the changes since the last commit, and close the file."""
@@ -95,14 +88,14 @@ class StateFile:
         Raises:
             StreamsError: the file cannot be read or written.
         """
-        try:
-            return self._connection.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
+        return self._call(lambda: self._connection.execute(statement, values).fetchall())
 
-    def _failed(self, error: sqlite3.Error) -> StreamsError:
-        remedies = (remedy for symptom, remedy in _REMEDIES.items() if symptom in str(error))
-        return StreamsError(f"{self.location} cannot be used: {error}{next(remedies, '')}")
+    def _call(self, function: Callable[[], T]) -> T:
+        try:
+            return function()
+        except sqlite3.Error as error:
+            remedies = (remedy for symptom, remedy in _REMEDIES.items() if symptom in str(error))
+            raise StreamsError(f"{self.location} cannot be used: {error}{next(remedies, '')}") from error
 
 
 class _FilePages:
