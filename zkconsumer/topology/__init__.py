@@ -1,5 +1,9 @@
 """Kafka Streams' topologies: processors, state stores and the test driver, without Spark.
 
+The package starts no thread and no process. A ``StreamTask`` and a ``TopologyTestDriver`` belong to one thread; a
+``Topology`` can be shared by all tasks of a process. Applications use the names of this module, and the modules
+``handlers``, ``serdes``, ``stores``, ``timestamps`` and ``windows``.
+
 ::
 
     class Count(Processor):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import description
-from zkconsumer.topology.checks import check_name, check_supplier, checked_tuple
+from zkconsumer.topology.checks import check_name, check_supplier, to_tuple
 from zkconsumer.topology.nodes import (
     Deserializer,
     GlobalStore,
@@ -23,7 +23,7 @@ from zkconsumer.topology.nodes import (
     UnionFind,
     check_connection,
     check_parents,
-    node_groups,
+    group_nodes,
 )
 from zkconsumer.topology.patterns import check_pattern, check_topics
 from zkconsumer.topology.processor import ProcessorSupplier
@@ -44,7 +44,7 @@ class Topology:
         self._store_users: dict[str, str] = {}
         self._global_stores: dict[str, GlobalStore] = {}
 
-    # ---- nodes ---------------------------------------------------------------------------------------------
+    # ---- nodes ----
 
     def add_source(
         self,
@@ -74,7 +74,7 @@ class Topology:
             TopologyError: the name or a topic is in use, or there is no topic.
         """
         self._check_new(name)
-        names = (topics,) if isinstance(topics, str) else checked_tuple(f"topics of source {name!r}", topics)
+        names = (topics,) if isinstance(topics, str) else to_tuple(f"topics of source {name!r}", topics)
         if offset_reset not in _OFFSET_RESETS:
             raise TopologyError(f"source {name!r}: offset_reset must be 'earliest' or 'latest', got {offset_reset!r}")
         if pattern is None:
@@ -107,7 +107,7 @@ class Topology:
         self._check_new(name)
         check_parents("processor", name, parents, self._nodes, self._global_processors())
         check_supplier(name, supplier)
-        builders = checked_tuple(f"stores of processor {name!r}", stores)
+        builders = to_tuple(f"stores of processor {name!r}", stores)
         for index, builder in enumerate(builders):
             self._check_store(builder)
             if any(builder.name == other.name and builder is not other for other in builders[:index]):
@@ -147,7 +147,7 @@ class Topology:
         self._add_child(SinkNode(name, parents, fixed, extractor, key_serializer, value_serializer, partitioner))
         return self
 
-    # ---- stores --------------------------------------------------------------------------------------------
+    # ---- stores ----
 
     def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
         """Add a store, and connect it to processors. The same builder can be added again.
@@ -159,7 +159,7 @@ class Topology:
         for processor in processors:
             check_connection(self._nodes, processor, builder.name)
         if builder.name in self._stores:
-            # As in the JVM: processors that are connected later do not join the sub-topology of the earlier ones.
+            # As in Kafka Streams: processors that are connected later do not join the sub-topology of the earlier ones.
             self._store_users.pop(builder.name, None)
         self._stores[builder.name] = builder
         for processor in processors:
@@ -180,7 +180,9 @@ class Topology:
             if store in self._global_stores:
                 raise TopologyError(f"store {store!r} is global: every processor has access to it; do not connect it")
             if store not in self._stores:
-                raise TopologyError(f"store {store!r} is not added yet, so it cannot be connected to {processor!r}")
+                raise TopologyError(
+                    f"store {store!r} has not been added yet, so it cannot be connected to {processor!r}"
+                )
             check_connection(self._nodes, processor, store)
         for store in stores:
             self._connect(processor, store)
@@ -218,7 +220,7 @@ class Topology:
         self._check_new(processor)
         self._check_store(builder)
         if builder.name in self._stores:
-            raise TopologyError(f"a store with the name {builder.name!r} is already added")
+            raise TopologyError(f"a store with the name {builder.name!r} has already been added")
         if builder.logging:
             raise TopologyError(
                 f"global store {builder.name!r} must not have a changelog: create it with logging=False"
@@ -236,7 +238,7 @@ class Topology:
         self._global_stores[builder.name] = GlobalStore(builder, reader, writer)
         return self
 
-    # ---- what the topology consists of ---------------------------------------------------------------------
+    # ---- contents ----
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -263,15 +265,15 @@ class Topology:
             TopologyError: two patterns match a topic.
         """
         return resolve_topics(
-            self._nodes, node_groups(self._nodes, self._connected), self._global_topics(), existing_topics
+            self._nodes, group_nodes(self._nodes, self._connected), self._global_topics(), existing_topics
         )
 
     def describe(self) -> str:
-        """Return the text of the topology, byte for byte that of Kafka Streams."""
+        """Return the description of the topology, byte for byte that of Kafka Streams."""
         sources = frozenset(store.source.name for store in self._global_stores.values())
-        return description.describe(self._nodes, node_groups(self._nodes, self._connected), sources)
+        return description.describe(self._nodes, group_nodes(self._nodes, self._connected), sources)
 
-    # ---- checks --------------------------------------------------------------------------------------------
+    # ---- checks ----
 
     def _add_child(self, node: ProcessorNode | SinkNode) -> None:
         self._nodes[node.name] = node
@@ -287,7 +289,7 @@ class Topology:
     def _check_new(self, name: str) -> None:
         check_name("node", name)
         if name in self._nodes:
-            raise TopologyError(f"a node with the name {name!r} is already added")
+            raise TopologyError(f"a node with the name {name!r} has already been added")
 
     def _global_processors(self) -> set[str]:
         return {store.processor.name for store in self._global_stores.values()}
@@ -302,4 +304,4 @@ class Topology:
         if not isinstance(builder, StoreBuilder):
             raise TopologyError(f"a store must be a StoreBuilder, got {builder!r}")
         if builder.name in self._global_stores or self._stores.get(builder.name, builder) is not builder:
-            raise TopologyError(f"another store with the name {builder.name!r} is already added")
+            raise TopologyError(f"another store with the name {builder.name!r} has already been added")

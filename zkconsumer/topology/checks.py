@@ -29,7 +29,7 @@ def check_supplier(name: str, supplier: ProcessorSupplier) -> None:
         raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a Processor, got {first!r}")
 
 
-def checked_tuple(what: str, items: Any) -> tuple[Any, ...]:
+def to_tuple(what: str, items: Any) -> tuple[Any, ...]:
     """Return the items of a list, or raise TopologyError if it is something else."""
     try:
         return tuple(items)

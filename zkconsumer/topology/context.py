@@ -16,7 +16,14 @@ from zkconsumer.topology.task_stores import TaskStores
 
 
 class NodeContext:
-    """Implements ``ProcessorContext`` for one node."""
+    """Implements ``ProcessorContext`` for one node.
+
+    Args:
+        node: the node.
+        task: the task.
+        stores: the stores of the task, and the global stores.
+        metrics: numbers of the task, with the counters of nodes.
+    """
 
     def __init__(self, node: RunningProcessor, task: TaskContext, stores: TaskStores, metrics: dict[str, int]) -> None:
         self._node, self._task, self._stores, self._metrics = node, task, stores, metrics
@@ -61,7 +68,7 @@ class NodeContext:
         return self._task.system_time_ms
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """Hand a record to children; see ``ProcessorContext``."""
+        """Forward a record to children; see ``ProcessorContext``."""
         if not self._task.is_processing:
             raise StreamsError(
                 f"processor {self._node.name!r}: forward() was called outside process() and punctuators, or by another "

@@ -1,4 +1,4 @@
-"""The text of a topology, byte for byte that of Kafka Streams.
+"""Topology descriptions, byte for byte those of Kafka Streams.
 
 Source: Kafka 3.9 InternalTopologyBuilder.describe. The order of the names after an arrow depends on Java's hash order:
 edges are added in that order to sorted sets whose sort key, the number of nodes below, still changes. Diamonds count a
@@ -27,20 +27,20 @@ def describe(nodes: Mapping[str, Node], groups: list[list[str]], global_sources:
     parts = []
     for number, names in enumerate(groups):
         if global_sources.intersection(names):
-            parts.append(_global_store(number, [nodes[name] for name in names]))
+            parts.append(_describe_global_store(number, [nodes[name] for name in names]))
         else:
-            parts.append(_subtopology(number, {name: nodes[name] for name in names}))
+            parts.append(_describe_subtopology(number, {name: nodes[name] for name in names}))
     return "Topologies:\n " + "".join(f"  {part}" for part in parts)
 
 
-def _global_store(number: int, nodes: list[Node]) -> str:
+def _describe_global_store(number: int, nodes: list[Node]) -> str:
     source, processor = (_Described(node) for node in nodes)
     source.children.add(processor)
     processor.parents.add(source)
     return f"Sub-topology: {number} for global store (will not generate tasks)\n    {source}\n    {processor}\n"
 
 
-def _subtopology(number: int, nodes: dict[str, Node]) -> str:
+def _describe_subtopology(number: int, nodes: dict[str, Node]) -> str:
     described = {name: _Described(nodes[name]) for name in string_order(nodes)}
     for node in described.values():
         for parent_name in node.node.parents:
@@ -71,16 +71,16 @@ class _Described:
         parents = f"\n      <-- {self.parents}"
         match self.node:
             case SourceNode(topics=topics, pattern=pattern):
-                where = pattern if pattern is not None else _java_set(topics)
+                where = pattern if pattern is not None else _format_set(topics)
                 return f"Source: {name} (topics: {where}){children}"
             case ProcessorNode(stores=stores):
-                return f"Processor: {name} (stores: {_java_set(stores)}){children}{parents}"
+                return f"Processor: {name} (stores: {_format_set(stores)}){children}{parents}"
             case SinkNode(topic=topic, extractor=extractor):
                 where = f"topic: {topic}" if topic is not None else f"extractor class: {function_name(extractor)}"
                 return f"Sink: {name} ({where}){parents}"
 
 
-def _java_set(names: Any) -> str:
+def _format_set(names: Any) -> str:
     return f"[{', '.join(string_order(string_order(names), copied=True))}]"
 
 
@@ -105,7 +105,10 @@ class _SortedNodes:
         return ", ".join(node.node.name for node in self) or "none"
 
     def add(self, node: _Described) -> None:
-        """Insert a node, unless the search for its place meets it."""
+        """Insert a node unless the tree search reaches it, as ``TreeMap.put`` does.
+
+        Because sizes change, the same node can be inserted twice.
+        """
         parent, entry, side = None, self._root, 0
         while entry is not None:
             if entry.node is node:

@@ -45,12 +45,12 @@ _IGNORED: dict[ApplicationState, frozenset[ApplicationState]] = {
     _S.PENDING_ERROR: frozenset(_S) - {_S.ERROR},
 }
 
-#: Called with the new and the old state, in the thread that has changed it, without a lock.
+#: Called with the new and the old state, in the thread that changed it, without a lock.
 StateListener = Callable[[ApplicationState, ApplicationState], object]
 
 
 class Lifecycle:
-    """The state of an application. The runtime drives it; any thread may read it and wait for a state."""
+    """The state of an application. A runtime, which this release does not have, changes it; any thread may read it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -11,12 +11,12 @@ from zkconsumer.topology.error_handling import ErrorHandling, FailedNodeError, d
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
 from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode
 from zkconsumer.topology.processor import Processor, ProcessorContext
-from zkconsumer.topology.records import PUNCTUATION_METADATA, Record, SinkRecord, SourceRecord, checked_headers
+from zkconsumer.topology.records import PUNCTUATION_METADATA, Record, SinkRecord, SourceRecord, copy_headers
 from zkconsumer.topology.task_context import TaskContext
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.timestamps import TimestampExtractor
 
-#: Partitions of a record for which no partitioner has selected one.
+#: Partitions of a record if no partitioner selects one.
 _PRODUCERS_CHOICE = (None,)
 
 
@@ -54,7 +54,7 @@ class RunningSource(RunningNode):
         self._extract: TimestampExtractor = (lambda *_: clock()) if extract is timestamps.wall_clock else extract
 
     def process(self, record: Record) -> None:
-        """Hand a record to all children."""
+        """Forward a record to all children."""
         for process in self.children:
             process(record)
 
@@ -99,7 +99,7 @@ class RunningSink(RunningNode):
             if topic is None:
                 topic = self._extract_topic(record)
             partitions = self._select_partitions(topic, record)
-            headers = tuple(checked_headers(record.headers)) if record.headers else ()
+            headers = tuple(copy_headers(record.headers)) if record.headers else ()
         except Exception as error:
             # The caller adds the task, and where the record was read.
             raise StreamsError(f"sink {self.name!r}: {describe_error(error)}") from error

@@ -19,17 +19,17 @@ Deserializer = Callable[[str, bytes | None], Any]
 #: Returns the serialized bytes for the topic and an object, which may be None.
 Serializer = Callable[[str, Any], bytes | None]
 
-#: Returns the topic of a record, from the record and where the current record was read.
+#: Returns the topic to write to, from a record and the metadata of the source record.
 TopicExtractor = Callable[[Record, RecordMetadata], str]
 
-#: Returns the partition number of a record, from topic, key, value and number of partitions. None selects the
-#: producer's choice; several numbers send the record to each of them, and no number drops it.
+#: Returns a partition number, from topic, key, value and number of partitions. None leaves the choice to the producer;
+#: several numbers send the record to each of them, and an empty collection drops it.
 Partitioner = Callable[[str, Any, Any, int], int | Collection[int] | None]
 
 
 @dataclass(frozen=True)
 class SourceNode:
-    """A node that reads topics: ``topics`` is empty if ``pattern``, a Java regular expression, selects them."""
+    """A source node. Exactly one of ``topics`` and ``pattern``, a Java regular expression, is set."""
 
     name: str
     topics: tuple[str, ...]
@@ -113,7 +113,7 @@ class UnionFind:
             self._parents[self.root(name)] = self.root(other)
 
 
-def node_groups(nodes: Mapping[str, Node], connected: UnionFind) -> list[list[str]]:
+def group_nodes(nodes: Mapping[str, Node], connected: UnionFind) -> list[list[str]]:
     """Return the names of each connected part; parts and names are in the order in which the nodes were added."""
     groups: dict[str, list[str]] = {}
     for name in nodes:
@@ -140,7 +140,7 @@ def check_parents(
         if parent == name:
             raise TopologyError(f"{kind} {name!r} cannot be its own parent")
         if parent not in nodes:
-            raise TopologyError(f"{kind} {name!r}: parent {parent!r} is not added yet")
+            raise TopologyError(f"{kind} {name!r}: parent {parent!r} has not been added yet")
         if isinstance(nodes[parent], SinkNode):
             raise TopologyError(f"{kind} {name!r}: parent {parent!r} is a sink, which has no children")
         if parent in global_processors:
@@ -152,6 +152,8 @@ def check_connection(nodes: Mapping[str, Node], processor: str, store: str) -> N
     check_name("processor", processor)
     node = nodes.get(processor)
     if node is None:
-        raise TopologyError(f"processor {processor!r} is not added yet, so store {store!r} cannot be connected to it")
+        raise TopologyError(
+            f"processor {processor!r} has not been added yet, so store {store!r} cannot be connected to it"
+        )
     if not isinstance(node, ProcessorNode):
         raise TopologyError(f"store {store!r} cannot be connected to {processor!r}, which is a source or a sink")

@@ -65,7 +65,7 @@ class ProcessorContext(Protocol):
         """The wall-clock time at which the current record or punctuation started, in milliseconds."""
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """Hand a record to the children of this node, in the order in which they were added.
+        """Forward a record to the children of this node, in the order in which they were added.
 
         Each child processes it completely, with all nodes below, before the next one receives it.
 
@@ -117,7 +117,7 @@ class Processor(ABC):
         """Process one record."""
 
     def close(self) -> None:  # noqa: B027
-        """Release what ``init`` has acquired. Changes of stores are discarded."""
+        """Release what ``init`` acquired. Changes of stores are discarded."""
 
 
 #: Returns a new processor at each call: a class, or a function.

@@ -15,7 +15,7 @@ class Schedule:
     """A punctuator that is called each time its interval has passed.
 
     Args:
-        node: name of the node that has created it.
+        node: name of the node that created it.
         due_ms: first time at which it is due.
         interval_ms: milliseconds between two calls.
         punctuator: the function.

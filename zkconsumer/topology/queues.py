@@ -69,7 +69,7 @@ class RecordQueue:
         """Append records, and deserialize the first one if there is no head."""
         self._raw.extend(records)
         if self.head is None:
-            self.head = self._next()
+            self.head = self._decode_next()
 
     def poll(self) -> Stamped:
         """Remove and return the head, and deserialize the next record."""
@@ -78,10 +78,10 @@ class RecordQueue:
         if head.timestamp > self.time_ms:
             self.time_ms = head.timestamp
         self._end = head.source.offset + 1
-        self.head = self._next()
+        self.head = self._decode_next()
         return head
 
-    def _next(self) -> Stamped | None:
+    def _decode_next(self) -> Stamped | None:
         dropped = None
         while self._raw:
             source = self._raw.popleft()
@@ -175,7 +175,7 @@ class PartitionGroup:
         return {partition: offset for partition, offset in offsets if offset is not None}
 
     def set_times(self, times: Mapping[TopicPartition, int]) -> None:
-        """Continue with the times that ``times`` returned in an earlier task."""
+        """Restore partition times that ``times`` returned in an earlier task."""
         for partition, time_ms in times.items():
             if partition in self._queues:
                 self._queues[partition].time_ms = time_ms

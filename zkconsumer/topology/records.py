@@ -12,7 +12,7 @@ from zkconsumer.errors import StreamsError
 Header = tuple[str, bytes | None]
 
 
-def checked_headers(headers: Iterable[Header]) -> list[Header]:
+def copy_headers(headers: Iterable[Header]) -> list[Header]:
     """Return a copy of headers, as tuples.
 
     Raises:
@@ -32,8 +32,8 @@ def checked_headers(headers: Iterable[Header]) -> list[Header]:
 class Record:
     """A record inside a topology. Do not change its attributes: all children of a node receive the same object.
 
-    Source: Kafka 3.9 org.apache.kafka.streams.processor.api.Record. As in the JVM, a child that changes the list of
-    headers in place changes it for its later siblings.
+    Source: Kafka 3.9 org.apache.kafka.streams.processor.api.Record. As in Kafka Streams, a child that changes the list
+    of headers in place changes it for its later siblings.
 
     Args:
         key: any object, or None.
@@ -56,7 +56,7 @@ class Record:
         self.key = key
         self.value = value
         self.timestamp = timestamp
-        self.headers = checked_headers(headers) if headers else []
+        self.headers = copy_headers(headers) if headers else []
 
     def with_key(self, key: Any) -> Record:
         """Return a copy with another key."""
@@ -124,7 +124,7 @@ class SinkRecord(NamedTuple):
 
     Attributes:
         topic: topic name.
-        partition: partition number that the sink's partitioner has selected; None for the producer's choice.
+        partition: partition number that the sink's partitioner selected; None for the producer's choice.
         timestamp: milliseconds since the epoch.
         key: serialized key, or None.
         value: serialized value, or None.

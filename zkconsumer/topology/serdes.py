@@ -37,7 +37,7 @@ def _expect(expected: type, value: Any) -> Any:
     return value
 
 
-def checked_bytes(_topic: str, value: Any) -> bytes | None:
+def check_bytes(_topic: str, value: Any) -> bytes | None:
     """Return bytes as they are."""
     return None if value is None else _expect(bytes, value)
 
@@ -98,7 +98,7 @@ def bytes_to_json(_topic: str, data: bytes | None) -> Any:
 
 
 #: Bytes as they are.
-BYTES = Serde(checked_bytes, same_bytes)
+BYTES = Serde(check_bytes, same_bytes)
 #: Text as UTF-8.
 STRING = Serde(string_to_bytes, bytes_to_string)
 #: Integers of 32 bits, big-endian, as Java's ``Integer``. Negative numbers sort after positive ones in stores.

@@ -53,7 +53,7 @@ class StreamTask:
 
     Attributes:
         metrics: numbers by name: ``processed``, ``punctuated``, ``dropped``, and the counters of processors.
-        commit_requested: whether a processor has called ``commit`` since the last one.
+        commit_requested: whether a processor called ``commit`` since the last one.
         stores: the stores by name.
         is_processing: whether a node is called that may forward records.
         system_time_ms: wall-clock time in milliseconds at which the current record or punctuation started.
@@ -97,7 +97,7 @@ class StreamTask:
         queues = [RecordQueue(partition, source.decode) for partition, source in self._sources.items()]
         self._group = PartitionGroup(queues, config.max_task_idle_ms, runtime.lag_of)
 
-    # ---- lifecycle -----------------------------------------------------------------------------------------
+    # ---- lifecycle ----
 
     def initialize(self) -> None:
         """Open the stores and initialize the processors, parents first.
@@ -168,7 +168,7 @@ class StreamTask:
             failure.add_note(f"rollback of {name} failed: {describe_error(second)}")
         raise _select_error([failure, *(second for _, second in failed if not isinstance(second, Exception))])
 
-    # ---- records -------------------------------------------------------------------------------------------
+    # ---- records ----
 
     @property
     def stream_time_ms(self) -> int:
@@ -238,7 +238,7 @@ class StreamTask:
             self.source_record = None
         return True
 
-    # ---- punctuation ---------------------------------------------------------------------------------------
+    # ---- punctuation ----
 
     def schedule(self, node: str, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Create a schedule; see ``ProcessorContext.schedule``."""

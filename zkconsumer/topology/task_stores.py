@@ -20,7 +20,7 @@ class TaskStores:
         task_id: the task.
         builders: declarations of the stores.
         runtime: provides the pages, and commits them.
-        count_expired: called with the name of a store that has not accepted an entry, because its time has expired.
+        count_expired: called with the name of a store that rejected an entry, because its time has expired.
 
     Attributes:
         by_name: the stores by name.

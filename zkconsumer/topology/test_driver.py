@@ -84,7 +84,7 @@ class TopologyTestDriver:
         if self._state is not None:
             self._closing.callback(self._state.close)
         try:
-            self._start(self._task_runtime())
+            self._start(self._create_runtime())
         except BaseException as error:
             try:
                 self._closing.close()
@@ -136,7 +136,7 @@ class TopologyTestDriver:
     def create_output_topic(
         self, topic: str, key_deserializer: Deserializer | None = None, value_deserializer: Deserializer | None = None
     ) -> TestOutputTopic:
-        """Return an object that reads what sinks have written to a topic.
+        """Return an object that reads what sinks wrote to a topic.
 
         Args:
             topic: the topic.
@@ -183,17 +183,17 @@ class TopologyTestDriver:
         return total
 
     def produced_topics(self) -> set[str]:
-        """Return the topics to which sinks have written."""
+        """Return the topics to which sinks wrote."""
         return set(self._produced)
 
-    # ---- tasks ---------------------------------------------------------------------------------------------
+    # ---- tasks ----
 
-    def _task_runtime(self) -> TaskRuntime:
+    def _create_runtime(self) -> TaskRuntime:
         commit, rollback = (_do_nothing, _do_nothing)  # for pages in memory
         if self._state is not None:
             commit, rollback = self._state.commit, self._state.rollback
         return TaskRuntime(
-            clock=self._clock, pages=self._pages_of, send=self._sent.append, commit=commit, rollback=rollback
+            clock=self._read_clock, pages=self._create_pages, send=self._sent.append, commit=commit, rollback=rollback
         )
 
     def _start(self, runtime: TaskRuntime) -> None:
@@ -208,10 +208,10 @@ class TopologyTestDriver:
         self._task.initialize()
         self._task.commit()
 
-    def _clock(self) -> int:
+    def _read_clock(self) -> int:
         return self._now_ms
 
-    def _pages_of(self, store: StateStore) -> PageStore:
+    def _create_pages(self, store: StateStore) -> PageStore:
         return self._state.pages(store.name) if self._state is not None and store.is_persistent else MemoryPages()
 
     def _create_task(self, runtime: TaskRuntime) -> StreamTask:
@@ -220,14 +220,14 @@ class TopologyTestDriver:
         partitions: dict[TopicPartition, str] = {}
         for node in nodes:
             if isinstance(node, SourceNode):
-                # All topics of a pattern share one queue, as in the JVM's driver.
+                # All topics of a pattern share one queue, as in the driver of Kafka Streams.
                 partitions |= {TopicPartition(topic, 0): node.name for topic in node.topics or (str(node.pattern),)}
                 if node.pattern is not None:
                     self._patterns[TopicPartition(node.pattern, 0)] = create_filter(node.pattern)
         self._partitions = partitions
         return StreamTask("0_0", nodes, self._topology.stores, partitions, self._config, runtime)
 
-    def _queue_of(self, topic: str) -> TopicPartition | None:
+    def _find_queue(self, topic: str) -> TopicPartition | None:
         partition = TopicPartition(topic, 0)
         if partition in self._partitions and partition not in self._patterns:
             return partition
@@ -236,7 +236,7 @@ class TopologyTestDriver:
 
     def _pipe(self, record: SinkRecord) -> None:
         self._check_running()
-        if self._queue_of(record.topic) is None and record.topic not in self._global_tasks:
+        if self._find_queue(record.topic) is None and record.topic not in self._global_tasks:
             topics = ", ".join([*(p.topic for p in self._partitions), *self._global_tasks]) or "none"
             raise ValueError(f"no source reads topic {record.topic!r}; the sources read: {topics}")
         with self._stopping_after_error():
@@ -261,7 +261,7 @@ class TopologyTestDriver:
             self._deliver()
 
     def _deliver(self) -> None:
-        """Move what sinks have sent to the output topics, and to the sources that read them."""
+        """Move what sinks sent to the output topics, and to the sources that read them."""
         while self._sent or self._to_sources:
             for record in self._sent:
                 self._outputs.setdefault(record.topic, deque()).append(record)
@@ -272,15 +272,15 @@ class TopologyTestDriver:
                 self._read(self._to_sources.popleft())  # may send records to the quarantine topic
 
     def _read(self, record: SinkRecord) -> None:
-        """Hand a record to the sources that read its topic."""
-        partition = self._queue_of(record.topic)
+        """Add a record to the tasks whose sources read its topic."""
+        partition = self._find_queue(record.topic)
         if partition is not None:
-            self._task.add_records(partition, [self._source_record(partition, record)])
+            self._task.add_records(partition, [self._to_source_record(partition, record)])
         task = self._global_tasks.get(record.topic)
         if task is not None:
-            task.update(self._source_record(TopicPartition(record.topic, 0), record))
+            task.update(self._to_source_record(TopicPartition(record.topic, 0), record))
 
-    def _source_record(self, partition: TopicPartition, record: SinkRecord) -> SourceRecord:
+    def _to_source_record(self, partition: TopicPartition, record: SinkRecord) -> SourceRecord:
         offset = self._offsets.get(partition, -1) + 1
         self._offsets[partition] = offset
         return SourceRecord(record.topic, 0, offset, record.timestamp, record.key, record.value, record.headers)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from zkconsumer.topology.nodes import Deserializer, Serializer
-from zkconsumer.topology.records import Header, Record, SinkRecord, checked_headers
+from zkconsumer.topology.records import Header, Record, SinkRecord, copy_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class TestInputTopic:
             self._time_ms += self._auto_advance_ms
         if not isinstance(timestamp, int):
             raise ValueError(f"timestamp must be an integer of milliseconds, got {timestamp!r}")
-        raw_key = _converted(self._topic, "key", "serializer", self._serialize_key, key)
-        raw_value = _converted(self._topic, "value", "serializer", self._serialize_value, value)
-        self._pipe(SinkRecord(self._topic, None, timestamp, raw_key, raw_value, tuple(checked_headers(headers))))
+        raw_key = _convert(self._topic, "key", "serializer", self._serialize_key, key)
+        raw_value = _convert(self._topic, "value", "serializer", self._serialize_value, value)
+        self._pipe(SinkRecord(self._topic, None, timestamp, raw_key, raw_value, tuple(copy_headers(headers))))
 
     def pipe_records(self, records: Iterable[Record | TestRecord]) -> None:
         """Write several records."""
@@ -121,8 +121,8 @@ class TestOutputTopic:
         if not self._records:
             raise LookupError(f"topic {self._topic!r} has no further record")
         record = self._records.popleft()
-        key = _converted(self._topic, "key", "deserializer", self._deserialize_key, record.key)
-        value = _converted(self._topic, "value", "deserializer", self._deserialize_value, record.value)
+        key = _convert(self._topic, "key", "deserializer", self._deserialize_key, record.key)
+        value = _convert(self._topic, "value", "deserializer", self._deserialize_value, record.value)
         return TestRecord(key, value, record.timestamp, record.headers)
 
     def read_value(self) -> Any:
@@ -158,11 +158,11 @@ class TestOutputTopic:
         return result
 
 
-def _converted(topic: str, what: str, converter: str, convert: Callable[[str, Any], Any], item: Any) -> Any:
+def _convert(topic: str, what: str, converter: str, convert: Callable[[str, Any], Any], item: Any) -> Any:
     try:
         return convert(topic, item)
     except Exception as error:
         raise ValueError(
-            f"topic {topic!r}: the {converter} of the test has failed for {what} {item!r}: {error}; "
+            f"topic {topic!r}: {converter} of the test failed for {what} {item!r}: {error}; "
             f"set {what}_{converter} of the test's topic, or {what}_serde of ApplicationConfig"
         ) from error

@@ -1,4 +1,8 @@
-"""State stores of tasks, and the builders that declare them."""
+"""State stores of tasks, and the builders that declare them.
+
+Stores are ordered byte maps in pages, which a task commits together. A store belongs to the thread of its task.
+Applications use the names of this module.
+"""
 
 from __future__ import annotations
 

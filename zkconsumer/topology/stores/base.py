@@ -18,7 +18,7 @@ class StoreContext(Protocol):
         """Return the byte map in which a store keeps its entries. The task writes its changes at each commit."""
 
     def count_expired(self, store: str) -> None:
-        """Count an entry that a store has not accepted because its time has expired."""
+        """Count an entry that a store rejected because its time has expired."""
 
 
 class StateStore(ABC):
@@ -47,7 +47,7 @@ class StateStore(ABC):
         """Discard values cached in this object. The task calls it after it has discarded the changes of the entries."""
 
     def close(self) -> None:  # noqa: B027
-        """Release what ``init`` has acquired."""
+        """Release what ``init`` acquired."""
 
 
 def value_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
@@ -57,7 +57,7 @@ def value_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
     """
     serialize = serde.serialize
 
-    def serialized(value: Any) -> bytes:
+    def serialize_value(value: Any) -> bytes:
         try:
             data = serialize(store, value)
         except Exception as error:
@@ -69,7 +69,7 @@ def value_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
             raise WrongTypeError(f"store {store!r}: the serializer must return bytes, got {type(data).__name__}")
         return data
 
-    return serialized
+    return serialize_value
 
 
 def key_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
@@ -77,14 +77,14 @@ def key_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
 
     It raises ValueError if the key is None, and otherwise what that of ``value_serializer`` raises.
     """
-    serialized = value_serializer(store, serde)
+    serialize_value = value_serializer(store, serde)
 
-    def serialized_key(key: Any) -> bytes:
+    def serialize_key(key: Any) -> bytes:
         if key is None:
             raise ValueError(f"store {store!r}: the key must not be None")
-        return serialized(key)
+        return serialize_value(key)
 
-    return serialized_key
+    return serialize_key
 
 
 def deserializer(store: str, serde: Serde) -> Callable[[bytes], Any]:
@@ -94,13 +94,13 @@ def deserializer(store: str, serde: Serde) -> Callable[[bytes], Any]:
     """
     deserialize = serde.deserialize
 
-    def deserialized(data: bytes) -> Any:
+    def deserialize_bytes(data: bytes) -> Any:
         try:
             return deserialize(store, data)
         except Exception as error:
             raise ValueError(f"store {store!r}: {data[:40]!r} cannot be deserialized: {error}") from error
 
-    return deserialized
+    return deserialize_bytes
 
 
 class SerdeStore(StateStore):
@@ -116,7 +116,7 @@ class SerdeStore(StateStore):
     def __init__(self, name: str, serdes: tuple[Serde, Serde], is_persistent: bool, layout: str | None = None) -> None:
         super().__init__(name, is_persistent, layout)
         key_serde, value_serde = serdes
-        self._key = key_serializer(name, key_serde)
-        self._original_key = deserializer(name, key_serde)
-        self._serialized = value_serializer(name, value_serde)
-        self._deserialized = deserializer(name, value_serde)
+        self._serialize_key = key_serializer(name, key_serde)
+        self._deserialize_key = deserializer(name, key_serde)
+        self._serialize_value = value_serializer(name, value_serde)
+        self._deserialize_value = deserializer(name, value_serde)

@@ -43,16 +43,16 @@ class KeyValueStore(SerdeStore, Generic[V]):
 
     def get(self, key: Any) -> V | None:
         """Return the value of a key, or None."""
-        data = self._map.get(self._key(key))
-        return None if data is None else self._value(data)
+        data = self._map.get(self._serialize_key(key))
+        return None if data is None else self._decode_value(data)
 
     def put(self, key: Any, value: V | None) -> None:
         """Set the value of a key; None deletes it."""
-        raw_key = self._key(key)
+        raw_key = self._serialize_key(key)
         if value is None:
             self._map.delete(raw_key)
         else:
-            self._map.put(raw_key, self._data(value))
+            self._map.put(raw_key, self._encode_value(value))
 
     def put_if_absent(self, key: Any, value: V | None) -> V | None:
         """Set the value of a key that has none, and return the previous value."""
@@ -69,35 +69,35 @@ class KeyValueStore(SerdeStore, Generic[V]):
 
     def delete(self, key: Any) -> V | None:
         """Delete a key, and return its value."""
-        data = self._map.delete(self._key(key))
-        return None if data is None else self._value(data)
+        data = self._map.delete(self._serialize_key(key))
+        return None if data is None else self._decode_value(data)
 
     def range(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, V]]:
         """Return keys and values from ``first`` to ``last``, both included; None means no limit."""
-        start = b"" if first is None else self._key(first)
-        stop = None if last is None else self._key(last) + b"\0"
-        return self._entries(self._map.scan(start, stop, reverse))
+        start = b"" if first is None else self._serialize_key(first)
+        stop = None if last is None else self._serialize_key(last) + b"\0"
+        return self._decode_entries(self._map.scan(start, stop, reverse))
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[Any, V]]:
         """Return all keys and values."""
-        return self._entries(self._map.scan(reverse=reverse))
+        return self._decode_entries(self._map.scan(reverse=reverse))
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, V]]:
         """Return the keys and values whose serialized key starts with ``prefix``."""
-        return self._entries(self._map.scan(prefix, next_prefix(prefix)))
+        return self._decode_entries(self._map.scan(prefix, next_prefix(prefix)))
 
     def approximate_num_entries(self) -> int:
         """Return the number of keys. It is estimated for stores whose entries expire."""
         return len(self._map)
 
-    def _entries(self, found: list[tuple[bytes, bytes]]) -> Iterator[tuple[Any, V]]:
-        return ((self._original_key(key), self._value(data)) for key, data in found)
+    def _decode_entries(self, found: list[tuple[bytes, bytes]]) -> Iterator[tuple[Any, V]]:
+        return ((self._deserialize_key(key), self._decode_value(data)) for key, data in found)
 
-    def _value(self, data: bytes) -> V:
-        return self._deserialized(data)  # type: ignore[no-any-return]
+    def _decode_value(self, data: bytes) -> V:
+        return self._deserialize_value(data)  # type: ignore[no-any-return]
 
-    def _data(self, value: V) -> bytes:
-        return self._serialized(value)
+    def _encode_value(self, value: V) -> bytes:
+        return self._serialize_value(value)
 
 
 class TimestampedKeyValueStore(KeyValueStore[ValueAndTimestamp]):
@@ -107,11 +107,11 @@ class TimestampedKeyValueStore(KeyValueStore[ValueAndTimestamp]):
         """Set the value of a key; None, or a value of None, deletes it."""
         super().put(key, none_if_empty(self.name, value))
 
-    def _value(self, data: bytes) -> ValueAndTimestamp:
-        return decode_timestamped(data, self._deserialized)
+    def _decode_value(self, data: bytes) -> ValueAndTimestamp:
+        return decode_timestamped(data, self._deserialize_value)
 
-    def _data(self, value: ValueAndTimestamp) -> bytes:
-        return encode_timestamped(value, self._serialized)
+    def _encode_value(self, value: ValueAndTimestamp) -> bytes:
+        return encode_timestamped(value, self._serialize_value)
 
 
 def none_if_empty(store: str, value: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
@@ -127,14 +127,14 @@ def none_if_empty(store: str, value: ValueAndTimestamp | None) -> ValueAndTimest
     return None if value.value is None else value
 
 
-def decode_timestamped(data: bytes, deserialized: Callable[[bytes], Any]) -> ValueAndTimestamp:
-    """Return the value and timestamp in the bytes that ``encode_timestamped`` has returned."""
-    return ValueAndTimestamp(deserialized(data[8:]), _TIMESTAMP.unpack_from(data)[0])
+def decode_timestamped(data: bytes, deserialize: Callable[[bytes], Any]) -> ValueAndTimestamp:
+    """Return the value and timestamp in the bytes that ``encode_timestamped`` returned."""
+    return ValueAndTimestamp(deserialize(data[8:]), _TIMESTAMP.unpack_from(data)[0])
 
 
-def encode_timestamped(value: ValueAndTimestamp, serialized: Callable[[Any], bytes]) -> bytes:
+def encode_timestamped(value: ValueAndTimestamp, serialize: Callable[[Any], bytes]) -> bytes:
     """Return value and timestamp as bytes."""
-    return _TIMESTAMP.pack(value.timestamp) + serialized(value.value)
+    return _TIMESTAMP.pack(value.timestamp) + serialize(value.value)
 
 
 def next_prefix(prefix: bytes) -> bytes | None:

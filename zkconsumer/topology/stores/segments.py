@@ -1,7 +1,7 @@
 """Entries with a time, which expire by segments.
 
 The key of an entry starts with the number of its segment, a range of time, so an expired segment is a range of keys
-that is removed at once, also if its keys were not used since.
+that is removed at once, even if its keys were not used since.
 
 Source: Kafka 3.9 AbstractRocksDBSegmentedBytesStore and AbstractSegments.
 """
@@ -20,6 +20,7 @@ _STATE = struct.Struct("<qI")
 #: Key of the latest time and of the sequence number; it is greater than the keys of all segments.
 _STATE_KEY = b"\xff" * 9
 
+#: The latest time, in milliseconds.
 MAX_TIME = (1 << 63) - 1
 
 
@@ -32,7 +33,7 @@ def check_times(store: str, start_ms: int, end_ms: int | None = None) -> None:
     """Check the times of an entry.
 
     Raises:
-        ValueError: a time is negative or no integer, or the end is before the start.
+        ValueError: a time is negative or not an integer, or the end is before the start.
     """
     if not isinstance(start_ms, int) or start_ms < 0:
         raise ValueError(f"store {store!r}: a time must be an integer of at least 0, got {start_ms!r}")
@@ -47,7 +48,7 @@ class SegmentedMap:
 
     Args:
         entries: the map of the store.
-        retention_ms: milliseconds after which an entry is not returned any more.
+        retention_ms: milliseconds after which an entry is no longer returned.
         interval_ms: milliseconds of a segment.
     """
 
@@ -60,20 +61,20 @@ class SegmentedMap:
         """Read the latest time and the sequence number from the map."""
         state = self._map.get(_STATE_KEY)
         time, sequence = _STATE.unpack(state) if state is not None else (-1, 0)
-        self.observed_time, self._sequence = int(time), int(sequence)
-        self._first_live = self._segment(self.observed_time - self._retention_ms)
+        self.stream_time_ms, self._sequence = int(time), int(sequence)
+        self._first_live = self._segment_number(self.stream_time_ms - self._retention_ms)
         self._is_changed = False
 
     def save(self) -> None:
-        """Write the latest time and the sequence number to the map, if they have changed."""
+        """Write the latest time and the sequence number to the map, if they changed."""
         if self._is_changed:
-            self._map.put(_STATE_KEY, _STATE.pack(self.observed_time, self._sequence))
+            self._map.put(_STATE_KEY, _STATE.pack(self.stream_time_ms, self._sequence))
             self._is_changed = False
 
     @property
     def live_from(self) -> int:
         """The first time, in milliseconds, of entries that are returned."""
-        return self.observed_time - self._retention_ms + 1
+        return self.stream_time_ms - self._retention_ms + 1
 
     def next_sequence(self) -> int:
         """Return the next number of an entry, which distinguishes entries with equal keys and times."""
@@ -84,29 +85,29 @@ class SegmentedMap:
 
     @property
     def sequence(self) -> int:
-        """The last number that ``next_sequence`` has returned."""
+        """The last number that ``next_sequence`` returned."""
         return self._sequence
 
     def put(self, time_ms: int, key: bytes, value: bytes | None) -> bool:
         """Set or delete an entry, and return whether its segment still exists."""
         self._map.require_writable()
-        self.observe(time_ms)
-        if self._segment(time_ms) < self._first_live:
+        self.advance_stream_time(time_ms)
+        if self._segment_number(time_ms) < self._first_live:
             return False
         if value is None:
-            self._map.delete(self._key(time_ms, key))
+            self._map.delete(self._encode_key(time_ms, key))
         else:
-            self._map.put(self._key(time_ms, key), value)
+            self._map.put(self._encode_key(time_ms, key), value)
         return True
 
     def remove(self, time_ms: int, key: bytes) -> None:
         """Delete an entry."""
-        self.observe(time_ms)
-        self._map.delete(self._key(time_ms, key))
+        self.advance_stream_time(time_ms)
+        self._map.delete(self._encode_key(time_ms, key))
 
     def get(self, time_ms: int, key: bytes) -> bytes | None:
         """Return an entry that has not expired, or None."""
-        return self._map.get(self._key(time_ms, key)) if time_ms >= self.live_from else None
+        return self._map.get(self._encode_key(time_ms, key)) if time_ms >= self.live_from else None
 
     def scan(
         self, first_ms: int, last_ms: int, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
@@ -121,9 +122,9 @@ class SegmentedMap:
             reverse: whether the last entry comes first.
         """
         if start == b"" and stop is None:
-            low, high = _SEGMENT.pack(self._segment(first_ms)), _SEGMENT.pack(self._segment(last_ms) + 1)
+            low, high = _SEGMENT.pack(self._segment_number(first_ms)), _SEGMENT.pack(self._segment_number(last_ms) + 1)
             return [(key[8:], value) for key, value in self._map.scan(low, high, reverse)]
-        numbers = self._segments(first_ms, last_ms)
+        numbers = self._segment_numbers(first_ms, last_ms)
         found: list[tuple[bytes, bytes]] = []
         for number in reversed(numbers) if reverse else numbers:
             prefix = _SEGMENT.pack(number)
@@ -131,27 +132,27 @@ class SegmentedMap:
             found += [(key[8:], value) for key, value in self._map.scan(prefix + start, high, reverse)]
         return found
 
-    def observe(self, time_ms: int) -> None:
-        """Advance the latest time, and remove the segments that have expired."""
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Advance the latest time, and remove expired segments."""
         self._map.require_writable()
-        if time_ms <= self.observed_time:
+        if time_ms <= self.stream_time_ms:
             return
-        self.observed_time = time_ms
+        self.stream_time_ms = time_ms
         self._is_changed = True
-        first_live = self._segment(time_ms - self._retention_ms)
+        first_live = self._segment_number(time_ms - self._retention_ms)
         if first_live > self._first_live:
             self._map.discard(b"", _SEGMENT.pack(first_live))
             self._first_live = first_live
 
-    def _segments(self, first_ms: int, last_ms: int) -> range:
-        last = min(self._segment(last_ms), self._segment(max(self.observed_time, 0)))
-        return range(max(self._segment(first_ms), self._first_live), last + 1)
+    def _segment_numbers(self, first_ms: int, last_ms: int) -> range:
+        last = min(self._segment_number(last_ms), self._segment_number(max(self.stream_time_ms, 0)))
+        return range(max(self._segment_number(first_ms), self._first_live), last + 1)
 
-    def _segment(self, time_ms: int) -> int:
+    def _segment_number(self, time_ms: int) -> int:
         return time_ms // self._interval_ms if time_ms > 0 else 0
 
-    def _key(self, time_ms: int, key: bytes) -> bytes:
-        return _SEGMENT.pack(self._segment(time_ms)) + key
+    def _encode_key(self, time_ms: int, key: bytes) -> bytes:
+        return _SEGMENT.pack(self._segment_number(time_ms)) + key
 
 
 class SegmentedStore(SerdeStore):
@@ -161,7 +162,7 @@ class SegmentedStore(SerdeStore):
         name: name of the store.
         serdes: serdes of keys and values.
         is_persistent: see ``StateStore``.
-        retention_ms: milliseconds after which an entry is not returned any more.
+        retention_ms: milliseconds after which an entry is no longer returned.
         interval_ms: milliseconds of a segment.
         details: what else the layout depends on.
     """

@@ -42,21 +42,21 @@ class SessionStore(SegmentedStore, Generic[V]):
         Raises:
             ValueError: the session starts before time 0, or ends before its start.
         """
-        raw_key = self._raw(session)
-        data = None if aggregate is None else self._serialized(aggregate)
+        raw_key = self._encode_key(session)
+        data = None if aggregate is None else self._serialize_value(aggregate)
         if not self._segments.put(session.end, raw_key, data):
             self._context.count_expired(self.name)
 
     def remove(self, session: Windowed) -> None:
         """Delete a session."""
-        self._segments.remove(session.end, self._raw(session))
+        self._segments.remove(session.end, self._encode_key(session))
 
     def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> V | None:
         """Return the aggregate of a session, or None."""
         if start_ms < 0:
             return None
-        data = self._segments.get(end_ms, self._raw(Windowed(key, start_ms, end_ms)))
-        return None if data is None else self._deserialized(data)
+        data = self._segments.get(end_ms, self._encode_key(Windowed(key, start_ms, end_ms)))
+        return None if data is None else self._deserialize_value(data)
 
     def find_sessions(
         self, key: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool = False
@@ -66,8 +66,8 @@ class SessionStore(SegmentedStore, Generic[V]):
 
         They are in the order of their ends.
         """
-        raw_key = self._key(key)
-        latest_end_ms = self._segments.observed_time
+        raw_key = self._serialize_key(key)
+        latest_end_ms = self._segments.stream_time_ms
         earliest_end_ms = max(earliest_end_ms, self._segments.live_from, 0)
         if earliest_end_ms > latest_end_ms:
             return iter(())
@@ -83,8 +83,8 @@ class SessionStore(SegmentedStore, Generic[V]):
 
         They are in the order of time segment, and of the bytes of key, end and start.
         """
-        low = b"" if first is None else self._key(first)
-        high = None if last is None else self._key(last)
+        low = b"" if first is None else self._serialize_key(first)
+        high = None if last is None else self._serialize_key(last)
         earliest_end_ms = max(earliest_end_ms, self._segments.live_from, 0)
         stop = None if high is None else next_prefix(high + b"\xff" * _SUFFIX.size)
         found = self._segments.scan(earliest_end_ms, MAX_TIME, low, stop, reverse=reverse)
@@ -106,9 +106,9 @@ class SessionStore(SegmentedStore, Generic[V]):
         earliest_end_ms: int,
         latest_start_ms: int,
     ) -> Iterator[tuple[Windowed, V]]:
-        entries = ((raw[: -_SUFFIX.size], *_times(raw), data) for raw, data in found)
+        entries = ((raw[: -_SUFFIX.size], *_decode_times(raw), data) for raw, data in found)
         return (
-            (Windowed(self._original_key(raw_key), start, end), self._deserialized(data))
+            (Windowed(self._deserialize_key(raw_key), start, end), self._deserialize_value(data))
             for raw_key, end, start, data in entries
             if low <= raw_key
             and (high is None or raw_key <= high)
@@ -116,12 +116,12 @@ class SessionStore(SegmentedStore, Generic[V]):
             and start <= latest_start_ms
         )
 
-    def _raw(self, session: Windowed) -> bytes:
+    def _encode_key(self, session: Windowed) -> bytes:
         check_times(self.name, session.start, session.end)
-        return self._key(session.key) + _SUFFIX.pack(session.end, session.start)
+        return self._serialize_key(session.key) + _SUFFIX.pack(session.end, session.start)
 
 
-def _times(raw: bytes) -> tuple[int, int]:
+def _decode_times(raw: bytes) -> tuple[int, int]:
     """Return end and start."""
     end, start = _SUFFIX.unpack_from(raw, len(raw) - _SUFFIX.size)
     return int(end), int(start)

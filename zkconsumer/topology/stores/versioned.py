@@ -84,14 +84,14 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
             ValueError: the timestamp is negative.
         """
         check_times(self.name, timestamp)
-        raw_key = self._key(key)
-        data = None if value is None else self._serialized(value)
+        raw_key = self._serialize_key(key)
+        data = None if value is None else self._serialize_value(value)
         self._map.require_writable()
-        if timestamp < self._segments.observed_time - self._retention_ms:
+        if timestamp < self._segments.stream_time_ms - self._retention_ms:
             self._context.count_expired(self.name)
             return NOT_PUT
-        self._segments.observe(timestamp)
-        latest = self._latest(raw_key)
+        self._segments.advance_stream_time(timestamp)
+        latest = self._read_latest(raw_key)
         if latest is None or timestamp < latest.start:
             return self._put_late(raw_key, data, timestamp, latest)
         if timestamp > latest.start:
@@ -101,28 +101,28 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
 
     def delete(self, key: Any, timestamp: int) -> VersionedRecord | None:
         """Delete a key from a time on, and return the version that was valid then, or None."""
-        raw_key = self._key(key)
-        is_late = timestamp < self._segments.observed_time - self._retention_ms
-        found = None if is_late else self._record(self._find(raw_key, timestamp))
+        raw_key = self._serialize_key(key)
+        is_late = timestamp < self._segments.stream_time_ms - self._retention_ms
+        found = None if is_late else self._to_record(self._find(raw_key, timestamp))
         self.put(key, None, timestamp)
         return found
 
     def get(self, key: Any, as_of: int | None = None) -> VersionedRecord | None:
         """Return the latest version, or that which was valid at a time, in milliseconds; None if there is none."""
-        raw_key = self._key(key)
-        return self._record(self._latest(raw_key) if as_of is None else self._find(raw_key, as_of))
+        raw_key = self._serialize_key(key)
+        return self._to_record(self._read_latest(raw_key) if as_of is None else self._find(raw_key, as_of))
 
     def _find(self, raw_key: bytes, as_of: int) -> _Version | None:
-        latest = self._latest(raw_key)
+        latest = self._read_latest(raw_key)
         if latest is not None and latest.start <= as_of:
             return latest
-        if as_of < self._segments.observed_time - self._retention_ms:
+        if as_of < self._segments.stream_time_ms - self._retention_ms:
             return None
-        return next((v for v in self._old_versions(raw_key, as_of) if v.start <= as_of < v.end), None)
+        return next((v for v in self._scan_old(raw_key, as_of) if v.start <= as_of < v.end), None)
 
     def _put_late(self, raw_key: bytes, data: bytes | None, timestamp: int, latest: _Version | None) -> int:
         """Add a version before the latest one, or to a key that has none or was deleted."""
-        versions = self._old_versions(raw_key, timestamp)
+        versions = self._scan_old(raw_key, timestamp)
         same = next((v for v in versions if v.start == timestamp), None)
         if same is not None and same.end > same.start:
             self._put_old(raw_key, same._replace(data=data))
@@ -136,16 +136,16 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
             self._remove_old(raw_key, before)
             self._put_old(raw_key, before._replace(end=timestamp))
         if end is None and data is not None:
-            self._put_latest(raw_key, data, timestamp)  # like the JVM, an earlier deletion at this time stays known
+            self._put_latest(raw_key, data, timestamp)  # like Kafka Streams, keep an earlier deletion at this time
         else:
             if same is not None:
                 self._remove_old(raw_key, same)
             self._put_old(raw_key, _Version(timestamp, timestamp if end is None else end, data))
         return VALID_TO_UNDEFINED if end is None else end
 
-    # ---- entries -------------------------------------------------------------------------------------------
+    # ---- entries ----
 
-    def _latest(self, raw_key: bytes) -> _Version | None:
+    def _read_latest(self, raw_key: bytes) -> _Version | None:
         data = self._map.get(_LATEST + raw_key)
         return None if data is None else _Version(_TIME.unpack_from(data)[0], MAX_TIME, data[_TIME.size :])
 
@@ -155,7 +155,7 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
         else:
             self._map.delete(_LATEST + raw_key)
 
-    def _old_versions(self, raw_key: bytes, from_ms: int) -> list[_Version]:
+    def _scan_old(self, raw_key: bytes, from_ms: int) -> list[_Version]:
         """Return the old versions of a key that ended at a time or later, deletions included, by segment and start."""
         prefix = _TIME.pack(len(raw_key)) + raw_key
         return [
@@ -167,16 +167,16 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
     def _put_old(self, raw_key: bytes, version: _Version) -> None:
         has_value = version.data is not None
         data = _OLD.pack(version.end, has_value) + (version.data or b"")
-        self._segments.put(version.end, self._old_key(raw_key, version), data)
+        self._segments.put(version.end, self._encode_old_key(raw_key, version), data)
 
     def _remove_old(self, raw_key: bytes, version: _Version) -> None:
-        self._segments.remove(version.end, self._old_key(raw_key, version))
+        self._segments.remove(version.end, self._encode_old_key(raw_key, version))
 
-    def _old_key(self, raw_key: bytes, version: _Version) -> bytes:
+    def _encode_old_key(self, raw_key: bytes, version: _Version) -> bytes:
         return _TIME.pack(len(raw_key)) + raw_key + _TIME.pack(version.start)
 
-    def _record(self, version: _Version | None) -> VersionedRecord | None:
+    def _to_record(self, version: _Version | None) -> VersionedRecord | None:
         if version is None or version.data is None:
             return None
-        value = self._deserialized(version.data)
+        value = self._deserialize_value(version.data)
         return VersionedRecord(value, version.start, None if version.end == MAX_TIME else version.end)

@@ -70,10 +70,10 @@ class WindowStore(SegmentedStore, Generic[V]):
             ValueError: ``start_ms`` is negative.
         """
         check_times(self.name, start_ms)
-        raw_key = self._key(key)
+        raw_key = self._serialize_key(key)
         if value is None and self._retains_duplicates:
             return
-        data = None if value is None else self._data(value)
+        data = None if value is None else self._encode_value(value)
         sequence = self._segments.next_sequence() if self._retains_duplicates else 0
         if not self._segments.put(start_ms, raw_key + _SUFFIX.pack(start_ms, sequence), data):
             self._context.count_expired(self.name)
@@ -82,36 +82,36 @@ class WindowStore(SegmentedStore, Generic[V]):
         """Return the value of a key and a window, or None. Of duplicates, only the last put can be found."""
         if start_ms < 0:
             return None
-        data = self._segments.get(start_ms, self._key(key) + _SUFFIX.pack(start_ms, self._segments.sequence))
-        return None if data is None else self._value(data)
+        data = self._segments.get(start_ms, self._serialize_key(key) + _SUFFIX.pack(start_ms, self._segments.sequence))
+        return None if data is None else self._decode_value(data)
 
     def fetch_times(self, key: Any, first_ms: int, last_ms: int, *, reverse: bool = False) -> Iterator[tuple[int, V]]:
         """Return starts and values of a key's windows that start from ``first_ms`` to ``last_ms``, both included."""
-        raw_key = self._key(key)
+        raw_key = self._serialize_key(key)
         first_ms = max(first_ms, self._segments.live_from, 0)
-        last_ms = min(last_ms, self._segments.observed_time)
+        last_ms = min(last_ms, self._segments.stream_time_ms)
         if last_ms < first_ms:
             return iter(())
         start = raw_key + _SUFFIX.pack(first_ms, 0)
         stop = raw_key + _SUFFIX.pack(last_ms, _LAST_SEQUENCE) + b"\0"
         found = self._segments.scan(first_ms, last_ms, start, stop, reverse=reverse)
-        entries = ((_start_of(raw), data) for raw, data in found if raw[: -_SUFFIX.size] == raw_key)
-        return ((time, self._value(data)) for time, data in entries if first_ms <= time <= last_ms)
+        entries = ((_decode_start(raw), data) for raw, data in found if raw[: -_SUFFIX.size] == raw_key)
+        return ((time, self._decode_value(data)) for time, data in entries if first_ms <= time <= last_ms)
 
     def fetch_keys(
         self, first: Any, last: Any, first_ms: int, last_ms: int, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed, V]]:
         """Return the windows of some keys by time segment, key and start; None as first or last key means no limit."""
-        low = b"" if first is None else self._key(first)
-        high = None if last is None else self._key(last)
+        low = b"" if first is None else self._serialize_key(first)
+        high = None if last is None else self._serialize_key(last)
         first_ms = max(first_ms, self._segments.live_from, 0)
         if last_ms < first_ms:
             return iter(())
         stop = None if high is None else next_prefix(high + b"\xff" * _SUFFIX.size)
         found = self._segments.scan(first_ms, last_ms, low, stop, reverse=reverse)
-        entries = ((raw[: -_SUFFIX.size], _start_of(raw), data) for raw, data in found)
+        entries = ((raw[: -_SUFFIX.size], _decode_start(raw), data) for raw, data in found)
         return (
-            (self._windowed(raw_key, time), self._value(data))
+            (self._create_windowed(raw_key, time), self._decode_value(data))
             for raw_key, time, data in entries
             if low <= raw_key and (high is None or raw_key <= high) and first_ms <= time <= last_ms
         )
@@ -124,15 +124,15 @@ class WindowStore(SegmentedStore, Generic[V]):
         """Return all windows, by time segment, key and start."""
         return self.fetch_keys(None, None, 0, MAX_TIME, reverse=reverse)
 
-    def _windowed(self, raw_key: bytes, start_ms: int) -> Windowed:
+    def _create_windowed(self, raw_key: bytes, start_ms: int) -> Windowed:
         end_ms = min(start_ms + self._window_size_ms, MAX_TIME)
-        return Windowed(self._original_key(raw_key), start_ms, end_ms)
+        return Windowed(self._deserialize_key(raw_key), start_ms, end_ms)
 
-    def _value(self, data: bytes) -> V:
-        return self._deserialized(data)  # type: ignore[no-any-return]
+    def _decode_value(self, data: bytes) -> V:
+        return self._deserialize_value(data)  # type: ignore[no-any-return]
 
-    def _data(self, value: V) -> bytes:
-        return self._serialized(value)
+    def _encode_value(self, value: V) -> bytes:
+        return self._serialize_value(value)
 
 
 class TimestampedWindowStore(WindowStore[ValueAndTimestamp]):
@@ -142,12 +142,12 @@ class TimestampedWindowStore(WindowStore[ValueAndTimestamp]):
         """Set the value of a key and a window; None, or a value of None, deletes it; see ``WindowStore``."""
         super().put(key, none_if_empty(self.name, value), start_ms)
 
-    def _value(self, data: bytes) -> ValueAndTimestamp:
-        return decode_timestamped(data, self._deserialized)
+    def _decode_value(self, data: bytes) -> ValueAndTimestamp:
+        return decode_timestamped(data, self._deserialize_value)
 
-    def _data(self, value: ValueAndTimestamp) -> bytes:
-        return encode_timestamped(value, self._serialized)
+    def _encode_value(self, value: ValueAndTimestamp) -> bytes:
+        return encode_timestamped(value, self._serialize_value)
 
 
-def _start_of(raw: bytes) -> int:
+def _decode_start(raw: bytes) -> int:
     return int(_SUFFIX.unpack_from(raw, len(raw) - _SUFFIX.size)[0])
