@@ -8,30 +8,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zkconsumer.errors import ClosedError, StreamsError
-from zkconsumer.message import TopicPartition
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.checks import check_functions
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import describe_error
-from zkconsumer.topology.global_task import GlobalTask
-from zkconsumer.topology.nodes import Deserializer, Serializer, SourceNode
-from zkconsumer.topology.patterns import create_filter
-from zkconsumer.topology.records import SinkRecord, SourceRecord
+from zkconsumer.topology.nodes import Deserializer, Serializer
+from zkconsumer.topology.records import SinkRecord
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.files import StateFile
 from zkconsumer.topology.stores.pages import MemoryPages, PageStore
-from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_runtime import TaskRuntime
+from zkconsumer.topology.test_driver_tasks import DriverTasks
 from zkconsumer.topology.test_driver_topics import TestInputTopic, TestOutputTopic
-
-if TYPE_CHECKING:
-    from zkconsumer.rebalance.topic_filter import TopicFilter
 
 
 class TopologyTestDriver:
@@ -67,24 +60,20 @@ class TopologyTestDriver:
         *,
         state_file: str | PathLike[str] | None = None,
     ) -> None:
-        self._topology = topology
         self._config = config or ApplicationConfig()
         self._now_ms = now_ms
-        self._offsets: dict[TopicPartition, int] = {}
         self._sent: list[SinkRecord] = []
         self._to_sources: deque[SinkRecord] = deque()
         self._produced: set[str] = set()
         self._outputs: dict[str, deque[SinkRecord]] = {}
-        self._patterns: dict[TopicPartition, TopicFilter] = {}
         self._state = None if state_file is None else StateFile(state_file)
         self._is_open = True
         self._failure: BaseException | None = None
-        self._global_tasks: dict[str, GlobalTask] = {}
         self._closing = ExitStack()
         if self._state is not None:
             self._closing.callback(self._state.close)
         try:
-            self._start(self._create_runtime())
+            self._tasks = DriverTasks(topology, self._config, self._create_runtime(), self._closing)
         except BaseException as error:
             try:
                 self._closing.close()
@@ -160,27 +149,23 @@ class TopologyTestDriver:
             raise ValueError(f"advance_ms must not be negative, got {advance_ms}")
         self._now_ms += advance_ms
         with self._stopping_after_error():
-            self._task.punctuate_wall_clock()
-            self._task.commit()
+            self._tasks.main.punctuate_wall_clock()
+            self._tasks.main.commit()
             self._run()
 
     def get_state_store(self, name: str) -> Any:
         """Return a store of the task, or a global store; None if there is none."""
-        store = self._task.stores.get(name)
-        return store if store is not None else self._global_stores.get(name)
+        store = self._tasks.main.stores.get(name)
+        return store if store is not None else self._tasks.global_stores.get(name)
 
     def get_all_state_stores(self) -> dict[str, StateStore]:
         """Return all stores by name."""
-        return {**self._global_stores, **self._task.stores}
+        return {**self._tasks.global_stores, **self._tasks.main.stores}
 
     @property
     def metrics(self) -> dict[str, int]:
         """Numbers by name; see ``StreamTask``. Those of global stores are added."""
-        total: dict[str, int] = {}
-        for task in (self._task, *self._global_tasks.values()):
-            for name, number in task.metrics.items():
-                total[name] = total.get(name, 0) + number
-        return total
+        return self._tasks.metrics
 
     def produced_topics(self) -> set[str]:
         """Return the topics to which sinks wrote."""
@@ -196,48 +181,16 @@ class TopologyTestDriver:
             clock=self._read_clock, pages=self._create_pages, send=self._sent.append, commit=commit, rollback=rollback
         )
 
-    def _start(self, runtime: TaskRuntime) -> None:
-        for store in self._topology.global_stores.values():
-            task = self._global_tasks[store.source.topics[0]] = GlobalTask(store, [0], self._config, runtime)
-            self._closing.callback(task.close)
-            task.initialize()
-        tasks = self._global_tasks.values()
-        self._global_stores = {name: store for task in tasks for name, store in task.stores.items()}
-        self._task = self._create_task(replace(runtime, global_stores=self._global_stores))
-        self._closing.callback(self._task.close)
-        self._task.initialize()
-        self._task.commit()
-
     def _read_clock(self) -> int:
         return self._now_ms
 
     def _create_pages(self, store: StateStore) -> PageStore:
         return self._state.pages(store.name) if self._state is not None and store.is_persistent else MemoryPages()
 
-    def _create_task(self, runtime: TaskRuntime) -> StreamTask:
-        global_nodes = {node.name for store in self._topology.global_stores.values() for node in store[1:]}
-        nodes = [node for name, node in self._topology.nodes.items() if name not in global_nodes]
-        partitions: dict[TopicPartition, str] = {}
-        for node in nodes:
-            if isinstance(node, SourceNode):
-                # All topics of a pattern share one queue, as in the driver of Kafka Streams.
-                partitions |= {TopicPartition(topic, 0): node.name for topic in node.topics or (str(node.pattern),)}
-                if node.pattern is not None:
-                    self._patterns[TopicPartition(node.pattern, 0)] = create_filter(node.pattern)
-        self._partitions = partitions
-        return StreamTask("0_0", nodes, self._topology.stores, partitions, self._config, runtime)
-
-    def _find_queue(self, topic: str) -> TopicPartition | None:
-        partition = TopicPartition(topic, 0)
-        if partition in self._partitions and partition not in self._patterns:
-            return partition
-        matching = (queue for queue, pattern in self._patterns.items() if pattern.is_topic_allowed(topic, False))
-        return next(matching, None)
-
     def _pipe(self, record: SinkRecord) -> None:
         self._check_running()
-        if self._find_queue(record.topic) is None and record.topic not in self._global_tasks:
-            topics = ", ".join([*(p.topic for p in self._partitions), *self._global_tasks]) or "none"
+        if not self._tasks.reads(record.topic):
+            topics = ", ".join(self._tasks.topics) or "none"
             raise ValueError(f"no source reads topic {record.topic!r}; the sources read: {topics}")
         with self._stopping_after_error():
             self._to_sources.append(record)
@@ -254,10 +207,11 @@ class TopologyTestDriver:
 
     def _run(self) -> None:
         self._deliver()
-        self._task.update_lags()
-        while self._task.queued and self._task.is_processable() and self._task.process():
-            self._task.punctuate_stream_time()
-            self._task.commit()
+        task = self._tasks.main
+        task.update_lags()
+        while task.queued and task.is_processable() and task.process():
+            task.punctuate_stream_time()
+            task.commit()
             self._deliver()
 
     def _deliver(self) -> None:
@@ -269,21 +223,7 @@ class TopologyTestDriver:
             self._to_sources.extend(self._sent)
             self._sent.clear()
             if self._to_sources:
-                self._read(self._to_sources.popleft())  # may send records to the quarantine topic
-
-    def _read(self, record: SinkRecord) -> None:
-        """Add a record to the tasks whose sources read its topic."""
-        partition = self._find_queue(record.topic)
-        if partition is not None:
-            self._task.add_records(partition, [self._to_source_record(partition, record)])
-        task = self._global_tasks.get(record.topic)
-        if task is not None:
-            task.update(self._to_source_record(TopicPartition(record.topic, 0), record))
-
-    def _to_source_record(self, partition: TopicPartition, record: SinkRecord) -> SourceRecord:
-        offset = self._offsets.get(partition, -1) + 1
-        self._offsets[partition] = offset
-        return SourceRecord(record.topic, 0, offset, record.timestamp, record.key, record.value, record.headers)
+                self._tasks.add_record(self._to_sources.popleft())  # may send records to the quarantine topic
 
     def _check_running(self) -> None:
         if not self._is_open:
