@@ -28,7 +28,7 @@ from zkconsumer.topology.stores import StoreBuilder, ValueAndTimestamp, Versione
 
 Json = Any
 
-OUTPUT_HANDLERS = {"fail": handlers.log_and_fail, "continue": handlers.log_and_continue}
+OUTPUT_HANDLERS = {"fail": handlers.fail, "continue": handlers.log_and_continue}
 
 
 def read(_topic: str, data: bytes | None) -> str | None:

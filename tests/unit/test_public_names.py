@@ -190,8 +190,8 @@ PUBLIC = {
         "timestamps",
     ],
     "zkconsumer.topology.handlers": [
+        "fail",
         "log_and_continue",
-        "log_and_fail",
         "quarantine",
     ],
     "zkconsumer.topology.serdes": [

@@ -232,7 +232,7 @@ def test_extractor_must_return_integer() -> None:
     )
 
 
-@pytest.mark.parametrize("handler", [handlers.log_and_fail, handlers.log_and_continue])
+@pytest.mark.parametrize("handler", [handlers.fail, handlers.log_and_continue])
 def test_error_of_extractor_is_cause(handler: handlers.ErrorHandler) -> None:
     def extract(_record: SourceRecord, _key: Any, value: Any, _partition_time_ms: int) -> int:
         return int(value)

@@ -24,9 +24,9 @@ class ApplicationConfig:
         max_task_idle_ms: maximum time to wait for records of empty partitions without a lag, in milliseconds, so that
             records are processed in the order of their timestamps. Default 0: wait only for partitions with a lag. -1:
             never wait.
-        deserialization_handler: called if a record cannot be deserialized. Default ``handlers.log_and_fail``.
-        processing_handler: called if a processor or punctuation fails. Default ``handlers.log_and_fail``.
-        production_handler: called if a record cannot be serialized. Default ``handlers.log_and_fail``.
+        deserialization_handler: called if a record cannot be deserialized. Default ``handlers.fail``.
+        processing_handler: called if a processor or punctuation fails. Default ``handlers.fail``.
+        production_handler: called if a record cannot be serialized. Default ``handlers.fail``.
         quarantine_topic: topic to which ``ErrorResponse.QUARANTINE`` sends records. Default None.
 
     Raises:
@@ -38,9 +38,9 @@ class ApplicationConfig:
     value_serde: Serde = serdes.BYTES
     timestamp_extractor: TimestampExtractor = timestamps.fail_on_invalid
     max_task_idle_ms: int = 0
-    deserialization_handler: ErrorHandler = handlers.log_and_fail
-    processing_handler: ErrorHandler = handlers.log_and_fail
-    production_handler: ErrorHandler = handlers.log_and_fail
+    deserialization_handler: ErrorHandler = handlers.fail
+    processing_handler: ErrorHandler = handlers.fail
+    production_handler: ErrorHandler = handlers.fail
     quarantine_topic: str | None = None
 
     def __post_init__(self) -> None:

@@ -36,9 +36,7 @@ class GlobalTask(StreamTask):
     ) -> None:
         # As in Kafka Streams, a global store has no timestamp extractor, and errors of its processor end the task.
         source = replace(store.source, timestamp_extractor=None)
-        config = replace(
-            config, timestamp_extractor=timestamps.fail_on_invalid, processing_handler=handlers.log_and_fail
-        )
+        config = replace(config, timestamp_extractor=timestamps.fail_on_invalid, processing_handler=handlers.fail)
         super().__init__(
             GLOBAL_TASK_ID,
             [source, store.processor],

@@ -55,7 +55,7 @@ class ErrorContext:
 ErrorHandler = Callable[[ErrorContext, Exception], ErrorResponse]
 
 
-def log_and_fail(_context: ErrorContext, _error: Exception) -> ErrorResponse:
+def fail(_context: ErrorContext, _error: Exception) -> ErrorResponse:
     """End the task with a StreamsError that describes the error; the default. Source: LogAndFailExceptionHandler."""
     return ErrorResponse.FAIL
 
