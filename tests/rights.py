@@ -161,12 +161,13 @@ class Rights:
 
     def restore(self) -> None:
         """Give the right back that was withdrawn, if any."""
-        right, self._withdrawn = self._withdrawn, None
+        right = self._withdrawn
         if right is Right.GROUP and not self._is_in_kafka:
             self._set_acls(OPEN_ACL_UNSAFE)
         elif right is not None:
             self._admin.delete_acls([_filter_of(self._denial(right))])
             wait_for(lambda: not self._is_denied(right), what="the broker grants the right")
+        self._withdrawn = None
 
     @property
     def is_withdrawn(self) -> bool:
