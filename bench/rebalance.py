@@ -31,7 +31,7 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.load import batch, numbered_batch
 from zkconsumer.errors import ClosedError
-from zkconsumer.metadata.cluster import parse_bootstrap
+from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.rebalance.assignors import assign_range
 
 SESSION_MS = 4000

@@ -8,7 +8,7 @@ from kafka import KafkaProducer
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster.admin import Admin
-from zkconsumer.metadata.cluster import parse_bootstrap
+from zkconsumer.metadata.bootstrap import parse_bootstrap
 
 COUNT = 1000
 

@@ -11,7 +11,7 @@ import zkconsumer.spark
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.load import batch
-from zkconsumer.metadata.cluster import parse_bootstrap
+from zkconsumer.metadata.bootstrap import parse_bootstrap
 
 COUNT = 1000
 

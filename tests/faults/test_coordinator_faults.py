@@ -13,7 +13,7 @@ from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import Broker
 from zkconsumer.errors import RetriableError
-from zkconsumer.metadata.cluster import parse_bootstrap
+from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.offsets.coordinator import GroupCoordinator
 
 from .faults import Member, Peer, kill

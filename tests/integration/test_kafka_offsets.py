@@ -12,7 +12,7 @@ from support import numbers, produce, stored, take, values, wait_until_equal
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConfigurationError, OwnershipLostError
-from zkconsumer.metadata.cluster import parse_bootstrap
+from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.offsets.coordinator import GroupCoordinator
 
 Topic = Callable[..., str]

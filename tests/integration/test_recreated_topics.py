@@ -12,7 +12,7 @@ from support import numbers, produce, recreate_topic, set_offsets, stored, take,
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.metadata.cluster import parse_bootstrap
+from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.zookeeper.session import ZooKeeperSession

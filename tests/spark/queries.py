@@ -22,7 +22,7 @@ from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import parse_bootstrap
+from zkconsumer.metadata.bootstrap import parse_bootstrap
 
 T = TypeVar("T")
 

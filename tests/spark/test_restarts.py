@@ -19,7 +19,7 @@ from support import members, numbers, produce, recreate_topic, wait_for, wait_un
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.metadata.cluster import parse_bootstrap
+from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import DataLossError

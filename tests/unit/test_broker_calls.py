@@ -14,7 +14,7 @@ from support import in_thread
 
 from zkconsumer.errors import ClosedError
 from zkconsumer.message import Endpoint
-from zkconsumer.metadata.cluster import BootstrapCluster
+from zkconsumer.metadata.bootstrap import BootstrapCluster
 from zkconsumer.rebalance import broker_calls
 from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
 from zkconsumer.rebalance.event_queue import EventQueue

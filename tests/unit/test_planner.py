@@ -16,7 +16,7 @@ from support import in_thread, offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
-from zkconsumer.metadata.cluster import ZooKeeperCluster
+from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.offset import INITIAL, BatchOffset

@@ -10,7 +10,7 @@ import pytest
 
 from zkconsumer.broker.topics import Topic, TopicState
 from zkconsumer.errors import BrokerUnavailableError
-from zkconsumer.metadata.cluster import ZooKeeperCluster
+from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 from zkconsumer.spark.planning import topic_ids as topics
 
 

@@ -13,7 +13,7 @@ from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.topics import TopicLookup, TopicState
 from zkconsumer.errors import ConfigurationError, NotLeaderError, RetriableError, TopicAuthorizationError
 from zkconsumer.message import Endpoint
-from zkconsumer.metadata.cluster import BootstrapCluster
+from zkconsumer.metadata.bootstrap import BootstrapCluster
 from zkconsumer.simple_consumer import SimpleConsumer
 
 UNKNOWN, NO_LEADER, INVALID, DENIED, STORAGE_ERROR = 3, 5, 17, 29, 56

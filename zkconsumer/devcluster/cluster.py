@@ -23,7 +23,7 @@ from zkconsumer.devcluster.servers import (
     zookeeper_brokers,
 )
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.metadata.cluster import parse_bootstrap
+from zkconsumer.metadata.bootstrap import parse_bootstrap
 
 DEFAULT_KAFKA = "3.9.2"
 

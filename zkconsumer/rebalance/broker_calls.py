@@ -16,7 +16,7 @@ from zkconsumer.errors import ClosedError
 from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
-from zkconsumer.metadata.cluster import Cluster
+from zkconsumer.metadata.base import Cluster
 from zkconsumer.rebalance.futures import run_into, wait_until_done
 
 T = TypeVar("T")

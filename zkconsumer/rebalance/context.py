@@ -13,7 +13,7 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import Cluster
+from zkconsumer.metadata.base import Cluster
 from zkconsumer.rebalance.assignors import STRATEGIES, Assignment, assign, threads_by_topic
 from zkconsumer.rebalance.topic_filter import filter_of
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, is_valid_topic_name

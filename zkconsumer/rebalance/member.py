@@ -16,7 +16,7 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.health import HealthReason, HealthState, stalled_partitions
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import cluster_of
+from zkconsumer.metadata.factory import cluster_of
 from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.offsets.factory import offsets_of

@@ -15,7 +15,7 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import RetriableError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import Cluster
+from zkconsumer.metadata.base import Cluster
 from zkconsumer.metadata.topic_id import is_same_topic
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.rebalance.assignors import Assignment

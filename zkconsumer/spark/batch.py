@@ -19,7 +19,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import cluster_of
+from zkconsumer.metadata.factory import cluster_of
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.retry import retrying

@@ -18,7 +18,7 @@ from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, raise_on_si
 from zkconsumer.devcluster.java import java_home, make_directory
 from zkconsumer.devcluster.servers import is_kraft, pinned_versions
 from zkconsumer.errors import ZkConsumerError
-from zkconsumer.metadata.cluster import parse_bootstrap
+from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.tools import cluster_produce, cluster_state, common
 from zkconsumer.zookeeper.registry import check_topic_name
 

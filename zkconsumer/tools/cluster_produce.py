@@ -11,7 +11,7 @@ from typing import Any
 from zkconsumer.devcluster.producer import Producer
 from zkconsumer.devcluster.servers import numbers
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.metadata.cluster import BootstrapCluster, parse_bootstrap
+from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.tools import cluster_state, common
 
 #: Seconds to wait for the response of a broker.

@@ -23,7 +23,8 @@ from zkconsumer.broker.security import Security
 from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import Cluster, cluster_of
+from zkconsumer.metadata.base import Cluster
+from zkconsumer.metadata.factory import cluster_of
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.zookeeper import registry
 from zkconsumer.zookeeper.session import ZooKeeperSession

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import Cluster
+from zkconsumer.metadata.base import Cluster
 from zkconsumer.tools.common import count
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, parse_offset, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession

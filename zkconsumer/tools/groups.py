@@ -16,7 +16,7 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import Cluster
+from zkconsumer.metadata.base import Cluster
 from zkconsumer.rebalance.assignors import threads_by_topic
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, group_state

@@ -14,7 +14,7 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.metadata.cluster import BootstrapCluster, parse_bootstrap
+from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.simple_consumer import SimpleConsumer
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.formatters import Formatter

@@ -19,7 +19,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import Cluster
+from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.offsets.dual import DualOffsets
 from zkconsumer.offsets.kafka import KafkaOffsets

@@ -13,8 +13,9 @@ from typing import Any
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import ZooKeeperCluster, cluster_of
+from zkconsumer.metadata.factory import cluster_of
 from zkconsumer.metadata.topic_id import is_same_topic
+from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.factory import offsets_of
 from zkconsumer.retry import retrying

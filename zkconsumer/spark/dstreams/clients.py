@@ -13,7 +13,7 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import BootstrapCluster, parse_bootstrap
+from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.rebalance.futures import run_into
 from zkconsumer.retry import retrying
 from zkconsumer.spark.dstreams.records import COLUMNS

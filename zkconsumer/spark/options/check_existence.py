@@ -13,7 +13,7 @@ from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import parse_bootstrap
+from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.retry import retrying
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, matches
 from zkconsumer.spark.options.subscription import Subscription

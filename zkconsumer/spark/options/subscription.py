@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import Cluster
+from zkconsumer.metadata.base import Cluster
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.spark.options.option_reader import OptionReader, invalid, join_words
 from zkconsumer.zookeeper.registry import Registration, check_topic_name

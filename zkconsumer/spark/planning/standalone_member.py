@@ -20,7 +20,7 @@ from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooK
 from zkconsumer.health import HealthReason, Problem, stalled_partitions
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.cluster import cluster_of
+from zkconsumer.metadata.factory import cluster_of
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.rebalance.futures import run_into

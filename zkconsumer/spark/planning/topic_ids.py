@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.topics import TopicState
-from zkconsumer.metadata.cluster import Cluster, ZooKeeperCluster
+from zkconsumer.metadata.base import Cluster
 from zkconsumer.metadata.topic_id import is_same_topic
+from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 
 #: Seconds after which a missing topic counts as deleted. Brokers that have just started may not list it yet.
 _GRACE = 5.0

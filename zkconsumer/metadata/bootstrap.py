@@ -1,0 +1,94 @@
+"""Cluster metadata from Metadata requests to the brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from zkconsumer.broker.leaders import LeaderLookup
+from zkconsumer.broker.security import PLAINTEXT, Security
+from zkconsumer.broker.topics import Topic, TopicLookup, TopicState
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.health import Problem
+from zkconsumer.log import get_logger
+from zkconsumer.message import Endpoint
+
+
+class BootstrapCluster:
+    """Metadata from the brokers, for KRaft clusters and for Spark tasks. Used by one thread.
+
+    The connection to the last broker that responded is kept open. A topic that existed keeps its partitions until it
+    counts as deleted, see ``TopicLookup``: also while the client may not describe it.
+
+    Args:
+        servers: the bootstrap servers.
+        timeout: maximum seconds for a lookup, with all brokers together.
+        poll_interval: seconds between two requests for partitions.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[Endpoint],
+        client_id: str,
+        *,
+        timeout: float,
+        poll_interval: float | None = 30.0,
+        security: Security = PLAINTEXT,
+    ) -> None:
+        self.poll_interval = poll_interval
+        self.topic_ids: Mapping[str, str] = {}
+        self.problems: Mapping[str, Problem] = {}
+        self._servers = list(servers)
+        self._leaders = LeaderLookup(client_id, timeout, security)
+        self._topics = TopicLookup(self._leaders, self.brokers)
+        self._log = get_logger("zkconsumer.cluster")
+
+    def brokers(self) -> list[Endpoint]:
+        """Return the bootstrap servers."""
+        return self._servers
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return sorted(topic.name for topic in self._existing(self._topics.list_topics()))
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        """Return the sorted partitions of each topic that exists."""
+        found = self._topics.look_up(topics)
+        existing = self._existing(found)
+        known = {topic.name for topic in existing}
+        for topic in found.values():
+            if topic.name not in known and topic.state in (TopicState.DENIED, TopicState.UNAVAILABLE):
+                raise topic.error()
+        self.topic_ids = {topic.name: topic.topic_id for topic in existing}
+        return {topic.name: list(topic.partitions) for topic in existing}
+
+    def _existing(self, found: Mapping[str, Topic]) -> list[Topic]:
+        """Return the topics that exist; those that are denied, unavailable or missing with their last known state."""
+        kept = {
+            topic.name: known
+            for topic in found.values()
+            if topic.state not in (TopicState.EXISTS, TopicState.DELETED)
+            and (known := self._topics.last_known(topic.name)) is not None
+        }
+        problems = {name: problem for name, problem in self.problems.items() if name not in found}
+        for name in sorted(kept):
+            problems[name] = Problem.again(self.problems.get(name), "leader_not_found", found[name].error())
+            if name not in self.problems:
+                self._log.warning("topic_metadata_unavailable", topic=name, error=problems[name].message)
+        self.problems = problems
+        return [kept.get(topic.name, topic) for topic in found.values() if topic.partitions or topic.name in kept]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._leaders.close()
+
+
+def parse_bootstrap(servers: str) -> list[Endpoint]:
+    """Parse ``host:port`` pairs separated by commas.
+
+    Raises:
+        ConfigurationError: a part has another form.
+    """
+    try:
+        return [Endpoint.parse(part) for part in servers.split(",") if part.strip()]
+    except ValueError as error:
+        raise ConfigurationError(f"bootstrap.servers = {servers!r}: {error}") from error

@@ -1,0 +1,115 @@
+"""Cluster metadata from ``/brokers`` in ZooKeeper.
+
+Source: Kafka 1.1 ZkUtils.getCluster, ZkUtils.getPartitionsForTopics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.health import Problem
+from zkconsumer.log import get_logger
+from zkconsumer.message import Endpoint
+from zkconsumer.zookeeper import registry
+from zkconsumer.zookeeper.session import ZooKeeperSession
+from zkconsumer.zookeeper.znodes import Node
+
+
+class ZooKeeperCluster:
+    """Metadata from ``/brokers`` in ZooKeeper, for clusters before Kafka 4.0.
+
+    Args:
+        protocol: ``security.protocol``, which selects the listener of each broker.
+    """
+
+    poll_interval = None
+
+    def __init__(self, session: ZooKeeperSession, protocol: str = "PLAINTEXT") -> None:
+        self._znodes = session.znodes
+        self._protocol = protocol
+        self.topic_ids: Mapping[str, str] = {}
+        self.problems: Mapping[str, Problem] = {}
+        self._last_brokers: list[Endpoint] = []
+        self._reported: dict[str, str] = {}  # kind of skipped znodes to the error
+        self._log = get_logger("zkconsumer.cluster")
+
+    def brokers(self) -> list[Endpoint]:
+        """Return the endpoint of each registered broker.
+
+        Brokers without a usable registration are skipped. While ZooKeeper is unavailable, the last result is returned.
+
+        Raises:
+            ZooKeeperUnavailableError: ZooKeeper is unavailable, and was at each earlier call.
+            ZkConsumerError: no broker has a usable registration.
+        """
+        try:
+            ids = self._znodes.children(registry.BROKER_IDS) or []
+            nodes = self._znodes.get_many([f"{registry.BROKER_IDS}/{broker_id}" for broker_id in ids])
+        except ZooKeeperUnavailableError:
+            if not self._last_brokers:
+                raise
+            return self._last_brokers
+        brokers: list[Endpoint] = []
+        errors: list[ZkConsumerError] = []
+        for broker_id, node in zip(ids, nodes, strict=True):
+            if node is None:
+                continue
+            try:
+                brokers.append(registry.parse_broker(broker_id, node.data, self._protocol))
+            except ZkConsumerError as error:
+                errors.append(error)
+        if self._is_new("brokers", reasons := "; ".join(map(str, errors))):
+            self._log.warning("brokers_skipped", error=reasons)
+        if errors and not brokers:
+            raise errors[0]
+        self._last_brokers = brokers
+        return brokers
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, and watch their parent znode. Names that brokers reject are skipped."""
+        topics = self._znodes.children(registry.BROKER_TOPICS, watch=True)
+        if topics is None:
+            self._znodes.ensure(registry.BROKER_TOPICS)
+            topics = self._znodes.children(registry.BROKER_TOPICS, watch=True)
+        invalid = [name for name in topics or () if not registry.is_valid_topic_name(name)]
+        examples = ", ".join(map(registry.excerpt, invalid[:3]))
+        if self._is_new("topics", error := f"{len(invalid)} invalid names, such as {examples}" if invalid else ""):
+            self._log.warning("topic_names_invalid", path=registry.BROKER_TOPICS, error=error)
+        return [name for name in topics or () if registry.is_valid_topic_name(name)]
+
+    def _is_new(self, skipped: str, error: str) -> bool:
+        """Return whether an error, if it is not empty, differs from the last one of the same kind of znodes."""
+        is_new = bool(error) and error != self._reported.get(skipped)
+        self._reported[skipped] = error
+        return is_new
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        """Return the partitions of each topic that exists, and watch the topic's znode or its creation."""
+        paths = [registry.topic_path(topic) for topic in topics]
+        partitions, ids = {}, {}
+        for topic, path, node in zip(topics, paths, self._znodes.get_many(paths, watch=True), strict=True):
+            # The topic may be created between get() and exists(), which sets the watch for its creation.
+            while node is None and self._znodes.exists(path, watch=True):
+                node = self._znodes.get(path, watch=True)
+            if node is not None:
+                partitions[topic] = registry.parse_partitions(topic, node.data)
+                try:
+                    ids[topic] = _topic_id(topic, node)
+                except ZkConsumerError:  # an invalid topic id does not prevent the rebalance; the zxid suffices here
+                    ids[topic] = f"zk-{node.created_zxid}"
+        self.topic_ids = ids
+        return partitions
+
+    def look_up_topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return the id of each topic that exists; see ``topic_id``. It has both parts since Kafka 2.8."""
+        nodes = self._znodes.get_many([registry.topic_path(topic) for topic in topics])
+        return {topic: _topic_id(topic, node) for topic, node in zip(topics, nodes, strict=True) if node is not None}
+
+    def close(self) -> None:
+        """Do nothing: the session is not closed with the cluster."""
+
+
+def _topic_id(topic: str, node: Node) -> str:
+    topic_id = registry.parse_topic_id(topic, node.data)
+    return f"zk-{node.created_zxid}" + (f",id-{topic_id}" if topic_id else "")
