@@ -63,6 +63,10 @@ SPARK_ORDER = [
 ]
 SPARK_LINE = {f"spark.{name}": number for number, names in enumerate(SPARK_ORDER) for name in names}
 
+#: Packages that import nothing of each other, although their lines are in an order: clusters without ZooKeeper and
+#: Spark's tasks need only ``broker``.
+INDEPENDENT = {"broker", "zookeeper"}
+
 #: Third-party packages, and the only parts of zkconsumer that may import them.
 BORDERS = {
     "kazoo": {"zookeeper", "devcluster"},
@@ -112,6 +116,11 @@ def test_imports_follow_layers(module: str) -> None:
     below = {other for other in inner(MODULES[module]) if LINE[part(other)] > LINE[part(module)]}
 
     assert below == set(), f"{module} imports modules below it"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if part(name) in INDEPENDENT])
+def test_broker_and_zookeeper_are_independent(module: str) -> None:
+    assert {part(other) for other in inner(MODULES[module])} & INDEPENDENT <= {part(module)}
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("spark.")])
