@@ -16,6 +16,7 @@ from support import in_thread, offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.metadata.base import FoundTopics
 from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
@@ -195,7 +196,7 @@ def test_offset_contains_only_last_deleted_topics(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         ZooKeeperCluster,
         "look_up_topic_ids",
-        lambda _, topics: {topic: existing[topic] for topic in topics if topic in existing},
+        lambda _, topics: FoundTopics({t: existing[t] for t in topics if t in existing}, {*topics} - existing.keys()),
     )
     monkeypatch.setattr(GroupMember, "discoveries", property(lambda _: len(existing)))  # one after each deletion
     seen = offset_json({TopicPartition(name, 0): (0, 10) for name in names}, topic_ids=existing.copy())

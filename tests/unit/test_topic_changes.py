@@ -10,21 +10,22 @@ import pytest
 
 from zkconsumer.broker.topics import Topic, TopicState
 from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.metadata.base import FoundTopics
+from zkconsumer.metadata.bootstrap import BootstrapCluster
 from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 from zkconsumer.spark.planning import topic_ids as topics
 
 
-class Logs:
-    """Replaces LogOffsets: returns the topic ids that the test has set; other topics have the state ``absent``."""
+class Brokers(BootstrapCluster):
+    """Returns the topic ids that the test has set; other topics have the state ``absent``."""
+
+    poll_interval = 30.0
 
     def __init__(self, **ids: str) -> None:
         self.ids: dict[str, str] = ids
         self.absent = TopicState.DELETED
         self.fails = False
-
-    @property
-    def topics(self) -> Logs:
-        return self
+        self._id_topics = cast(Any, self)
 
     def look_up(self, topics: Sequence[str]) -> dict[str, Topic]:
         if self.fails:
@@ -45,34 +46,34 @@ def passing(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def ids_of(logs: Logs, *, deleted: Sequence[str] = (), **known: str) -> topics.TopicIds:
-    return topics.TopicIds(cast(Any, object()), cast(Any, logs), known, deleted, lambda: 1)
+def ids_of(brokers: Brokers, *, deleted: Sequence[str] = (), **known: str) -> topics.TopicIds:
+    return topics.TopicIds(brokers, known, deleted, lambda: 1)
 
 
 def test_briefly_missing_topic_is_unchanged(passing: list[float]) -> None:
-    logs = Logs(a="id-1")
-    known = ids_of(logs, a="id-1")
+    brokers = Brokers(a="id-1")
+    known = ids_of(brokers, a="id-1")
     assert known.check("a") == (set(), {}, set())
-    logs.ids = {}
+    brokers.ids = {}
     passing[0] += 6
     assert known.check("a") == (set(), {}, set())
     assert known.is_uncertain
-    logs.ids = {"a": "id-1"}
+    brokers.ids = {"a": "id-1"}
     passing[0] += 6
     assert known.check("a") == (set(), {}, set())
     assert not known.is_uncertain
 
 
 def test_deleted_topic_is_reported_once(passing: list[float]) -> None:
-    logs = Logs()
-    known = ids_of(logs, a="id-1")
+    brokers = Brokers()
+    known = ids_of(brokers, a="id-1")
     assert known.check("a") == (set(), {}, set())
     passing[0] += 6
     assert known.check("a") == ({"a"}, {}, set())
     assert known.deleted == {"a"}
     passing[0] += 6
     assert known.check("a") == (set(), {}, set())
-    logs.ids = {"a": "id-2"}
+    brokers.ids = {"a": "id-2"}
     passing[0] += 6
     assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})
     assert (known.deleted, known.ids) == (set(), {"a": "id-2"})
@@ -80,16 +81,16 @@ def test_deleted_topic_is_reported_once(passing: list[float]) -> None:
 
 @pytest.mark.parametrize("state", [TopicState.DENIED, TopicState.UNAVAILABLE, TopicState.MISSING])
 def test_topic_is_deleted_only_if_confirmed(passing: list[float], state: TopicState) -> None:
-    logs = Logs(a="id-1")
-    known = ids_of(logs, a="id-1")
+    brokers = Brokers(a="id-1")
+    known = ids_of(brokers, a="id-1")
     known.check("a")
-    logs.ids, logs.absent = {}, state
+    brokers.ids, brokers.absent = {}, state
     for _ in range(10):
         passing[0] += 60
         assert known.check("a") == (set(), {}, set())
         assert (known.deleted, known.replaced({"a": "id-1"})) == (set(), set())
         assert known.is_uncertain == (state is TopicState.MISSING)
-    logs.absent = TopicState.DELETED
+    brokers.absent = TopicState.DELETED
     for _ in range(2):
         passing[0] += 60
         known.check("a")
@@ -97,29 +98,29 @@ def test_topic_is_deleted_only_if_confirmed(passing: list[float], state: TopicSt
 
 
 def test_ids_without_common_part_are_equal(passing: list[float]) -> None:
-    logs = Logs(a="")
-    known = ids_of(logs, a="id-1", b="zk-7")
-    logs.ids |= {"b": "id-9"}
+    brokers = Brokers(a="")
+    known = ids_of(brokers, a="id-1", b="zk-7")
+    brokers.ids |= {"b": "id-9"}
     assert known.check("ab") == (set(), {}, set())
     assert known.ids == {"a": "id-1", "b": "id-9"}
 
 
 def test_failed_lookup_is_repeated(passing: list[float]) -> None:
-    logs = Logs(a="id-2")
-    logs.fails = True
-    known = ids_of(logs, a="id-1")
+    brokers = Brokers(a="id-2")
+    brokers.fails = True
+    known = ids_of(brokers, a="id-1")
     with pytest.raises(BrokerUnavailableError):
         known.check("a")
-    logs.fails = False
+    brokers.fails = False
     assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, set())
 
 
 def test_topic_deleted_in_checkpoint_is_not_reported(passing: list[float]) -> None:
-    logs = Logs()
-    known = ids_of(logs, a="id-1", deleted=["a"])
+    brokers = Brokers()
+    known = ids_of(brokers, a="id-1", deleted=["a"])
     assert known.check("a") == (set(), {}, set())
     assert (known.deleted, known.is_uncertain) == ({"a"}, False)
-    logs.ids = {"a": "id-2"}
+    brokers.ids = {"a": "id-2"}
     passing[0] += 6
     assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})
 
@@ -131,15 +132,16 @@ class ZooKeeper(ZooKeeperCluster):
         self.ids = ids
         self.looked_up: list[list[str]] = []
 
-    def look_up_topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+    def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
         self.looked_up.append(list(topics))
-        return {topic: self.ids[topic] for topic in topics if topic in self.ids}
+        found = {topic: self.ids[topic] for topic in topics if topic in self.ids}
+        return FoundTopics(found, {*topics} - found.keys())
 
 
 def test_deleted_topic_causes_no_reads_of_others(passing: list[float]) -> None:
     names = [f"t{number}" for number in range(100)]
     cluster = ZooKeeper(**dict.fromkeys(names, "zk-1"))
-    known = topics.TopicIds(cluster, cast(Any, object()), {}, (), lambda: 1)
+    known = topics.TopicIds(cluster, {}, (), lambda: 1)
     known.check(names)
     del cluster.ids["t7"]
     known._discoveries = lambda: 2
@@ -156,8 +158,8 @@ def test_deleted_topic_causes_no_reads_of_others(passing: list[float]) -> None:
 
 
 def test_forgotten_topic_stays_replaced_in_old_batches(passing: list[float]) -> None:
-    logs = Logs(b="id-2")
-    known = ids_of(logs, a="id-1", b="id-2")
+    brokers = Brokers(b="id-2")
+    known = ids_of(brokers, a="id-1", b="id-2")
     known.check("ab")
     passing[0] += 6
     assert known.check("ab").deleted == {"a"}

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from zkconsumer.health import Problem
 from zkconsumer.message import Endpoint
+
+
+class FoundTopics(NamedTuple):
+    """The result of a lookup of topic ids. Topics in neither attribute are missing, perhaps only for a short time.
+
+    Attributes:
+        ids: the id of each topic that exists or may exist, "" if it is unknown; see ``topic_id``.
+        deleted: topics that do not exist.
+    """
+
+    ids: dict[str, str]
+    deleted: set[str]
 
 
 class Cluster(Protocol):
@@ -23,6 +35,12 @@ class Cluster(Protocol):
 
         Raises:
             TopicAuthorizationError: the client may not describe a topic whose partitions are not known.
+        """
+
+    def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
+        """Look up the ids of topics, without watches.
+
+        One other thread than that of the other methods may call it.
         """
 
     @property

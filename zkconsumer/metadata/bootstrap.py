@@ -11,13 +11,18 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
+from zkconsumer.metadata.base import FoundTopics
+
+#: States of topics that exist or may exist.
+_MAY_EXIST = (TopicState.EXISTS, TopicState.DENIED, TopicState.UNAVAILABLE)
 
 
 class BootstrapCluster:
-    """Metadata from the brokers, for KRaft clusters and for Spark tasks. Used by one thread.
+    """Metadata from the brokers, for KRaft clusters and for Spark tasks.
 
+    Used by one thread, except for ``look_up_topic_ids``: it has a connection of its own, so another thread may call it.
     The connection to the last broker that responded is kept open. A topic that existed keeps its partitions until it
-    counts as deleted, see ``TopicLookup``: also while the client may not describe it.
+    counts as deleted, see ``TopicLookup``, even while the client may not describe it.
 
     Args:
         servers: the bootstrap servers.
@@ -40,6 +45,8 @@ class BootstrapCluster:
         self._servers = list(servers)
         self._leaders = LeaderLookup(client_id, timeout, security)
         self._topics = TopicLookup(self._leaders, self.brokers)
+        self._id_leaders = LeaderLookup(client_id, timeout, security)
+        self._id_topics = TopicLookup(self._id_leaders, self.brokers)
         self._log = get_logger("zkconsumer.cluster")
 
     def brokers(self) -> list[Endpoint]:
@@ -61,6 +68,14 @@ class BootstrapCluster:
         self.topic_ids = {topic.name: topic.topic_id for topic in existing}
         return {topic.name: list(topic.partitions) for topic in existing}
 
+    def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
+        """Look up the ids of topics; one thread may call it, which may be another one than that of other methods."""
+        found = self._id_topics.look_up(topics).values()
+        return FoundTopics(
+            {topic.name: topic.topic_id for topic in found if topic.state in _MAY_EXIST},
+            {topic.name for topic in found if topic.state is TopicState.DELETED},
+        )
+
     def _existing(self, found: Mapping[str, Topic]) -> list[Topic]:
         """Return the topics that exist; those that are denied, unavailable or missing with their last known state."""
         kept = {
@@ -78,8 +93,9 @@ class BootstrapCluster:
         return [kept.get(topic.name, topic) for topic in found.values() if topic.partitions or topic.name in kept]
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         self._leaders.close()
+        self._id_leaders.close()
 
 
 def parse_bootstrap(servers: str) -> list[Endpoint]:

@@ -11,6 +11,7 @@ from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
+from zkconsumer.metadata.base import FoundTopics
 from zkconsumer.zookeeper import registry
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Node
@@ -101,10 +102,11 @@ class ZooKeeperCluster:
         self.topic_ids = ids
         return partitions
 
-    def look_up_topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return the id of each topic that exists; see ``topic_id``. It has both parts since Kafka 2.8."""
+    def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
+        """Look up the ids of topics; they have both parts since Kafka 2.8. Any thread may call it."""
         nodes = self._znodes.get_many([registry.topic_path(topic) for topic in topics])
-        return {topic: _topic_id(topic, node) for topic, node in zip(topics, nodes, strict=True) if node is not None}
+        ids = {topic: _topic_id(topic, node) for topic, node in zip(topics, nodes, strict=True) if node is not None}
+        return FoundTopics(ids, {*topics} - ids.keys())
 
     def close(self) -> None:
         """Do nothing: the session is not closed with the cluster."""

@@ -16,7 +16,7 @@ from zkconsumer.errors import ClosedError
 from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
-from zkconsumer.metadata.base import Cluster
+from zkconsumer.metadata.base import Cluster, FoundTopics
 from zkconsumer.rebalance.futures import run_into, wait_until_done
 
 T = TypeVar("T")
@@ -163,6 +163,10 @@ class CalledCluster:
             self._on_change()
         self._is_polling, self._last = False, found
         return found
+
+    def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
+        """See ``Cluster``."""
+        return self._cluster.look_up_topic_ids(topics)
 
     def close(self) -> None:
         """See ``Cluster``."""

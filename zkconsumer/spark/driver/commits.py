@@ -13,9 +13,9 @@ from typing import Any
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.base import Cluster
 from zkconsumer.metadata.factory import cluster_of
-from zkconsumer.metadata.topic_id import is_same_topic
-from zkconsumer.metadata.zookeeper import ZooKeeperCluster
+from zkconsumer.metadata.topic_id import created_zxid, is_same_topic
 from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.factory import offsets_of
 from zkconsumer.retry import retrying
@@ -200,8 +200,7 @@ def commit_batch(
         ranges = end.ranges
         paths = GroupPaths(config.group_id)
         partitions = _not_owned_by_others(session, paths, ranges, consumer_ids)
-        if isinstance(cluster, ZooKeeperCluster):  # otherwise the topic id is stored with the offset
-            partitions = _of_existing_topics(cluster, partitions, end.topic_ids)
+        partitions = _of_existing_topics(cluster, partitions, end.topic_ids)
         partitions = _not_written_since(session, paths, partitions, batch.completed_at, committed)
         stored = offsets.fetch(partitions)
         if batch.options.starting_offsets.restart == "group":
@@ -225,10 +224,15 @@ def _not_owned_by_others(
 
 
 def _of_existing_topics(
-    cluster: ZooKeeperCluster, partitions: list[TopicPartition], topic_ids: Mapping[str, str]
+    cluster: Cluster, partitions: list[TopicPartition], topic_ids: Mapping[str, str]
 ) -> list[TopicPartition]:
-    """Return the partitions whose topic has not been re-created since the batch was planned."""
-    existing = cluster.look_up_topic_ids(sorted({partition.topic for partition in partitions}))
+    """Return the partitions whose topic has not been re-created since the batch was planned.
+
+    Only ids with a zxid are checked: the others are stored with the offset.
+    """
+    topics = {partition.topic for partition in partitions}
+    checked = sorted(topic for topic in topics if created_zxid(topic_ids.get(topic, "")) is not None)
+    existing = cluster.look_up_topic_ids(checked).ids if checked else {}
     return [p for p in partitions if is_same_topic(topic_ids.get(p.topic, ""), existing.get(p.topic, ""))]
 
 

@@ -87,7 +87,7 @@ class Planner:
         self._ends = ends = EndOffsets(options, available, tracker, skipped, log)
         last = BatchOffset.from_json(seen)
         self._topic_ids = topic_ids = TopicIds(
-            member.cluster, logs, last.topic_ids, last.deleted_topics, lambda: member.discoveries
+            member.cluster, last.topic_ids, last.deleted_topics, lambda: member.discoveries
         )
         self._starting_positions = starting_positions = StartingPositions(
             options, subscription, member, logs, available, topic_ids, tracker, ends, skipped, log

@@ -10,11 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.broker.topics import TopicState
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.metadata.topic_id import is_same_topic
-from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 
 #: Seconds after which a missing topic counts as deleted. Brokers that have just started may not list it yet.
 _GRACE = 5.0
@@ -49,14 +46,12 @@ class TopicIds:
     def __init__(
         self,
         cluster: Cluster,
-        logs: LogOffsets,
         ids: Mapping[str, str],
         deleted: Iterable[str],
         discoveries: Callable[[], int],
     ) -> None:
         self._deleted: dict[str, None] = dict.fromkeys(deleted)
-        self._in_zookeeper = cluster if isinstance(cluster, ZooKeeperCluster) else None
-        self._logs = logs
+        self._cluster = cluster
         self._ids = dict(ids)
         self._discoveries = discoveries
         #: Number of discoveries, time and topics of the last check.
@@ -121,13 +116,8 @@ class TopicIds:
 
     def _look_up(self, names: Sequence[str]) -> tuple[dict[str, str], set[str]]:
         """Return the ids of topics that may exist, and the topics that do not exist for certain."""
-        if self._in_zookeeper is not None:
-            ids = self._in_zookeeper.look_up_topic_ids(names)
-            return ids, {*names} - ids.keys()
-        topics = self._logs.topics.look_up(names).values()
-        kept = (TopicState.EXISTS, TopicState.DENIED, TopicState.UNAVAILABLE)
-        ids = {topic.name: topic.topic_id or self._ids.get(topic.name, "") for topic in topics if topic.state in kept}
-        return ids, {topic.name for topic in topics if topic.state is TopicState.DELETED}
+        found = self._cluster.look_up_topic_ids(names)
+        return {topic: topic_id or self._ids.get(topic, "") for topic, topic_id in found.ids.items()}, found.deleted
 
     def forget(self, topic: str) -> None:
         """Forget a deleted topic. If it is created again, it counts as a new topic."""
@@ -140,7 +130,7 @@ class TopicIds:
         if not wanted or self._checked is None or self._checked[0] != discoveries or not wanted <= self._checked[2]:
             return wanted
         passed = now - self._checked[1]
-        if self._in_zookeeper is None:
+        if self._cluster.poll_interval is not None:
             return wanted if passed > _INTERVAL else frozenset()
         missing = wanted & self._missing_since.keys()
         return missing if passed > (_GRACE / 10 if self.is_uncertain else _INTERVAL) else frozenset()
