@@ -231,7 +231,7 @@ def test_spark_query_reads_through_secured_listener(secured: Secured, unique: Ca
 def channel(secured: Secured, listener: str, properties: dict[str, object]) -> BrokerChannel:
     config = ConsumerConfig.from_dict({"zookeeper.connect": "z:1", "group.id": "g", **properties})
     endpoint = Endpoint("127.0.0.1", secured.ports[listener])
-    return BrokerChannel(endpoint, "test", timeout=10, security=Security.of(config))
+    return BrokerChannel(endpoint, "test", timeout=10, security=Security.from_config(config))
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_interrupted_login_to_broker_is_retriable(mechanism: str, secured: Secur
     with Cable(secured.ports["PASSWORD"]) as cable:
         cable.on_request = interrupt
         config = {"zookeeper.connect": "z:1", "group.id": "g", **secured.password(mechanism)}
-        security = Security.of(ConsumerConfig.from_dict(config))
+        security = Security.from_config(ConsumerConfig.from_dict(config))
         one = BrokerChannel(Endpoint("127.0.0.1", cable.port), "test", timeout=10, security=security)
         try:
             with pytest.raises(BrokerUnavailableError):

@@ -34,7 +34,7 @@ def test_broker_that_does_not_know_password_is_rejected() -> None:
         return SaslAuthenticateResponse(version=0, error_code=0, error_message=None, auth_bytes=answer.encode())
 
     with pytest.raises(AuthenticationError) as raised:
-        Security.of(config).authenticate(respond, "broker-1")
+        Security.from_config(config).authenticate(respond, "broker-1")
 
     assert str(raised.value) == (
         "broker broker-1 failed to authenticate itself with SCRAM-SHA-256: its server signature is wrong, so it does "

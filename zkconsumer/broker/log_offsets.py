@@ -72,7 +72,7 @@ class LogOffsets:
         self._silent: dict[Endpoint, None] = {}
 
     @classmethod
-    def of(cls, brokers: Callable[[], Sequence[Endpoint]], config: ConsumerConfig) -> LogOffsets:
+    def from_config(cls, brokers: Callable[[], Sequence[Endpoint]], config: ConsumerConfig) -> LogOffsets:
         """Create an instance from a consumer's properties."""
         assert config.client_id is not None
         return cls(
@@ -80,7 +80,7 @@ class LogOffsets:
             config.client_id,
             timeout=config.socket_timeout_ms / 1000,
             read_committed=config.read_committed,
-            security=Security.of(config),
+            security=Security.from_config(config),
         )
 
     def find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, Endpoint]]:

@@ -48,7 +48,7 @@ class Security:
     _accepted_by: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
-    def of(cls, config: ConsumerConfig) -> Security:
+    def from_config(cls, config: ConsumerConfig) -> Security:
         """Create the settings from a consumer's properties."""
         return cls(
             config.security_protocol,

@@ -54,7 +54,7 @@ class FetchSettings:
             socket_timeout_s=config.socket_timeout_ms / 1000,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
             backoff_s=config.refresh_leader_backoff_ms / 1000,
-            security=Security.of(config),
+            security=Security.from_config(config),
             max_decompressed_bytes=config.decompressed_batch_max_bytes,
             max_bytes=config.fetch_max_bytes,
             queued_max_bytes=config.queued_max_bytes,

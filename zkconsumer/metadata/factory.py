@@ -26,7 +26,7 @@ def cluster_of(config: ConsumerConfig, session: ZooKeeperSession | None, timeout
             config.client_id,
             timeout=timeout,
             poll_interval=config.metadata_max_age_ms / 1000,
-            security=Security.of(config),
+            security=Security.from_config(config),
         )
     assert session is not None
     return ZooKeeperCluster(session, config.security_protocol)

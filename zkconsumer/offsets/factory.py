@@ -48,7 +48,7 @@ def offsets_of(
         return zookeeper
     assert config.client_id is not None
     coordinator = GroupCoordinator(
-        config.group_id, brokers, config.client_id, timeout=timeout, security=Security.of(config)
+        config.group_id, brokers, config.client_id, timeout=timeout, security=Security.from_config(config)
     )
     kafka = KafkaOffsets(coordinator, counter("Kafka"), topic_ids)
     return DualOffsets(kafka, zookeeper) if dual_commit else kafka

@@ -65,7 +65,7 @@ class ZkConsumerBatchReader(DataSourceReader):
             check_brokers(config)
             cluster = cluster_of(config, session, config.socket_timeout_ms / 1000)
             closing.callback(cluster.close)
-            logs = LogOffsets.of(cluster.brokers, config)
+            logs = LogOffsets.from_config(cluster.brokers, config)
             closing.callback(logs.close)
             partitions = retry(options.subscription.partitions, cluster, config.exclude_internal_topics)
             check_topics(options.subscription, partitions)

@@ -111,7 +111,7 @@ class Access:
     """
 
     def __init__(self, config: ConsumerConfig, closing: contextlib.ExitStack) -> None:
-        self._security = Security.of(config)
+        self._security = Security.from_config(config)
         self._closing = closing
         self.session = ZooKeeperSession.from_config(config, queue.SimpleQueue())
         self.session.start()

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the messages and return the exit code."""
     if options.offset < -2:
         raise ConfigurationError(f"--offset must be an offset, -2 (earliest) or -1 (latest), got '{options.offset}'")
-    security = Security.of(common.config_of(options, common.LOCAL))
+    security = Security.from_config(common.config_of(options, common.LOCAL))
     partition = TopicPartition(options.topic, options.partition)
     printer = MessagePrinter(options, _formatter(options))
     endpoint = _broker(options, partition, security)

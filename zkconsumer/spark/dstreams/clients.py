@@ -45,10 +45,10 @@ class BrokerClient:
         ).for_consumer(consumer_config({**params, "bootstrap.servers": bootstrap}), {})
         config = self._options.consumer
         assert config.client_id is not None
-        timeout, security = config.socket_timeout_ms / 1000, Security.of(config)
+        timeout, security = config.socket_timeout_ms / 1000, Security.from_config(config)
         endpoints = parse_bootstrap(bootstrap)
         self._cluster = BootstrapCluster(endpoints, config.client_id, timeout=timeout, security=security)
-        self.logs = LogOffsets.of(self._cluster.brokers, config)
+        self.logs = LogOffsets.from_config(self._cluster.brokers, config)
 
     def partitions(self, topics: list[str]) -> list[TopicPartition]:
         """Return all partitions of topics.

@@ -31,7 +31,7 @@ def check_brokers(config: ConsumerConfig) -> None:
     if not config.bootstrap_servers:
         return
     assert config.client_id is not None
-    lookup = LeaderLookup(config.client_id, config.connection_timeout, Security.of(config))
+    lookup = LeaderLookup(config.client_id, config.connection_timeout, Security.from_config(config))
     try:
         retrying(config.connection_timeout)(lookup.metadata, parse_bootstrap(config.bootstrap_servers), [])
     except BrokerUnavailableError as error:

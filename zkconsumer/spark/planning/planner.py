@@ -79,7 +79,7 @@ class Planner:
         self._member = member = _new_member(options, subscription, self)
         self._log = log = get_logger("zkconsumer.spark", group=config.group_id, consumer_id=member.consumer_id)
         self._tracker = tracker = PartitionTracker(options.starting_offsets, commits=options.commits)
-        self._logs = logs = LogOffsets.of(member.cluster.brokers, config)
+        self._logs = logs = LogOffsets.from_config(member.cluster.brokers, config)
         self._progress = progress = Progress(logs)
         self._commits = OffsetCommits(member, tracker, progress, log, timeout_s=config.connection_timeout)
         self.skipped = skipped = SkippedRecords(log, fails_on_data_loss=options.fails_on_data_loss)
