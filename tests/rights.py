@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern, ResourceType
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
-from support import TIMEOUT_S, wait_for
+from support import TIMEOUT_S, plaintext, wait_for
 
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster
@@ -178,7 +178,7 @@ class Rights:
         """Return the committed offsets of both partitions, -1 for none; requires the right to a group in Kafka."""
         partitions = [TopicPartition(self._topic_resource.resource_name, number) for number in range(2)]
         if self._is_in_kafka:
-            coordinator = GroupCoordinator(self._group, lambda: self._brokers, "test", timeout=10)
+            coordinator = GroupCoordinator(self._group, lambda: self._brokers, plaintext(10))
             try:
                 return {p.partition: offset for p, offset in coordinator.fetch_offsets(partitions).items()}
             finally:

@@ -25,6 +25,8 @@ from zkconsumer import (
     ZookeeperConsumerConnector,
     create_consumer,
 )
+from zkconsumer.broker.connect import Connecting
+from zkconsumer.broker.security import PLAINTEXT
 from zkconsumer.devcluster import Admin, DevCluster, ExistingCluster
 from zkconsumer.devcluster.load import SteadyLoad, batch
 from zkconsumer.devcluster.process import free_port
@@ -171,6 +173,11 @@ class Load(SteadyLoad):
         least = self.written + count
         wait_for(lambda: self.written >= least, timeout, what=f"{count} more numbers have been written")
         return self.written
+
+
+def plaintext(timeout_s: float = 30.0, client_id: str = "test") -> Connecting:
+    """Return the settings of connections without encryption and authentication."""
+    return Connecting(client_id, timeout_s, PLAINTEXT)
 
 
 def consumer_config(cluster: DevCluster | ExistingCluster, **settings: object) -> ConsumerConfig:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.error_codes import broker_error
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import (
@@ -75,13 +75,8 @@ class SimpleConsumer:
         client_id: str = "zkconsumer",
         security: Security = PLAINTEXT,
     ) -> None:
-        self._channel = BrokerChannel(
-            Endpoint(host, port),
-            client_id,
-            timeout=so_timeout_ms / 1000,
-            receive_buffer=buffer_size,
-            security=security,
-        )
+        connecting = Connecting(client_id, so_timeout_ms / 1000, security, buffer_size)
+        self._channel = connecting.channel(Endpoint(host, port))
 
     def __enter__(self) -> SimpleConsumer:
         return self

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
-from support import in_thread, numbers, produce, take, values, wait_for
+from support import in_thread, numbers, plaintext, produce, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -31,7 +31,7 @@ KAFKA = {
 def coordinator_of(cluster: DevCluster, group: str) -> Broker:
     """Return the coordinator of the group; the first request creates the offsets topic."""
     brokers = parse_bootstrap(cluster.bootstrap_servers)
-    asked = GroupCoordinator(group, lambda: brokers, "test", timeout=10)
+    asked = GroupCoordinator(group, lambda: brokers, plaintext(10))
     try:
 
         def found() -> Broker | None:

@@ -28,6 +28,7 @@ from support import numbers, produce, stored, take, values, wait_for, wait_until
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.security import Security
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.process import free_port
@@ -231,7 +232,7 @@ def test_spark_query_reads_through_secured_listener(secured: Secured, unique: Ca
 def channel(secured: Secured, listener: str, properties: dict[str, object]) -> BrokerChannel:
     config = ConsumerConfig.from_dict({"zookeeper.connect": "z:1", "group.id": "g", **properties})
     endpoint = Endpoint("127.0.0.1", secured.ports[listener])
-    return BrokerChannel(endpoint, "test", timeout=10, security=Security.from_config(config))
+    return Connecting("test", 10, Security.from_config(config)).channel(endpoint)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +274,7 @@ def test_interrupted_login_to_broker_is_retriable(mechanism: str, secured: Secur
         cable.on_request = interrupt
         config = {"zookeeper.connect": "z:1", "group.id": "g", **secured.password(mechanism)}
         security = Security.from_config(ConsumerConfig.from_dict(config))
-        one = BrokerChannel(Endpoint("127.0.0.1", cable.port), "test", timeout=10, security=security)
+        one = Connecting("test", 10, security).channel(Endpoint("127.0.0.1", cable.port))
         try:
             with pytest.raises(BrokerUnavailableError):
                 one.connect()

@@ -26,6 +26,8 @@ import batches
 from batches import Record
 from fake_broker import API_VERSIONS, FETCH, LIST_OFFSETS, PARTITION, FakeBroker
 
+from zkconsumer.broker.connect import Connecting
+from zkconsumer.broker.security import PLAINTEXT
 from zkconsumer.errors import CorruptRecordError, ZkConsumerError
 from zkconsumer.fetcher import decode
 from zkconsumer.fetcher.arrow import ArrowReader
@@ -152,10 +154,9 @@ class Reading:
         self._stream = StreamQueue(budget := ByteBudget(1 << 30))
         largest = max(len(entry) for entry, _ in log.entries)
         settings = FetchSettings(
-            "fuzz",
+            Connecting("fuzz", _REQUEST_TIMEOUT_S, PLAINTEXT),
             max_wait_ms=1,
             partition_max_bytes=rng.choice((largest + 8, 1 << 20)),
-            socket_timeout_s=_REQUEST_TIMEOUT_S,
         )
         self._fetcher = ConsumerFetcherThread(
             "fuzz-fetcher", broker.endpoint, settings, self._on_error, self._on_failure, Metrics(), budget

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import by_partition, in_thread, numbers, owners, produce, take, wait_for
+from support import by_partition, in_thread, numbers, owners, plaintext, produce, take, wait_for
 
 from zkconsumer import TopicPartition, ZkConsumerError, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -198,7 +198,7 @@ def test_unknown_start_offset_blocks_no_other_partition(admin: Any, topic: Topic
     fetcher = ConsumerFetcherThread(
         "test-fetcher",
         leader,
-        FetchSettings("test"),
+        FetchSettings(plaintext()),
         handed_back.extend,
         lambda info, error: stream.fail(error),
         Metrics(),

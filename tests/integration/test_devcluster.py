@@ -14,10 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import in_thread, numbers, produce, take, values, wait_for, zookeeper_client
+from support import in_thread, numbers, plaintext, produce, take, values, wait_for, zookeeper_client
 
 from zkconsumer import ConsumerConfig, create_consumer
-from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.devcluster import DevCluster, JarsUnavailableError, ServerFailedError
 from zkconsumer.devcluster.jars import resolve
 from zkconsumer.devcluster.process import ServerProcess
@@ -90,7 +89,7 @@ def test_servers_listen_on_loopback_only(pair: tuple[DevCluster, DevCluster]) ->
 
 
 def answers(cluster: DevCluster, timeout: float) -> bool:
-    channel = BrokerChannel(cluster.brokers[0].endpoint, "test", timeout=timeout)
+    channel = plaintext(timeout).channel(cluster.brokers[0].endpoint)
     try:
         channel.connect()
     except BrokerUnavailableError:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import numbers, produce, stored, take, values, wait_until_equal
+from support import numbers, plaintext, produce, stored, take, values, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -23,7 +23,7 @@ Consumer = Callable[..., ZookeeperConsumerConnector]
 def coordinator(zkconsumer_cluster: DevCluster | ExistingCluster, group: str) -> Iterator[GroupCoordinator]:
     """Return a client that reads the offsets of the group from Kafka."""
     brokers = parse_bootstrap(zkconsumer_cluster.bootstrap_servers)
-    found = GroupCoordinator(group, lambda: brokers, "test", timeout=10)
+    found = GroupCoordinator(group, lambda: brokers, plaintext(10))
     yield found
     found.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import numbers, produce, recreate_topic, set_offsets, stored, take, values, wait_for
+from support import numbers, plaintext, produce, recreate_topic, set_offsets, stored, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -115,7 +115,7 @@ def test_offset_in_kafka_is_valid_for_its_topic_only(
     name = topic()
     produce(zkconsumer_cluster.admin, name, 0, numbers(0, 10))
     brokers = parse_bootstrap(zkconsumer_cluster.bootstrap_servers)
-    coordinator = GroupCoordinator(group, lambda: brokers, "test", timeout=10)
+    coordinator = GroupCoordinator(group, lambda: brokers, plaintext(10))
     partition = TopicPartition(name, 0)
     wait_for(lambda: coordinator.commit_offsets({partition: 5}, {partition: metadata}) == {}, what="the commit")
 

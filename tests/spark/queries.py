@@ -15,10 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 import psutil
 import pyarrow as pa
 from kafka.protocol.admin import DeleteRecordsRequest
-from support import TIMEOUT_S, wait_for
+from support import TIMEOUT_S, plaintext, wait_for
 
 import zkconsumer.spark
-from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.message import TopicPartition
@@ -257,10 +256,10 @@ def kill(processes: Iterable[psutil.Process]) -> None:
 
 def delete_records(cluster: DevCluster | ExistingCluster, partition: TopicPartition, before: int) -> None:
     """Delete the records of a partition below the offset ``before``."""
-    lookup = LeaderLookup("test", 10)
+    lookup = LeaderLookup(plaintext(10))
     _, leader = lookup.leaders(parse_bootstrap(cluster.bootstrap_servers), [partition])[partition]
     lookup.close()
-    channel = BrokerChannel(leader, "test")
+    channel = plaintext().channel(leader)
     t = DeleteRecordsRequest.DeleteRecordsTopic
     wanted = t(
         name=partition.topic,

@@ -18,6 +18,7 @@ from support import (
     members,
     numbers,
     owners,
+    plaintext,
     produce,
     start_zookeeper,
     stored,
@@ -506,7 +507,7 @@ def test_partition_without_leader_does_not_stop_others(
     name, admin = topic(partitions=2), cluster.admin  # one partition on each broker
     for number in range(2):
         produce(admin, name, number, numbers(0, 10))
-    lookup = LeaderLookup("test", 10)
+    lookup = LeaderLookup(plaintext(10))
     leaders = lookup.leaders([broker.endpoint for broker in cluster.brokers], [TopicPartition(name, 0)])
     lookup.close()
     port = leaders[TopicPartition(name, 0)][1].port

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import members, numbers, produce, recreate_topic, wait_for, wait_until_equal
+from support import members, numbers, plaintext, produce, recreate_topic, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -148,7 +148,7 @@ class Restart:
         self.name = self._names["NAME"]
         self.ends = {TopicPartition(name, number): 0 for name in self._names.values() for number in range(2)}
         self._coordinator = GroupCoordinator(
-            self._config.group_id, lambda: parse_bootstrap(cluster.bootstrap_servers), "test", timeout=10
+            self._config.group_id, lambda: parse_bootstrap(cluster.bootstrap_servers), plaintext(10)
         )
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from fake_broker import FakeBroker
-from support import in_thread
+from support import in_thread, plaintext
 
 from zkconsumer.errors import ClosedError
 from zkconsumer.message import Endpoint
@@ -47,7 +47,7 @@ def test_only_polls_announce_changes(calls: BrokerCalls) -> None:
     changes: list[str] = []
     with FakeBroker() as broker:
         broker.partition_counts = {"t": 1}
-        bootstrap = BootstrapCluster([broker.endpoint], "test", timeout=5)
+        bootstrap = BootstrapCluster([broker.endpoint], plaintext(5))
         cluster = CalledCluster(bootstrap, calls, lambda: changes.append("changed"))
         cluster.poll()
         assert cluster.partitions(["t"]) == {"t": [0]}

@@ -17,7 +17,7 @@ import pytest
 from fake_broker import FrameServer
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
-from support import in_thread, wait_for
+from support import in_thread, plaintext, wait_for
 
 from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol
@@ -85,7 +85,7 @@ def channel() -> Iterator[Callable[..., BrokerChannel]]:
     made: list[BrokerChannel] = []
 
     def make(endpoint: Endpoint, timeout: float = 5.0) -> BrokerChannel:
-        made.append(BrokerChannel(endpoint, "test", timeout=timeout))
+        made.append(plaintext(timeout).channel(endpoint))
         return made[-1]
 
     yield make
@@ -252,7 +252,7 @@ def test_deadline_covers_whole_response(peer: Callable[..., Peer], channel: Call
 
 def test_lookup_divides_its_time_among_silent_brokers(peer: Callable[..., Peer]) -> None:
     silent = [peer(lambda *_: b"") for _ in range(8)]
-    lookup = LeaderLookup("test", 0.8)
+    lookup = LeaderLookup(plaintext(0.8))
     started = time.monotonic()
     with pytest.raises(BrokerUnavailableError, match="no broker is available"):
         lookup.metadata([one.endpoint for one in silent], None)

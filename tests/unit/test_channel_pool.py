@@ -6,15 +6,14 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from support import wait_for
+from support import plaintext, wait_for
 
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.fetcher import channel_pool
 from zkconsumer.fetcher.channel_pool import ChannelPool
-from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.message import Endpoint
 
-SETTINGS = FetchSettings("test", socket_timeout_s=5.0)
+CONNECTING = plaintext(5)
 
 
 class Server:
@@ -27,7 +26,7 @@ class Server:
 
     def connected(self) -> tuple[BrokerChannel, socket.socket]:
         """Take a channel that is not in the pool, and connect it; return both ends."""
-        channel = self.pool.take(self.endpoint, SETTINGS).connect()
+        channel = self.pool.take(self.endpoint, CONNECTING).connect()
         return channel, self._listening.accept()[0]
 
     def close(self) -> None:
@@ -44,26 +43,26 @@ def server() -> Iterator[Server]:
 
 def test_returned_connection_is_used_again(server: Server) -> None:
     first, _peer = server.connected()
-    server.pool.put(first, SETTINGS)
-    assert server.pool.take(server.endpoint, FetchSettings("other")) is not first, "the settings differ"
-    assert server.pool.take(server.endpoint, SETTINGS) is first
-    server.pool.put(first, SETTINGS)
+    server.pool.put(first, CONNECTING)
+    assert server.pool.take(server.endpoint, plaintext(client_id="other")) is not first, "the client ids differ"
+    assert server.pool.take(server.endpoint, CONNECTING) is first
+    server.pool.put(first, CONNECTING)
 
 
 def test_connection_closed_by_broker_is_replaced(server: Server) -> None:
     first, peer = server.connected()
-    server.pool.put(first, SETTINGS)
+    server.pool.put(first, CONNECTING)
     peer.close()
     wait_for(lambda: not first.is_reusable)
-    assert server.pool.take(server.endpoint, SETTINGS) is not first
+    assert server.pool.take(server.endpoint, CONNECTING) is not first
 
 
 def test_connection_with_unread_response_is_closed(server: Server) -> None:
     first, peer = server.connected()
     peer.sendall(b"late")
     wait_for(lambda: not first.is_reusable)
-    server.pool.put(first, SETTINGS)
-    assert server.pool.take(server.endpoint, SETTINGS) is not first
+    server.pool.put(first, CONNECTING)
+    assert server.pool.take(server.endpoint, CONNECTING) is not first
     with pytest.raises(ConnectionResetError):
         peer.recv(1)
 
@@ -71,12 +70,12 @@ def test_connection_with_unread_response_is_closed(server: Server) -> None:
 def test_unused_connections_are_limited(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel_pool, "_MAX_IDLE_S", 0.0)
     first, _ = server.connected()
-    server.pool.put(first, SETTINGS)
-    assert server.pool.take(server.endpoint, SETTINGS) is not first
+    server.pool.put(first, CONNECTING)
+    assert server.pool.take(server.endpoint, CONNECTING) is not first
     monkeypatch.setattr(channel_pool, "_MAX_IDLE_S", 60.0)
     monkeypatch.setattr(channel_pool, "_MAX_CHANNELS", 1)
     ends = [server.connected() for _ in range(2)]
     channels = [channel for channel, _peer in ends]
     for channel in channels:
-        server.pool.put(channel, SETTINGS)
+        server.pool.put(channel, CONNECTING)
     assert [channel.is_reusable for channel in (first, *channels)] == [False, False, True]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from fake_broker import FakeBroker
+from support import plaintext
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
@@ -23,7 +24,7 @@ def broker() -> Iterator[FakeBroker]:
 
 @pytest.fixture
 def coordinator(broker: FakeBroker) -> Iterator[GroupCoordinator]:
-    coordinator = GroupCoordinator("g", lambda: [broker.endpoint], "test", timeout=5)
+    coordinator = GroupCoordinator("g", lambda: [broker.endpoint], plaintext(5))
     yield coordinator
     coordinator.close()
 
@@ -45,7 +46,7 @@ def test_offset_below_the_highest_integer_is_returned(broker: FakeBroker, coordi
 
 
 def test_closed_client_does_not_connect_again(broker: FakeBroker) -> None:
-    client = GroupCoordinator("g", lambda: [broker.endpoint], "test", timeout=5)
+    client = GroupCoordinator("g", lambda: [broker.endpoint], plaintext(5))
     client.close()
 
     with pytest.raises(ClosedError):

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from fake_broker import LIST_OFFSETS, FakeBroker
+from support import plaintext
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
@@ -29,7 +30,7 @@ def test_silent_broker_delays_tools_by_one_timeout() -> None:
 
     with FakeBroker(change=respond) as broker:
         broker.partition_counts = {"t": len(_PARTITIONS)}
-        logs = LogOffsets(lambda: [broker.endpoint], "test", timeout=_TIMEOUT_S)
+        logs = LogOffsets(lambda: [broker.endpoint], plaintext(_TIMEOUT_S))
         started = time.monotonic()
         try:
             offsets, errors = group_state.log_offsets(logs, _PARTITIONS, protocol.LATEST)
@@ -45,7 +46,7 @@ def test_silent_broker_delays_tools_by_one_timeout() -> None:
 
 
 def test_unreachable_brokers_are_errors_of_all_partitions() -> None:
-    logs = LogOffsets(lambda: [Endpoint("127.0.0.1", free_port())], "test", timeout=_TIMEOUT_S)
+    logs = LogOffsets(lambda: [Endpoint("127.0.0.1", free_port())], plaintext(_TIMEOUT_S))
     try:
         offsets, errors = group_state.log_offsets(logs, _PARTITIONS, protocol.LATEST)
     finally:

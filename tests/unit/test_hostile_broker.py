@@ -12,7 +12,7 @@ import batches
 import pytest
 from batches import Record
 from fake_broker import FETCH, LIST_OFFSETS, PARTITION, FakeBroker
-from support import wait_for
+from support import plaintext, wait_for
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import CorruptRecordError, MessageSizeTooLargeError, NotLeaderError, ZkConsumerError
@@ -48,7 +48,7 @@ class Reader:
         self.failures: list[ZkConsumerError] = []
         self.manager = ConsumerFetcherManager(
             "test",
-            FetchSettings("test", socket_timeout_s=5, backoff_s=0.05, max_wait_ms=5),
+            FetchSettings(plaintext(5), backoff_s=0.05, max_wait_ms=5),
             lambda: [broker.endpoint],
             num_fetchers=1,
             on_failure=self._on_failure,
@@ -109,7 +109,7 @@ def test_fetchers_share_small_budget_without_starving() -> None:
     with FakeBroker(LOG, start=100) as one, FakeBroker(LOG, start=100) as two:
         for broker in (one, two):
             broker.peers, broker.partition_counts = [one.endpoint, two.endpoint], {"t": 2}
-        settings = FetchSettings("test", socket_timeout_s=5, backoff_s=0.05, max_wait_ms=5, queued_max_bytes=10)
+        settings = FetchSettings(plaintext(5), backoff_s=0.05, max_wait_ms=5, queued_max_bytes=10)
         manager = ConsumerFetcherManager(
             "test", settings, lambda: [one.endpoint, two.endpoint], num_fetchers=1, on_failure=lambda *_: None
         )
@@ -427,7 +427,7 @@ def test_offset_of_foreign_partition_is_not_believed() -> None:
         return body.replace(b"\x00\x01t", b"\x00\x01u") if key == LIST_OFFSETS else body
 
     with FakeBroker(LOG, start=100, change=foreign) as broker:
-        logs = LogOffsets(lambda: [broker.endpoint], "test", timeout=5)
+        logs = LogOffsets(lambda: [broker.endpoint], plaintext(5))
         try:
             with pytest.raises(NotLeaderError, match="could not list offsets of partition t-0 .*: the response"):
                 logs.offsets([PARTITION], -1)

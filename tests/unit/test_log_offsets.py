@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from fake_broker import LIST_OFFSETS, FakeBroker
+from support import plaintext
 
 from zkconsumer.broker import log_offsets, protocol
 from zkconsumer.broker.log_offsets import LogOffsets
@@ -59,7 +60,7 @@ def brokers() -> Iterator[Brokers]:
 
 @pytest.fixture
 def logs(brokers: Brokers) -> Iterator[LogOffsets]:
-    logs = LogOffsets(lambda: [broker.endpoint for broker in brokers], "test", timeout=TIMEOUT_S)
+    logs = LogOffsets(lambda: [broker.endpoint for broker in brokers], plaintext(TIMEOUT_S))
     yield logs
     logs.close()
 

@@ -9,7 +9,7 @@ import pytest
 from batches import Record, entry
 from hypothesis import given
 from hypothesis import strategies as st
-from support import wait_for
+from support import plaintext, wait_for
 
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.errors import ZkConsumerError
@@ -110,7 +110,13 @@ def test_reassigned_partition_with_queued_response_stays() -> None:
     failures: list[Any] = []
     budget = ByteBudget(1 << 30)
     fetcher = ConsumerFetcherThread(
-        "t", NOWHERE, FetchSettings("t"), failures.extend, lambda *failure: failures.append(failure), Metrics(), budget
+        "t",
+        NOWHERE,
+        FetchSettings(plaintext()),
+        failures.extend,
+        lambda *failure: failures.append(failure),
+        Metrics(),
+        budget,
     )
     stream = StreamQueue(budget)
     added_again = PartitionTopicInfo(PARTITION, PartitionQueue(stream, 2), 5)
@@ -148,7 +154,7 @@ def test_failed_leader_search_is_logged_and_retried() -> None:
 
     manager = ConsumerFetcherManager(
         "t",
-        FetchSettings("t", backoff_s=0.01),
+        FetchSettings(plaintext(), backoff_s=0.01),
         brokers,
         num_fetchers=1,
         on_failure=on_failure,

@@ -9,6 +9,7 @@ import batches
 import pytest
 from batches import Record
 from fake_broker import PARTITION, FakeBroker
+from support import plaintext
 
 from zkconsumer.errors import BrokerUnavailableError, TopicAuthorizationError, ZkConsumerError
 from zkconsumer.fetcher.fetch_settings import FetchSettings
@@ -35,7 +36,7 @@ def task_of(brokers: list[FakeBroker], timeout_s: float, *, fails_on_data_loss: 
         {PARTITION: (0, 30)},
         {},
         tuple(broker.endpoint for broker in brokers),
-        FetchSettings("test", socket_timeout_s=5, backoff_s=0.05, max_wait_ms=5),
+        FetchSettings(plaintext(5), backoff_s=0.05, max_wait_ms=5),
         2,
         Layout.of(("offset",)),
         True,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from fake_broker import FakeBroker
+from support import plaintext
 
 from zkconsumer.broker import topics
 from zkconsumer.broker.leaders import LeaderLookup
@@ -30,7 +31,7 @@ def brokers() -> Iterator[list[FakeBroker]]:
 
 
 def cluster_of(*brokers: FakeBroker) -> BootstrapCluster:
-    return BootstrapCluster([broker.endpoint for broker in brokers], "test", timeout=5)
+    return BootstrapCluster([broker.endpoint for broker in brokers], plaintext(5))
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_broker_reached_by_another_address_does_not_confirm_itself() -> None:
     with FakeBroker() as broker:
         broker.partition_counts = {}
         broker.peers = [Endpoint("127.0.0.2", broker.endpoint.port)]  # no listener; as behind a load balancer
-        lookup = TopicLookup(leaders := LeaderLookup("test", 5), lambda: [broker.endpoint])
+        lookup = TopicLookup(leaders := LeaderLookup(plaintext(5)), lambda: [broker.endpoint])
         assert lookup.look_up(["t"])["t"].state is TopicState.MISSING
         leaders.close()
 
@@ -162,7 +163,7 @@ def test_unidentified_broker_needs_two_others(brokers: list[FakeBroker]) -> None
     with FakeBroker() as balancer:
         for broker in (*brokers, balancer):
             broker.peers, broker.partition_counts = [one.endpoint for one in brokers], {}
-        lookup = TopicLookup(leaders := LeaderLookup("test", 5), lambda: [balancer.endpoint])
+        lookup = TopicLookup(leaders := LeaderLookup(plaintext(5)), lambda: [balancer.endpoint])
         for known_by in brokers:
             known_by.partition_counts = {"t": 1}
             assert lookup.look_up(["t"])["t"].state is TopicState.EXISTS
@@ -179,7 +180,7 @@ def test_other_bootstrap_server_knows_topic(brokers: list[FakeBroker]) -> None:
     stale, current = brokers
     stale.partition_counts, stale.peers = {}, []
     servers = [stale.endpoint]
-    lookup = TopicLookup(leaders := LeaderLookup("test", 5), lambda: servers)
+    lookup = TopicLookup(leaders := LeaderLookup(plaintext(5)), lambda: servers)
     assert lookup.look_up(["t"])["t"].state is TopicState.MISSING
     servers.append(current.endpoint)
     for _ in range(3):
@@ -189,7 +190,7 @@ def test_other_bootstrap_server_knows_topic(brokers: list[FakeBroker]) -> None:
 
 @pytest.mark.parametrize("codes", [*itertools.permutations([0, UNKNOWN, DENIED, STORAGE_ERROR], 2)])
 def test_only_two_unknown_responses_delete(codes: tuple[int, int], brokers: list[FakeBroker]) -> None:
-    lookup = TopicLookup(leaders := LeaderLookup("test", 5), lambda: [broker.endpoint for broker in brokers])
+    lookup = TopicLookup(leaders := LeaderLookup(plaintext(5)), lambda: [broker.endpoint for broker in brokers])
     for broker, code in zip(brokers, codes, strict=True):
         broker.topic_errors = {"t": code} if code else {}
     for _ in range(3):

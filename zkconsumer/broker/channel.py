@@ -25,7 +25,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 
 from zkconsumer.broker.api_versions import BEFORE_API_VERSIONS, fetch_versions, version_of
 from zkconsumer.broker.buffers import allocate
-from zkconsumer.broker.security import PLAINTEXT, Security
+from zkconsumer.broker.security import Security
 from zkconsumer.errors import BrokerUnavailableError, ClosedError
 from zkconsumer.message import Endpoint
 from zkconsumer.net.host_names import Addresses, resolve
@@ -77,24 +77,17 @@ class BrokerChannel:
     Other threads may only call ``close()``, which makes a blocked call raise ``ClosedError``.
 
     Args:
-        timeout: maximum seconds for a request, from the name resolution to the last byte of the response.
-        receive_buffer: size of the socket's receive buffer in bytes; -1 for the system's default.
+        client_id, timeout_s, receive_buffer, security: see ``Connecting``, which creates channels.
     """
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        client_id: str,
-        *,
-        timeout: float = 30.0,
-        receive_buffer: int = -1,
-        security: Security = PLAINTEXT,
+        self, endpoint: Endpoint, client_id: str, timeout_s: float, receive_buffer: int, security: Security
     ) -> None:
         self._security = security
         self.endpoint = endpoint
         self.versions: BrokerVersionData | None = None
         self._client_id = client_id
-        self._timeout = timeout
+        self._timeout_s = timeout_s
         self._receive_buffer = receive_buffer
         self._lock = threading.RLock()  # guards the four fields below; never held while blocking
         self._socket: socket.socket | None = None
@@ -104,7 +97,7 @@ class BrokerChannel:
         self._correlation = 0
         self._buffer = memoryview(bytearray(_BUFFER_SIZE))
         self._position = self._end = 0
-        self._call_timeout = timeout
+        self._call_timeout_s = timeout_s
         self._deadline = 0.0  # ``time.monotonic`` at which the current call ends
 
     def connect(self) -> BrokerChannel:
@@ -115,7 +108,7 @@ class BrokerChannel:
             UnsupportedBrokerError: the broker and this client have no version of ApiVersions in common.
             AuthenticationError: the broker's certificate is not trusted, or the broker rejected the credentials.
         """
-        with self._in_use(self._timeout):
+        with self._in_use(self._timeout_s):
             if self._socket is None:
                 with self._mapped_errors("could not connect to broker {}"):
                     self._open()
@@ -167,17 +160,17 @@ class BrokerChannel:
                 sock.close()
 
     @contextlib.contextmanager
-    def _in_use(self, timeout: float) -> Iterator[None]:
+    def _in_use(self, timeout_s: float) -> Iterator[None]:
         """Keep the descriptor open during a call; a concurrent ``close()`` closes it at the end of the call.
 
         Args:
-            timeout: maximum seconds for the call, and for the calls inside it.
+            timeout_s: maximum seconds for the call, and for the calls inside it.
         """
         with self._lock:
             if self._closed:
                 raise ClosedError(f"the channel to {self.endpoint} is closed")
             if not self._active_calls:
-                self._call_timeout, self._deadline = timeout, time.monotonic() + timeout
+                self._call_timeout_s, self._deadline = timeout_s, time.monotonic() + timeout_s
             self._active_calls += 1
         try:
             yield
@@ -191,9 +184,9 @@ class BrokerChannel:
         addresses = self._resolve()
         for number, (family, kind, proto, _, address) in enumerate(addresses, 1):
             # An address that does not respond leaves time for the others.
-            timeout = self._remaining() / (len(addresses) - number + 1)
+            timeout_s = self._remaining() / (len(addresses) - number + 1)
             sock = socket.socket(family, kind, proto)
-            sock.settimeout(timeout)
+            sock.settimeout(timeout_s)
             if self._receive_buffer > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -234,7 +227,7 @@ class BrokerChannel:
             raise ClosedError(f"the channel to {self.endpoint} is closed") from error
         except TimeoutError as error:
             lookup.cancel()
-            raise OSError(f"the host name was not resolved within {self._call_timeout:g} s") from error
+            raise OSError(f"the host name was not resolved within {self._call_timeout_s:g} s") from error
 
     def _remaining(self) -> float:
         """Return the seconds until the deadline of the current call."""
@@ -243,15 +236,15 @@ class BrokerChannel:
             raise TimeoutError
         return remaining
 
-    def request(self, request: Any, timeout: float | None = None) -> Any:
+    def request(self, request: Any, timeout_s: float | None = None) -> Any:
         """Send ``request`` and return the decoded response.
 
         It is sent in the newest version that the broker supports, within the request's own limits.
 
         Args:
-            timeout: maximum seconds for the request, instead of the channel's.
+            timeout_s: maximum seconds for the request, instead of the channel's.
         """
-        with self.exchange(request, timeout) as frame:
+        with self.exchange(request, timeout_s) as frame:
             if frame.remaining > _MAX_RESPONSE:
                 raise BrokerUnavailableError(
                     f"broker {self.endpoint} sent a response of {frame.remaining} bytes to {type(request).__name__}; "
@@ -270,14 +263,14 @@ class BrokerChannel:
                 ) from error
 
     @contextlib.contextmanager
-    def exchange(self, request: Any, timeout: float | None = None) -> Iterator[Frame]:
+    def exchange(self, request: Any, timeout_s: float | None = None) -> Iterator[Frame]:
         """Send ``request`` and yield a ``Frame`` with the part of the response after the correlation id.
 
         Raises:
             BrokerUnavailableError: the block has not read the complete response. The connection is closed, as after any
                 other error.
         """
-        with self._in_use(self._timeout if timeout is None else timeout):
+        with self._in_use(self._timeout_s if timeout_s is None else timeout_s):
             self.connect()
             if request.API_VERSION is None:
                 assert self.versions is not None
@@ -357,7 +350,7 @@ class BrokerChannel:
         except TimeoutError as error:
             self.disconnect()
             raise BrokerUnavailableError(
-                f"{failure.format(self.endpoint)}: no complete response within {self._call_timeout:g} s"
+                f"{failure.format(self.endpoint)}: no complete response within {self._call_timeout_s:g} s"
             ) from error
         except (OSError, ValueError, struct.error, IndexError) as error:
             self.disconnect()

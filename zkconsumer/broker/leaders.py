@@ -5,6 +5,7 @@ Source: Kafka 1.1 kafka.client.ClientUtils.fetchTopicMetadata.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,8 +14,8 @@ from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.error_codes import denied_topic_error, error_name
-from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -49,16 +50,16 @@ class LeaderLookup:
     ``close()``.
 
     Args:
-        timeout: maximum seconds for a lookup, with all brokers together; at most ``MAX_LOOKUP_TIMEOUT_S`` applies.
+        connecting: its timeout is for a lookup, with all brokers together; at most ``MAX_LOOKUP_TIMEOUT_S`` applies.
 
     Attributes:
         timeout_s: the timeout that applies.
     """
 
-    def __init__(self, client_id: str, timeout: float, security: Security = PLAINTEXT) -> None:
-        self._client_id = client_id
-        self.timeout_s = min(timeout, MAX_LOOKUP_TIMEOUT_S)
-        self._security = security
+    def __init__(self, connecting: Connecting) -> None:
+        self.timeout_s = min(connecting.timeout_s, MAX_LOOKUP_TIMEOUT_S)
+        # Not the receive buffer of fetches: the metadata of many partitions are large.
+        self._connecting = dataclasses.replace(connecting, timeout_s=self.timeout_s, receive_buffer=-1)
         self._channel: BrokerChannel | None = None
         self._closed = False
 
@@ -126,9 +127,9 @@ class LeaderLookup:
             endpoints.remove(self._channel.endpoint)
             endpoints.insert(0, self._channel.endpoint)
         failures: dict[Endpoint, Exception] = {}
-        for endpoint, timeout in shares_of(self.timeout_s if timeout_s is None else timeout_s, endpoints):
+        for endpoint, share_s in shares_of(self.timeout_s if timeout_s is None else timeout_s, endpoints):
             try:
-                return self._channel_to(endpoint).request(protocol.metadata_request(topics), timeout)
+                return self._channel_to(endpoint).request(protocol.metadata_request(topics), share_s)
             except (RetriableError, AuthenticationError, UnsupportedBrokerError) as error:
                 failures[endpoint] = error
                 self._disconnect()
@@ -141,9 +142,7 @@ class LeaderLookup:
         channel = self._channel
         if channel is None or channel.endpoint != endpoint:
             self._disconnect()
-            channel = self._channel = BrokerChannel(
-                endpoint, self._client_id, timeout=self.timeout_s, security=self._security
-            )
+            channel = self._channel = self._connecting.channel(endpoint)
         if self._closed:  # checked after self._channel is set, so that either close() or this method closes it
             channel.close()
         return channel
@@ -168,12 +167,12 @@ def no_leader_error(code: int, partition: TopicPartition) -> ZkConsumerError:
     return NotLeaderError(f"partition {partition} has no leader: {error_name(code)}; check its replicas")
 
 
-def shares_of(timeout: float, brokers: Sequence[Endpoint]) -> Iterator[tuple[Endpoint, float]]:
-    """Yield each broker with the seconds to wait for it: an equal share of what remains of ``timeout``.
+def shares_of(timeout_s: float, brokers: Sequence[Endpoint]) -> Iterator[tuple[Endpoint, float]]:
+    """Yield each broker with the seconds to wait for it: an equal share of what remains of ``timeout_s``.
 
     A broker that does not respond leaves time for the others, and one that fails at once leaves its time to them.
     """
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout_s
     for number, endpoint in enumerate(brokers):
         yield endpoint, max(0.0, deadline - time.monotonic()) / (len(brokers) - number)
 

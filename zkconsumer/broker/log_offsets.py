@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.error_codes import broker_error
 from zkconsumer.broker.leaders import MAX_LOOKUP_TIMEOUT_S, LeaderLookup, no_leader_error
 from zkconsumer.broker.protocol import PartitionData
-from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.broker.topics import TopicLookup
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import BrokerUnavailableError, NotLeaderError, RetriableError, ZkConsumerError
@@ -41,8 +41,8 @@ class LogOffsets:
 
     Args:
         brokers: returns the brokers that may receive Metadata requests.
-        timeout: maximum seconds to wait for all leaders together; at most ``MAX_LOOKUP_TIMEOUT_S`` applies to start and
-            end offsets, which leaders return from memory.
+        connecting: its timeout is for all leaders together; at most ``MAX_LOOKUP_TIMEOUT_S`` applies to start and end
+            offsets, which leaders return from memory.
         read_committed: treat the last stable offset as the end of a log, and fetch committed records only.
 
     Attributes:
@@ -53,19 +53,16 @@ class LogOffsets:
     def __init__(
         self,
         brokers: Callable[[], Sequence[Endpoint]],
-        client_id: str,
+        connecting: Connecting,
         *,
-        timeout: float,
         read_committed: bool = False,
-        security: Security = PLAINTEXT,
     ) -> None:
         self.leaders: dict[TopicPartition, tuple[int, Endpoint]] = {}
         self._brokers = brokers
-        self._client_id = client_id
-        self._timeout = timeout
+        self._connecting = connecting
+        self._timeout_s = connecting.timeout_s
         self._read_committed = read_committed
-        self._security = security
-        self._lookup = LeaderLookup(client_id, timeout, security)
+        self._lookup = LeaderLookup(connecting)
         self.topics = TopicLookup(self._lookup, brokers)
         self._channels: dict[Endpoint, BrokerChannel] = {}
         #: Leaders that did not respond to their last request in time, in the order of these requests.
@@ -74,14 +71,7 @@ class LogOffsets:
     @classmethod
     def from_config(cls, brokers: Callable[[], Sequence[Endpoint]], config: ConsumerConfig) -> LogOffsets:
         """Create an instance from a consumer's properties."""
-        assert config.client_id is not None
-        return cls(
-            brokers,
-            config.client_id,
-            timeout=config.socket_timeout_ms / 1000,
-            read_committed=config.read_committed,
-            security=Security.from_config(config),
-        )
+        return cls(brokers, Connecting.from_config(config), read_committed=config.read_committed)
 
     def find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, Endpoint]]:
         """Return ``(broker id, endpoint)`` of the leader of each partition that has one, from the cache if possible."""
@@ -124,9 +114,9 @@ class LogOffsets:
         offsets: dict[TopicPartition, int] = {}
         leaders, errors = self._find_leaders(partitions)
         by_leader = _by_leader(leaders)
-        timeout_s = min(self._timeout, MAX_LOOKUP_TIMEOUT_S)
+        timeout_s = min(self._timeout_s, MAX_LOOKUP_TIMEOUT_S)
         if timestamp >= 0:
-            timeout_s = max(self._timeout, _SEARCH_TIME_S * len(by_leader))
+            timeout_s = max(self._timeout_s, _SEARCH_TIME_S * len(by_leader))
         for endpoint, share_s in self._shares(by_leader, timeout_s):
             led_partitions = by_leader[endpoint]
             if share_s is None:
@@ -170,7 +160,7 @@ class LogOffsets:
         if errors:
             raise errors[min(errors)]
         by_leader = _by_leader(leaders)
-        for endpoint, share_s in self._shares(by_leader, self._timeout):
+        for endpoint, share_s in self._shares(by_leader, self._timeout_s):
             if share_s is None:
                 raise _silent_error(endpoint)
             channel, led_partitions = self._channel_to(endpoint), by_leader[endpoint]
@@ -217,9 +207,7 @@ class LogOffsets:
     def _channel_to(self, endpoint: Endpoint) -> BrokerChannel:
         channel = self._channels.get(endpoint)
         if channel is None:
-            channel = self._channels[endpoint] = BrokerChannel(
-                endpoint, self._client_id, timeout=self._timeout, security=self._security
-            )
+            channel = self._channels[endpoint] = self._connecting.channel(endpoint)
         return channel
 
     @contextlib.contextmanager

@@ -14,6 +14,8 @@ from kazoo.client import KazooClient
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.connect import Connecting
+from zkconsumer.broker.security import PLAINTEXT
 from zkconsumer.errors import (
     BrokerUnavailableError,
     NotLeaderError,
@@ -31,6 +33,8 @@ _UNKNOWN_SERVER_ERROR = -1
 _NO_LEADER = (3, 5, 6, 7)
 
 _REQUEST_TIMEOUT_MS = 30_000
+
+_CONNECTING = Connecting("zkconsumer-devcluster", _REQUEST_TIMEOUT_MS / 1000, PLAINTEXT)
 
 #: Seconds between two checks of the state of a broker.
 _POLL_INTERVAL_S = 0.05
@@ -234,7 +238,7 @@ class Admin:
     def _channel(self, endpoint: Endpoint) -> BrokerChannel:
         channel = self._channels.get(endpoint)
         if channel is None:
-            channel = self._channels[endpoint] = BrokerChannel(endpoint, "zkconsumer-devcluster")
+            channel = self._channels[endpoint] = _CONNECTING.channel(endpoint)
         return channel
 
     def _leaders_from(self, broker: Endpoint, topic: str) -> dict[TopicPartition, Endpoint]:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.connect import Connecting
+from zkconsumer.broker.security import PLAINTEXT
 from zkconsumer.devcluster.jars import classpath, pins, resolve, spark_jars
 from zkconsumer.devcluster.java import java
 from zkconsumer.devcluster.process import ServerProcess, free_port, is_listening
@@ -219,7 +220,7 @@ class Broker(ServerProcess):
     def _is_ready(self) -> bool:
         if not is_listening(self.endpoint.port):
             return False
-        channel = BrokerChannel(self.endpoint, "zkconsumer-devcluster", timeout=5)
+        channel = Connecting("zkconsumer-devcluster", 5.0, PLAINTEXT).channel(self.endpoint)
         try:
             channel.connect()
         except ZkConsumerError:

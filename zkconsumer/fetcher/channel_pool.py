@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 
 from zkconsumer.broker.channel import BrokerChannel
-from zkconsumer.fetcher.fetch_settings import FetchSettings
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.message import Endpoint
 
 #: Seconds after which an unused connection is closed. Spark terminates workers that are idle for one minute, and
@@ -21,22 +21,11 @@ _MAX_IDLE_S = 60.0
 #: Maximum number of unused connections.
 _MAX_CHANNELS = 64
 
-_Key = tuple[Endpoint, FetchSettings]
-
-
-def new_channel(endpoint: Endpoint, settings: FetchSettings) -> BrokerChannel:
-    """Return the channel of a fetcher, which connects at its first request."""
-    return BrokerChannel(
-        endpoint,
-        settings.client_id,
-        timeout=settings.socket_timeout_s,
-        receive_buffer=settings.receive_buffer_bytes,
-        security=settings.security,
-    )
+_Key = tuple[Endpoint, Connecting]
 
 
 class ChannelPool:
-    """Unused connections by broker and settings. Thread-safe."""
+    """Unused connections by broker and by how they were opened. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,22 +33,22 @@ class ChannelPool:
         #: By a number that increases with the time of return: the key, that time, and the channel.
         self._unused: OrderedDict[int, tuple[_Key, float, BrokerChannel]] = OrderedDict()
 
-    def take(self, endpoint: Endpoint, settings: FetchSettings) -> BrokerChannel:
+    def take(self, endpoint: Endpoint, connecting: Connecting) -> BrokerChannel:
         """Return a connection that is open and unused, or a new channel."""
-        while (channel := self._pop((endpoint, settings))) is not None:
+        while (channel := self._pop((endpoint, connecting))) is not None:
             if channel.is_reusable:
                 return channel
             channel.close()
-        return new_channel(endpoint, settings)
+        return connecting.channel(endpoint)
 
-    def put(self, channel: BrokerChannel, settings: FetchSettings) -> None:
+    def put(self, channel: BrokerChannel, connecting: Connecting) -> None:
         """Keep a connection for later; close it if it is not in a state in which it can be used again."""
         if not channel.is_reusable:
             channel.close()
             return
         with self._lock:
             self._number += 1
-            self._unused[self._number] = (channel.endpoint, settings), time.monotonic(), channel
+            self._unused[self._number] = (channel.endpoint, connecting), time.monotonic(), channel
         self._close_excess()
 
     def close(self) -> None:

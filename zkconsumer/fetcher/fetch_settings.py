@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
-from zkconsumer.broker.security import PLAINTEXT, Security
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.fetcher.chunk import MAX_DECOMPRESSED_BYTES
 
@@ -17,6 +18,7 @@ class FetchSettings:
     """Settings of the fetcher threads and of the leader finder.
 
     Attributes:
+        connecting: its timeout includes ``max_wait_ms``.
         max_wait_ms: maximum milliseconds that the broker waits for ``min_bytes``.
         min_bytes: bytes of records that the broker collects before it answers.
         partition_max_bytes: maximum bytes of records per partition and fetch response.
@@ -24,20 +26,15 @@ class FetchSettings:
         queued_max_bytes: maximum bytes of records in the queues of all partitions.
         max_decompressed_bytes: maximum decompressed size of a batch in bytes.
         read_committed: do not read records of open and aborted transactions.
-        receive_buffer_bytes: size of the socket's receive buffer; -1 for the default of the operating system.
-        socket_timeout_s: maximum seconds to wait for the response of a broker.
         backoff_s: seconds to wait before leaders are looked up again.
     """
 
-    client_id: str
+    connecting: Connecting
     max_wait_ms: int = 100
     min_bytes: int = 1
     partition_max_bytes: int = 1 << 20
     read_committed: bool = False
-    socket_timeout_s: float = 30.0
-    receive_buffer_bytes: int = -1
     backoff_s: float = 0.2
-    security: Security = PLAINTEXT
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
     max_bytes: int = 50 << 20
     queued_max_bytes: int = 256 << 20
@@ -46,15 +43,14 @@ class FetchSettings:
     def from_config(cls, config: ConsumerConfig) -> FetchSettings:
         """Return the settings of a consumer's properties."""
         return cls(
-            client_id=config.client_id or config.group_id,
+            connecting=dataclasses.replace(
+                Connecting.from_config(config), receive_buffer=config.socket_receive_buffer_bytes
+            ),
             max_wait_ms=config.fetch_wait_max_ms,
             min_bytes=config.fetch_min_bytes,
             partition_max_bytes=config.fetch_message_max_bytes,
             read_committed=config.read_committed,
-            socket_timeout_s=config.socket_timeout_ms / 1000,
-            receive_buffer_bytes=config.socket_receive_buffer_bytes,
             backoff_s=config.refresh_leader_backoff_ms / 1000,
-            security=Security.from_config(config),
             max_decompressed_bytes=config.decompressed_batch_max_bytes,
             max_bytes=config.fetch_max_bytes,
             queued_max_bytes=config.queued_max_bytes,

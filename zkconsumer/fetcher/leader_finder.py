@@ -47,7 +47,7 @@ class LeaderFinderThread:
         self._shutdown_idle_fetchers = shutdown_idle_fetchers
         self._on_failure = on_failure
         self._log = get_logger("zkconsumer.leader_finder")
-        self._lookup = LeaderLookup(settings.client_id, settings.socket_timeout_s, settings.security)
+        self._lookup = LeaderLookup(settings.connecting)
         self._lock = threading.Lock()
         self._no_leader: dict[TopicPartition, PartitionTopicInfo] = {}  # guarded by the lock
         self._changed = threading.Event()

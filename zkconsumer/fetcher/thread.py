@@ -26,7 +26,7 @@ from zkconsumer.errors import (
     ZkConsumerError,
 )
 from zkconsumer.fetcher.batch_headers import BATCH_MISSING, DamagedBatch, make_chunk
-from zkconsumer.fetcher.channel_pool import ChannelPool, new_channel
+from zkconsumer.fetcher.channel_pool import ChannelPool
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.fetch_session import (
     FETCH_SESSION_ID_NOT_FOUND,
@@ -96,10 +96,11 @@ class ConsumerFetcherThread:
         self._log = get_logger("zkconsumer.fetcher", endpoint=str(endpoint))
         self._budget = budget
         self._channels = channels
-        self._channel = new_channel(endpoint, settings) if channels is None else channels.take(endpoint, settings)
+        connecting = settings.connecting
+        self._channel = connecting.channel(endpoint) if channels is None else channels.take(endpoint, connecting)
         self._session = FetchSession(is_requested=channels is None)  # not in Spark tasks, which end soon
-        self._throttle = Throttle(settings.socket_timeout_s)
-        self._metrics = FetcherMetrics(metrics, settings.client_id, endpoint)
+        self._throttle = Throttle(connecting.timeout_s)
+        self._metrics = FetcherMetrics(metrics, connecting.client_id, endpoint)
         self._partition_map = PartitionMap()
         self._wakeup = threading.Event()
         self._stopping = False
@@ -172,7 +173,7 @@ class ConsumerFetcherThread:
             if self._channels is None:
                 self._channel.close()
             else:
-                self._channels.put(self._channel, self._settings)
+                self._channels.put(self._channel, self._settings.connecting)
 
     def _do_work(self) -> None:
         self._wakeup.clear()
@@ -275,7 +276,7 @@ class ConsumerFetcherThread:
             raise
         self._throttle.update(response.throttle_time_ms)
         duration = time.monotonic() - sent_at
-        self._is_fast = duration < self._settings.socket_timeout_s * _FAST_SHARE
+        self._is_fast = duration < self._settings.connecting.timeout_s * _FAST_SHARE
         self._metrics.record_response(duration, size, response.throttle_time_ms / 1000)
         if response.error_code:
             self._session.reset()

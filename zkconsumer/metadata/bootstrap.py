@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.leaders import LeaderLookup
-from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.broker.topics import Topic, TopicLookup, TopicState
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.health import Problem
@@ -26,26 +26,20 @@ class BootstrapCluster:
 
     Args:
         servers: the bootstrap servers.
-        timeout: maximum seconds for a lookup, with all brokers together.
+        connecting: its timeout is for a lookup, with all brokers together.
         poll_interval: seconds between two requests for partitions.
     """
 
     def __init__(
-        self,
-        servers: Sequence[Endpoint],
-        client_id: str,
-        *,
-        timeout: float,
-        poll_interval: float | None = 30.0,
-        security: Security = PLAINTEXT,
+        self, servers: Sequence[Endpoint], connecting: Connecting, *, poll_interval: float | None = 30.0
     ) -> None:
         self.poll_interval = poll_interval
         self.topic_ids: Mapping[str, str] = {}
         self.problems: Mapping[str, Problem] = {}
         self._servers = list(servers)
-        self._leaders = LeaderLookup(client_id, timeout, security)
+        self._leaders = LeaderLookup(connecting)
         self._topics = TopicLookup(self._leaders, self.brokers)
-        self._id_leaders = LeaderLookup(client_id, timeout, security)
+        self._id_leaders = LeaderLookup(connecting)
         self._id_topics = TopicLookup(self._id_leaders, self.brokers)
         self._log = get_logger("zkconsumer.cluster")
 

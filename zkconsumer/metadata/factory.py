@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zkconsumer.broker.security import Security
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
@@ -10,23 +10,17 @@ from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
-def cluster_of(config: ConsumerConfig, session: ZooKeeperSession | None, timeout: float) -> Cluster:
+def create_cluster(config: ConsumerConfig, session: ZooKeeperSession | None, connecting: Connecting) -> Cluster:
     """Create the source of metadata that a consumer's properties select.
 
     It is ``BootstrapCluster`` if ``bootstrap.servers`` is set, else ``ZooKeeperCluster``.
 
     Args:
         session: required without ``bootstrap.servers``.
-        timeout: maximum seconds to wait for each broker.
+        connecting: its timeout is for a lookup, with all brokers together.
     """
     if config.bootstrap_servers:
-        assert config.client_id is not None
-        return BootstrapCluster(
-            parse_bootstrap(config.bootstrap_servers),
-            config.client_id,
-            timeout=timeout,
-            poll_interval=config.metadata_max_age_ms / 1000,
-            security=Security.from_config(config),
-        )
+        servers = parse_bootstrap(config.bootstrap_servers)
+        return BootstrapCluster(servers, connecting, poll_interval=config.metadata_max_age_ms / 1000)
     assert session is not None
     return ZooKeeperCluster(session, config.security_protocol)

@@ -13,10 +13,10 @@ from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.error_codes import broker_error, error_name
 from zkconsumer.broker.leaders import shares_of
 from zkconsumer.broker.protocol import CommittedOffset
-from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.zookeeper.registry import OFFSET_MAX
@@ -32,23 +32,13 @@ class GroupCoordinator:
 
     Args:
         brokers: returns the brokers that may receive requests for the coordinator.
-        timeout: maximum seconds for a call, including the search for the coordinator.
+        connecting: its timeout is for a call, including the search for the coordinator.
     """
 
-    def __init__(
-        self,
-        group: str,
-        brokers: Callable[[], Sequence[Endpoint]],
-        client_id: str,
-        *,
-        timeout: float,
-        security: Security = PLAINTEXT,
-    ) -> None:
+    def __init__(self, group: str, brokers: Callable[[], Sequence[Endpoint]], connecting: Connecting) -> None:
         self.group = group
         self._brokers = brokers
-        self._client_id = client_id
-        self._timeout = timeout
-        self._security = security
+        self._connecting = connecting
         self._channel: BrokerChannel | None = None  # to the coordinator, or to a broker that is asked for it
         self._is_closed = False
 
@@ -139,31 +129,30 @@ class GroupCoordinator:
 
     def _request(self, request: Any) -> Any:
         """Send a request to the coordinator; half of the time is left for it if the coordinator must be found first."""
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self._connecting.timeout_s
         channel = self._channel
         if channel is None:
-            channel = self._new_channel(self._find_coordinator(self._timeout / 2))
+            channel = self._open_channel(self._find_coordinator(self._connecting.timeout_s / 2))
         try:
             return channel.request(request, deadline - time.monotonic())
         except RetriableError:
             self._disconnect()
             raise
 
-    def _new_channel(self, endpoint: Endpoint) -> BrokerChannel:
-        channel = BrokerChannel(endpoint, self._client_id, timeout=self._timeout, security=self._security)
-        self._channel = channel
+    def _open_channel(self, endpoint: Endpoint) -> BrokerChannel:
+        channel = self._channel = self._connecting.channel(endpoint)
         if self._is_closed:  # checked after self._channel is set, so that either close() or this method closes it
             channel.close()
         return channel
 
-    def _find_coordinator(self, timeout: float) -> Endpoint:
+    def _find_coordinator(self, timeout_s: float) -> Endpoint:
         brokers = list(self._brokers())
         random.shuffle(brokers)
         failures = []
-        for endpoint, share in shares_of(timeout, brokers):
-            channel = self._new_channel(endpoint)
+        for endpoint, share_s in shares_of(timeout_s, brokers):
+            channel = self._open_channel(endpoint)
             try:
-                response = channel.request(protocol.find_coordinator_request(self.group), share)
+                response = channel.request(protocol.find_coordinator_request(self.group), share_s)
             except RetriableError as error:
                 failures.append(str(error))
                 continue

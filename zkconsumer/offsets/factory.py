@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from zkconsumer.broker.security import Security
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.message import Endpoint
 from zkconsumer.offsets.base import Offsets
@@ -15,11 +15,11 @@ from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
-def offsets_of(
+def create_offsets(
     config: ConsumerConfig,
     session: ZooKeeperSession,
     brokers: Callable[[], Sequence[Endpoint]],
-    timeout: float,
+    connecting: Connecting,
     *,
     storage: str,
     dual_commit: bool,
@@ -30,7 +30,7 @@ def offsets_of(
 
     Args:
         brokers: returns the brokers that may receive requests for the group's coordinator.
-        timeout: maximum seconds to wait for each response of the coordinator.
+        connecting: how to connect to the coordinator.
         storage: value of ``offsets.storage``.
         dual_commit: value of ``dual.commit.enabled``.
         counter: called with ``ZooKeeper`` or ``Kafka``; returns a function that is called with the number of offsets
@@ -46,9 +46,6 @@ def offsets_of(
     )
     if storage == "zookeeper":
         return zookeeper
-    assert config.client_id is not None
-    coordinator = GroupCoordinator(
-        config.group_id, brokers, config.client_id, timeout=timeout, security=Security.from_config(config)
-    )
+    coordinator = GroupCoordinator(config.group_id, brokers, connecting)
     kafka = KafkaOffsets(coordinator, counter("Kafka"), topic_ids)
     return DualOffsets(kafka, zookeeper) if dual_commit else kafka

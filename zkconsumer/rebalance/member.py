@@ -12,14 +12,15 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack
 
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.health import HealthReason, HealthState, stalled_partitions
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.factory import cluster_of
+from zkconsumer.metadata.factory import create_cluster
 from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.base import Offsets
-from zkconsumer.offsets.factory import offsets_of
+from zkconsumer.offsets.factory import create_offsets
 from zkconsumer.rebalance.attempts import LOOKUP_GRACE_S, RebalanceAttempts
 from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
@@ -67,7 +68,8 @@ class GroupMember:
         self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
         self._events = EventQueue()
         self.session = ZooKeeperSession.from_config(config, self._events.queue, handler.lease_ended)
-        self.cluster = cluster_of(config, self.session, config.socket_timeout_ms / 1000)
+        self._connecting = Connecting.from_config(config)
+        self.cluster = create_cluster(config, self.session, self._connecting)
         self._handler = handler
         self._membership = Membership(config.group_id, self.consumer_id, self.session)
         self._calls = BrokerCalls(
@@ -131,11 +133,11 @@ class GroupMember:
         self.session.znodes.touch_parent(path, Registration({}).to_json())
 
     def _open_offsets(self, storage: str, dual_commit: bool) -> Offsets:
-        return offsets_of(
+        return create_offsets(
             self.config,
             self.session,
             self.cluster.brokers,
-            self.config.offsets_channel_socket_timeout_ms / 1000,
+            self._connecting.with_timeout(self.config.offsets_channel_socket_timeout_ms / 1000),
             storage=storage,
             dual_commit=dual_commit,
             counter=self._commit_counter,

@@ -14,12 +14,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from zkconsumer.broker import protocol
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.factory import cluster_of
+from zkconsumer.metadata.factory import create_cluster
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.retry import retrying
@@ -63,7 +64,7 @@ class ZkConsumerBatchReader(DataSourceReader):
                 session.start()
                 closing.callback(session.close)
             check_brokers(config)
-            cluster = cluster_of(config, session, config.socket_timeout_ms / 1000)
+            cluster = create_cluster(config, session, Connecting.from_config(config))
             closing.callback(cluster.close)
             logs = LogOffsets.from_config(cluster.brokers, config)
             closing.callback(logs.close)

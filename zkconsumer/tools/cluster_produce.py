@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from zkconsumer.broker.connect import Connecting
+from zkconsumer.broker.security import PLAINTEXT
 from zkconsumer.devcluster.producer import Producer
 from zkconsumer.devcluster.servers import numbers
 from zkconsumer.errors import ConfigurationError
@@ -65,7 +67,7 @@ def _partitions(servers: str, topic: str) -> list[int]:
         ConfigurationError: the topic does not exist.
         BrokerUnavailableError: no broker responds.
     """
-    brokers = BootstrapCluster(parse_bootstrap(servers), common.CLIENT_ID, timeout=_TIMEOUT_S)
+    brokers = BootstrapCluster(parse_bootstrap(servers), Connecting(common.CLIENT_ID, _TIMEOUT_S, PLAINTEXT))
     try:
         found = brokers.partitions([topic]).get(topic)
     finally:

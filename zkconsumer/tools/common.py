@@ -17,14 +17,14 @@ from typing import Any, TextIO
 from tenacity import Retrying
 
 from zkconsumer import retry
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.broker.security import Security
 from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
-from zkconsumer.metadata.factory import cluster_of
+from zkconsumer.metadata.factory import create_cluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.zookeeper import registry
 from zkconsumer.zookeeper.session import ZooKeeperSession
@@ -32,10 +32,10 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 CLIENT_ID = "zkconsumer-tools"
 
 #: Seconds to wait for the response of a broker.
-_BROKER_TIMEOUT = 10.0
+_BROKER_TIMEOUT_S = 10.0
 
 #: Seconds for which a request is retried.
-_RETRY_TIMEOUT = 15.0
+_RETRY_TIMEOUT_S = 15.0
 
 #: Values of ``--log-level``.
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -111,42 +111,42 @@ class Access:
     """
 
     def __init__(self, config: ConsumerConfig, closing: contextlib.ExitStack) -> None:
-        self._security = Security.from_config(config)
+        self._connecting = Connecting.from_config(dataclasses.replace(config, client_id=CLIENT_ID))
         self._closing = closing
         self.session = ZooKeeperSession.from_config(config, queue.SimpleQueue())
         self.session.start()
         closing.callback(self.session.close)
-        self.cluster = cluster_of(dataclasses.replace(config, client_id=CLIENT_ID), self.session, _BROKER_TIMEOUT)
+        self.cluster = create_cluster(config, self.session, self._connecting.with_timeout(_BROKER_TIMEOUT_S))
         closing.callback(self.cluster.close)
 
-    def logs(self, timeout: float = _BROKER_TIMEOUT) -> LogOffsets:
+    def logs(self, timeout_s: float = _BROKER_TIMEOUT_S) -> LogOffsets:
         """Return a client for log start offsets and end offsets.
 
         Args:
-            timeout: seconds to wait for the response of a broker.
+            timeout_s: seconds to wait for the response of a broker.
         """
-        logs = LogOffsets(self.cluster.brokers, CLIENT_ID, timeout=timeout, security=self._security)
+        logs = LogOffsets(self.cluster.brokers, self._connecting.with_timeout(timeout_s))
         self._closing.callback(logs.close)
         return logs
 
-    def leaders(self, timeout: float = _BROKER_TIMEOUT) -> LeaderLookup:
+    def leaders(self, timeout_s: float = _BROKER_TIMEOUT_S) -> LeaderLookup:
         """Return a client that looks up the leaders of partitions.
 
         Args:
-            timeout: seconds for a lookup, with all brokers together.
+            timeout_s: seconds for a lookup, with all brokers together.
         """
-        lookup = LeaderLookup(CLIENT_ID, timeout, self._security)
+        lookup = LeaderLookup(self._connecting.with_timeout(timeout_s))
         self._closing.callback(lookup.close)
         return lookup
 
-    def coordinator(self, group: str, timeout: float = _BROKER_TIMEOUT) -> GroupCoordinator:
+    def coordinator(self, group: str, timeout_s: float = _BROKER_TIMEOUT_S) -> GroupCoordinator:
         """Return a client for the offsets that a group has committed to Kafka.
 
         Args:
             group: name of the group.
-            timeout: seconds to wait for the response of a broker.
+            timeout_s: seconds to wait for the response of a broker.
         """
-        coordinator = GroupCoordinator(group, self.cluster.brokers, CLIENT_ID, timeout=timeout, security=self._security)
+        coordinator = GroupCoordinator(group, self.cluster.brokers, self._connecting.with_timeout(timeout_s))
         self._closing.callback(coordinator.close)
         return coordinator
 
@@ -227,7 +227,7 @@ def retrying(backoff: float = 0.5) -> Retrying:
     Args:
         backoff: seconds between two calls.
     """
-    return retry.retrying(_RETRY_TIMEOUT, interval_s=backoff)
+    return retry.retrying(_RETRY_TIMEOUT_S, interval_s=backoff)
 
 
 def printable(text: object) -> str:

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from zkconsumer.broker import protocol
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
 from zkconsumer.errors import ConfigurationError
@@ -19,6 +20,9 @@ from zkconsumer.simple_consumer import SimpleConsumer
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.formatters import Formatter
 from zkconsumer.tools.printer import MessagePrinter, add_output_options, formatter_of
+
+#: Maximum seconds to wait for the response of a broker.
+_TIMEOUT_S = 30.0
 
 
 def add_to(tools: Any) -> None:
@@ -105,7 +109,8 @@ def _print_all(
 
 def _broker(options: argparse.Namespace, partition: TopicPartition, security: Security) -> Endpoint:
     brokers = parse_bootstrap(options.broker_list)
-    cluster = BootstrapCluster(brokers, options.client_id, timeout=30, security=security)
+    connecting = Connecting(options.client_id, _TIMEOUT_S, security)
+    cluster = BootstrapCluster(brokers, connecting)
     try:
         existing = group_state.partitions_of(cluster, [partition.topic])
     finally:
@@ -124,7 +129,7 @@ def _broker(options: argparse.Namespace, partition: TopicPartition, security: Se
             ids = ", ".join(map(str, sorted(registered)))
             raise ConfigurationError(f"--replica must be the id of a broker ({ids}), got '{options.replica}'")
         return registered[options.replica]
-    logs = LogOffsets(lambda: brokers, options.client_id, timeout=30, security=security)
+    logs = LogOffsets(lambda: brokers, connecting)
     try:
         leaders = logs.find_leaders([partition])
     finally:

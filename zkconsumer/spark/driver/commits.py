@@ -10,14 +10,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
-from zkconsumer.metadata.factory import cluster_of
+from zkconsumer.metadata.factory import create_cluster
 from zkconsumer.metadata.topic_id import created_zxid, is_same_topic
 from zkconsumer.metrics import Metrics
-from zkconsumer.offsets.factory import offsets_of
+from zkconsumer.offsets.factory import create_offsets
 from zkconsumer.retry import retrying
 from zkconsumer.spark.offset import BatchOffset
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -180,18 +181,18 @@ def commit_batch(
         the offsets that were committed.
     """
     config, end = batch.options.consumer, BatchOffset.from_json(batch.end)
-    timeout = config.connection_timeout
+    connecting = Connecting.from_config(config).with_timeout(config.connection_timeout)
     with contextlib.ExitStack() as closing:
         session = ZooKeeperSession.from_config(config, queue.SimpleQueue())
         session.start()
         closing.callback(session.close)
-        cluster = cluster_of(config, session, timeout)
+        cluster = create_cluster(config, session, connecting)
         closing.callback(cluster.close)
-        offsets = offsets_of(
+        offsets = create_offsets(
             config,
             session,
             cluster.brokers,
-            timeout,
+            connecting,
             storage=config.offsets_storage,
             dual_commit=bool(config.dual_commit_enabled),
             topic_ids=lambda: end.topic_ids,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, ConfigurationError
 from zkconsumer.log import get_logger
@@ -44,10 +44,7 @@ class BrokerClient:
             {"bootstrap.servers": bootstrap, "membership": "none", "subscribe": "none", "columns": ",".join(COLUMNS)}
         ).for_consumer(consumer_config({**params, "bootstrap.servers": bootstrap}), {})
         config = self._options.consumer
-        assert config.client_id is not None
-        timeout, security = config.socket_timeout_ms / 1000, Security.from_config(config)
-        endpoints = parse_bootstrap(bootstrap)
-        self._cluster = BootstrapCluster(endpoints, config.client_id, timeout=timeout, security=security)
+        self._cluster = BootstrapCluster(parse_bootstrap(bootstrap), Connecting.from_config(config))
         self.logs = LogOffsets.from_config(self._cluster.brokers, config)
 
     def partitions(self, topics: list[str]) -> list[TopicPartition]:

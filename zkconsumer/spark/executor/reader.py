@@ -215,12 +215,7 @@ class _LossCheck:
     """Looks up which records of a task no longer exist. Used by the task's thread."""
 
     def __init__(self, task: FetchTask) -> None:
-        self._logs = LogOffsets(
-            lambda: task.brokers,
-            task.settings.client_id,
-            timeout=task.settings.socket_timeout_s,
-            security=task.settings.security,
-        )
+        self._logs = LogOffsets(lambda: task.brokers, task.settings.connecting)
 
     def losses(self, missing: Mapping[TopicPartition, int]) -> dict[TopicPartition, DataLossError]:
         """Return the errors of partitions whose topic was deleted, or whose log ends before their range.

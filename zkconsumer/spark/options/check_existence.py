@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.leaders import LeaderLookup
-from zkconsumer.broker.security import Security
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError
 from zkconsumer.message import TopicPartition
@@ -30,8 +30,7 @@ def check_brokers(config: ConsumerConfig) -> None:
     """
     if not config.bootstrap_servers:
         return
-    assert config.client_id is not None
-    lookup = LeaderLookup(config.client_id, config.connection_timeout, Security.from_config(config))
+    lookup = LeaderLookup(Connecting.from_config(config).with_timeout(config.connection_timeout))
     try:
         retrying(config.connection_timeout)(lookup.metadata, parse_bootstrap(config.bootstrap_servers), [])
     except BrokerUnavailableError as error:

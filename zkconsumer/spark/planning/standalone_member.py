@@ -15,12 +15,13 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.health import HealthReason, Problem, stalled_partitions
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.factory import cluster_of
+from zkconsumer.metadata.factory import create_cluster
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.rebalance.futures import run_into
@@ -79,7 +80,7 @@ class StandaloneReader:
                 self._offsets = ZooKeeperOffsets(
                     self._session, config.group_id, topic_ids=lambda: self.cluster.topic_ids
                 )
-        self.cluster = cluster_of(config, self._session, config.socket_timeout_ms / 1000)
+        self.cluster = create_cluster(config, self._session, Connecting.from_config(config))
         self._first: Future[None] = Future()
         self._deadline = 0.0
         self._log = get_logger("zkconsumer.spark", group=config.group_id)
