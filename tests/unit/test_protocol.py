@@ -23,7 +23,7 @@ Partition = Topic.PartitionData
 
 
 class BytesFrame:
-    """A complete response in memory, as strict as the ``Frame`` of a channel."""
+    """A complete response in memory, as strict as ``Frame``."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

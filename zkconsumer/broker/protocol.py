@@ -45,8 +45,8 @@ _PARTITION_V4 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
 
 
-class Frame(Protocol):
-    """A response that is being read, for example ``channel.Frame``."""
+class ResponseReader(Protocol):
+    """A response that is being read, for example a ``Frame``."""
 
     remaining: int
 
@@ -151,7 +151,7 @@ def fetch_request(
     )
 
 
-def read_fetch_response(frame: Frame, version: int) -> FetchResult:
+def read_fetch_response(frame: ResponseReader, version: int) -> FetchResult:
     """Read a Fetch response of version 0 to 12. The frame must start after the correlation id."""
     fields = _FieldReader(frame, version >= _FETCH_FIRST_FLEXIBLE_VERSION)
     fields.skip_tags()
@@ -189,7 +189,7 @@ def _read_partition(fields: _FieldReader, topic: str, version: int) -> Partition
 class _FieldReader:
     """Reads primitive fields of a response in their order."""
 
-    def __init__(self, frame: Frame, flexible: bool) -> None:
+    def __init__(self, frame: ResponseReader, flexible: bool) -> None:
         self._frame, self._flexible = frame, flexible
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
