@@ -24,51 +24,16 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from zkconsumer.broker.api_versions import BEFORE_API_VERSIONS, fetch_versions, version_of
-from zkconsumer.broker.buffers import allocate
+from zkconsumer.broker.frame import Frame, ReceiveBuffer
 from zkconsumer.broker.security import Security
 from zkconsumer.errors import BrokerUnavailableError, ClosedError
 from zkconsumer.message import Endpoint
 from zkconsumer.net.host_names import Addresses, resolve
 
 #: Maximum size of a Fetch response in bytes: Kafka's size field is an int32.
-MAX_FRAME = (1 << 31) - 1
+_MAX_FRAME = (1 << 31) - 1
 #: Maximum size of other responses in bytes; the metadata of a million partitions have about this size.
 _MAX_RESPONSE = 100 << 20
-
-_BUFFER_SIZE = 64 * 1024
-
-
-class Frame:
-    """A response that is being read from the socket.
-
-    Attributes:
-        remaining: bytes that have not been read.
-    """
-
-    def __init__(self, channel: BrokerChannel, size: int) -> None:
-        self._channel = channel
-        self.remaining = size
-
-    def _consume(self, size: int) -> None:
-        if size < 0 or size > self.remaining:
-            raise BrokerUnavailableError(
-                f"broker {self._channel.endpoint} sent a malformed response: a field has {size} bytes, but only "
-                f"{self.remaining} bytes remain"
-            )
-        self.remaining -= size
-
-    def read(self, size: int) -> bytes:
-        """Return the next ``size`` bytes."""
-        self._consume(size)
-        return self._channel._read(size)
-
-    def read_records(self, size: int) -> Any:
-        """Return the next ``size`` bytes in a separate buffer of that size.
-
-        The memory of a large buffer is not used before the bytes arrive.
-        """
-        self._consume(size)
-        return self._channel._read_into(allocate(size)) if size else b""
 
 
 class BrokerChannel:
@@ -95,8 +60,7 @@ class BrokerChannel:
         self._active_calls = 0
         self._closed = False
         self._correlation = 0
-        self._buffer = memoryview(bytearray(_BUFFER_SIZE))
-        self._position = self._end = 0
+        self._received = ReceiveBuffer(self._receive)
         self._call_timeout_s = timeout_s
         self._deadline = 0.0  # ``time.monotonic`` at which the current call ends
 
@@ -146,7 +110,7 @@ class BrokerChannel:
         """Whether the connection is open, and no response is expected or has arrived."""
         with self._lock:
             sock = self._socket
-            if self._closed or self._active_calls or sock is None or self._position != self._end:
+            if self._closed or self._active_calls or sock is None or not self._received.is_empty:
                 return False
             poller = select.poll()
             poller.register(sock, select.POLLIN)
@@ -195,7 +159,8 @@ class BrokerChannel:
                 if self._closed:
                     sock.close()
                     raise ClosedError(f"the channel to {self.endpoint} is closed")
-                self._socket, self._position, self._end = sock, 0, 0  # from now on close() interrupts connect()
+                self._received.clear()
+                self._socket = sock  # from now on close() interrupts connect()
             try:
                 sock.connect(address)
                 if not self._security.uses_tls:
@@ -286,14 +251,14 @@ class BrokerChannel:
             raise OSError("the connection is closed")
         sock.settimeout(self._remaining())
         sock.sendall(request.encode(framed=True, header=True))
-        size, correlation = struct.unpack(">ii", self._read(8))
-        if correlation != self._correlation or not 4 <= size <= MAX_FRAME:
+        size, correlation = struct.unpack(">ii", self._received.read(8))
+        if correlation != self._correlation or not 4 <= size <= _MAX_FRAME:
             raise BrokerUnavailableError(
                 f"{self.endpoint} did not send a valid Kafka response (size {size}, correlation id {correlation} "
                 f"instead of {self._correlation}); check that the port is a {self._security.protocol} listener of a "
                 "broker"
             )
-        frame = Frame(self, size - 4)
+        frame = Frame(self._received, self.endpoint, size - 4)
         yield frame
         if frame.remaining:
             raise BrokerUnavailableError(
@@ -360,40 +325,6 @@ class BrokerChannel:
         except BaseException:
             self.disconnect()
             raise
-
-    def _read(self, size: int) -> bytes:
-        buffered = self._end - self._position
-        if buffered >= size:
-            self._position += size
-            return self._buffer[self._position - size : self._position].tobytes()
-        if size > _BUFFER_SIZE:
-            return self._read_large(size)
-        self._buffer[:buffered] = self._buffer[self._position : self._end]
-        self._position, self._end = 0, buffered
-        while self._end < size:
-            self._end += self._receive(self._buffer[self._end :])
-        self._position = size
-        return self._buffer[:size].tobytes()
-
-    def _read_large(self, size: int) -> bytes:
-        """Read in pieces, so that no more memory is used than twice the bytes that have arrived."""
-        pieces: list[Any] = []
-        missing, piece_size = size, _BUFFER_SIZE
-        while missing:
-            piece_size = min(missing, piece_size)
-            pieces.append(self._read_into(bytearray(piece_size)))
-            missing -= piece_size
-            piece_size = size - missing
-        return b"".join(pieces)
-
-    def _read_into(self, target: Any) -> Any:
-        view = memoryview(target).cast("B")
-        filled = min(self._end - self._position, len(view))
-        view[:filled] = self._buffer[self._position : self._position + filled]
-        self._position += filled
-        while filled < len(view):
-            filled += self._receive(view[filled:])
-        return view
 
     def _receive(self, view: memoryview) -> int:
         sock = self._socket

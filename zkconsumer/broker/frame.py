@@ -1,0 +1,108 @@
+"""The bytes of responses: a buffer between the socket and the fields of a response, and the response being read.
+
+Small fields are copied from the buffer. Records are received into a separate buffer each, without a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zkconsumer.broker.buffers import allocate
+from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.message import Endpoint
+
+#: Size in bytes of the buffer for fields, and maximum size of a field that is read through it.
+_BUFFER_SIZE = 64 * 1024
+
+
+class ReceiveBuffer:
+    """Bytes that have been received and not read. Used by the thread of a channel.
+
+    Args:
+        receive: receives at least one byte into a view, and returns their number.
+    """
+
+    def __init__(self, receive: Callable[[memoryview], int]) -> None:
+        self._receive = receive
+        self._buffer = memoryview(bytearray(_BUFFER_SIZE))
+        self._position = self._end = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all received bytes have been read."""
+        return self._position == self._end
+
+    def clear(self) -> None:
+        """Drop the bytes of an earlier connection."""
+        self._position = self._end = 0
+
+    def read(self, size: int) -> bytes:
+        """Return the next ``size`` bytes."""
+        buffered = self._end - self._position
+        if buffered >= size:
+            self._position += size
+            return self._buffer[self._position - size : self._position].tobytes()
+        if size > _BUFFER_SIZE:
+            return self._read_large(size)
+        self._buffer[:buffered] = self._buffer[self._position : self._end]
+        self._position, self._end = 0, buffered
+        while self._end < size:
+            self._end += self._receive(self._buffer[self._end :])
+        self._position = size
+        return self._buffer[:size].tobytes()
+
+    def _read_large(self, size: int) -> bytes:
+        """Read in pieces, so that no more memory is used than twice the bytes that have arrived."""
+        pieces: list[Any] = []
+        missing, piece_size = size, _BUFFER_SIZE
+        while missing:
+            piece_size = min(missing, piece_size)
+            pieces.append(self.read_into(bytearray(piece_size)))
+            missing -= piece_size
+            piece_size = size - missing
+        return b"".join(pieces)
+
+    def read_into(self, target: Any) -> memoryview:
+        """Fill a buffer with the next bytes, and return its view."""
+        view = memoryview(target).cast("B")
+        filled = min(self._end - self._position, len(view))
+        view[:filled] = self._buffer[self._position : self._position + filled]
+        self._position += filled
+        while filled < len(view):
+            filled += self._receive(view[filled:])
+        return view
+
+
+class Frame:
+    """A response that is being read from the socket; see ``protocol.ResponseReader``.
+
+    Attributes:
+        remaining: bytes that have not been read.
+    """
+
+    def __init__(self, buffer: ReceiveBuffer, endpoint: Endpoint, size: int) -> None:
+        self._buffer = buffer
+        self._endpoint = endpoint
+        self.remaining = size
+
+    def _consume(self, size: int) -> None:
+        if size < 0 or size > self.remaining:
+            raise BrokerUnavailableError(
+                f"broker {self._endpoint} sent a malformed response: a field has {size} bytes, but only "
+                f"{self.remaining} bytes remain"
+            )
+        self.remaining -= size
+
+    def read(self, size: int) -> bytes:
+        """Return the next ``size`` bytes."""
+        self._consume(size)
+        return self._buffer.read(size)
+
+    def read_records(self, size: int) -> Any:
+        """Return the next ``size`` bytes in a separate buffer of that size.
+
+        The memory of a large buffer is not used before the bytes arrive.
+        """
+        self._consume(size)
+        return self._buffer.read_into(allocate(size)) if size else b""
