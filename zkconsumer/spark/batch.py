@@ -5,8 +5,6 @@ Source: Spark 4.2 KafkaRelation, KafkaBatch.
 
 from __future__ import annotations
 
-import contextlib
-import queue
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,9 +18,8 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.factory import create_cluster
+from zkconsumer.offsets.access import open_access
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
-from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import raise_or_log, range_deleted, start_offset_deleted
 from zkconsumer.spark.executor.fetch_task import FetchTask
@@ -32,7 +29,6 @@ from zkconsumer.spark.options.check_existence import check_brokers, check_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, resolve
 from zkconsumer.spark.planning.splitting import tasks
-from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
 class ZkConsumerBatchReader(DataSourceReader):
@@ -57,25 +53,16 @@ class ZkConsumerBatchReader(DataSourceReader):
         """
         options = SourceOptions.parse(self._options, batch=True)
         config, retry = options.consumer, retrying(options.unavailable_timeout)
-        with contextlib.ExitStack() as closing:
-            session = None
-            if options.has_zookeeper:
-                session = ZooKeeperSession.from_config(config, queue.SimpleQueue())
-                session.start()
-                closing.callback(session.close)
+        with open_access(config, Connecting.from_config(config), has_session=options.has_zookeeper) as access:
             check_brokers(config)
-            cluster = create_cluster(config, session, Connecting.from_config(config))
-            closing.callback(cluster.close)
-            logs = LogOffsets.from_config(cluster.brokers, config)
-            closing.callback(logs.close)
+            cluster, logs = access.cluster, access.logs(read_committed=config.read_committed)
             partitions = retry(options.subscription.partitions, cluster, config.exclude_internal_topics)
             check_topics(options.subscription, partitions)
             check_offsets(options.starting_offsets, partitions)
             check_offsets(options.ending_offsets, partitions, "ending")
             group: dict[TopicPartition, int] = {}
-            if session is not None:
-                offsets = ZooKeeperOffsets(session, config.group_id, topic_ids=lambda: cluster.topic_ids)
-                group = retry(offsets.fetch, partitions)
+            if options.has_zookeeper:
+                group = retry(access.offsets("zookeeper").fetch, partitions)
             ranges = retry(_ranges, options, {p: group.get(p, -1) for p in partitions}, logs)
             return list(
                 tasks(

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import queue
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,16 +17,12 @@ from tenacity import Retrying
 
 from zkconsumer import retry
 from zkconsumer.broker.connect import Connecting
-from zkconsumer.broker.leaders import LeaderLookup
-from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
-from zkconsumer.metadata.factory import create_cluster
-from zkconsumer.offsets.coordinator import GroupCoordinator
+from zkconsumer.offsets.access import Access, open_access
 from zkconsumer.zookeeper import registry
-from zkconsumer.zookeeper.session import ZooKeeperSession
 
 CLIENT_ID = "zkconsumer-tools"
 
@@ -102,68 +97,22 @@ def positive(text: str) -> int:
     return int(text)
 
 
-class Access:
-    """The connections of a tool.
+def access(config: ConsumerConfig) -> contextlib.AbstractContextManager[Access]:
+    """Connect to ZooKeeper and the brokers of a configuration, with the client id of the tools."""
+    own = dataclasses.replace(config, client_id=CLIENT_ID)
+    return open_access(own, Connecting.from_config(own).with_timeout(_BROKER_TIMEOUT_S))
 
-    Attributes:
-        session: the ZooKeeper session.
-        cluster: the brokers that are registered in ZooKeeper, or those of ``bootstrap.servers``.
+
+def config_of(options: argparse.Namespace, hosts: str, group: str = CLIENT_ID) -> ConsumerConfig:
+    """Return the configuration of ``--command-config`` and ``--bootstrap-server`` for ZooKeeper servers and a group.
+
+    The name of the group is not checked, so that a tool can describe and delete any group.
     """
-
-    def __init__(self, config: ConsumerConfig, closing: contextlib.ExitStack) -> None:
-        self._connecting = Connecting.from_config(dataclasses.replace(config, client_id=CLIENT_ID))
-        self._closing = closing
-        self.session = ZooKeeperSession.from_config(config, queue.SimpleQueue())
-        self.session.start()
-        closing.callback(self.session.close)
-        self.cluster = create_cluster(config, self.session, self._connecting.with_timeout(_BROKER_TIMEOUT_S))
-        closing.callback(self.cluster.close)
-
-    def logs(self, timeout_s: float = _BROKER_TIMEOUT_S) -> LogOffsets:
-        """Return a client for log start offsets and end offsets.
-
-        Args:
-            timeout_s: seconds to wait for the response of a broker.
-        """
-        logs = LogOffsets(self.cluster.brokers, self._connecting.with_timeout(timeout_s))
-        self._closing.callback(logs.close)
-        return logs
-
-    def leaders(self, timeout_s: float = _BROKER_TIMEOUT_S) -> LeaderLookup:
-        """Return a client that looks up the leaders of partitions.
-
-        Args:
-            timeout_s: seconds for a lookup, with all brokers together.
-        """
-        lookup = LeaderLookup(self._connecting.with_timeout(timeout_s))
-        self._closing.callback(lookup.close)
-        return lookup
-
-    def coordinator(self, group: str, timeout_s: float = _BROKER_TIMEOUT_S) -> GroupCoordinator:
-        """Return a client for the offsets that a group has committed to Kafka.
-
-        Args:
-            group: name of the group.
-            timeout_s: seconds to wait for the response of a broker.
-        """
-        coordinator = GroupCoordinator(group, self.cluster.brokers, self._connecting.with_timeout(timeout_s))
-        self._closing.callback(coordinator.close)
-        return coordinator
-
-
-@contextlib.contextmanager
-def access(config: ConsumerConfig) -> Iterator[Access]:
-    """Connect to ZooKeeper and the brokers of a configuration."""
-    with contextlib.ExitStack() as closing:
-        yield Access(config, closing)
-
-
-def config_of(options: argparse.Namespace, hosts: str) -> ConsumerConfig:
-    """Return the configuration of ``--command-config`` and ``--bootstrap-server`` for ZooKeeper servers."""
     properties = read_properties(options.command_config) if getattr(options, "command_config", None) else {}
     if getattr(options, "bootstrap_server", None):
         properties["bootstrap.servers"] = options.bootstrap_server
-    return ConsumerConfig.from_dict({**properties, "group.id": CLIENT_ID, "zookeeper.connect": hosts})
+    config = ConsumerConfig.from_dict({**properties, "group.id": CLIENT_ID, "zookeeper.connect": hosts})
+    return dataclasses.replace(config, group_id=group)
 
 
 def check_brokers(cluster: Cluster) -> None:

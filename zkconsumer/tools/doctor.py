@@ -11,9 +11,9 @@ from typing import Any
 
 from zkconsumer.errors import RegistrationError, RetriableError, ZkConsumerError
 from zkconsumer.health import Health, HealthReason
+from zkconsumer.offsets.access import Access
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, doctor_group, doctor_offsets, group_state
-from zkconsumer.tools.common import Access
 from zkconsumer.tools.findings import Commands, Finding, health_of
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.tools.groups import subscribed_threads
@@ -58,7 +58,7 @@ def add_to(tools: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the problems and return the exit code."""
-    with common.access(common.config_of(options, options.zookeeper)) as access:
+    with common.access(common.config_of(options, options.zookeeper, options.group)) as access:
         group_state.check_exists(access.session, options.group)
         common.check_brokers(access.cluster)
         state, partitions, findings = _examine_group(options.group, access, Commands(options))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.leaders import no_leader_error
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import health_code
 from zkconsumer.message import TopicPartition
+from zkconsumer.offsets.access import Access
 from zkconsumer.tools import common, group_state
-from zkconsumer.tools.common import Access
 from zkconsumer.tools.findings import Commands, Finding
 from zkconsumer.tools.group_state import GroupState
 
@@ -40,8 +39,8 @@ def check(
     skipped = {partition for finding in leaderless for partition in finding.partitions}
     has_brokers = all(finding.partitions for finding in leaderless)
     readable = [partition for partition in existing if partition not in skipped] if has_brokers else []
-    fetch = partial(common.retrying(), access.coordinator(state.group).fetch_offsets)
-    in_kafka, notes = group_state.in_kafka(readable, fetch)
+    coordinator = access.coordinator()
+    in_kafka, notes = group_state.in_kafka(coordinator, readable)
     in_kafka_only = tuple(sorted(state.owners.keys() - state.offsets.keys()))  # as far as can be seen
     for note in notes:
         remedy = "check the brokers; only the offsets in ZooKeeper were examined"
@@ -50,7 +49,7 @@ def check(
     if differing and state.sessions:
         time.sleep(_DUAL_COMMIT_S)
         later = group_state.differing_offsets(
-            group_state.read(access.session, state.group), group_state.in_kafka(readable, fetch)[0]
+            group_state.read(access.session, state.group), group_state.in_kafka(coordinator, readable)[0]
         )
         differing = {p: both for p, both in differing.items() if p in later and min(both) == min(later[p])}
     yield from _check_storages(state, commands, existing, differing)

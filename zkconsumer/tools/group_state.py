@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
-from zkconsumer.tools.common import count
+from zkconsumer.offsets.coordinator import GroupCoordinator
+from zkconsumer.tools.common import count, retrying
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, parse_offset, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Node
@@ -152,10 +153,14 @@ def log_offsets(
 
 
 def in_kafka(
-    partitions: Sequence[TopicPartition],
-    fetch: Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]],
+    coordinator: GroupCoordinator, partitions: Sequence[TopicPartition], *, backoff_s: float | None = 0.5
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Return the committed offset of each partition in Kafka, and a note if they could not be read."""
+    """Return the committed offset of each partition in Kafka, and a note if they could not be read.
+
+    Args:
+        backoff_s: seconds between two attempts, see ``common.retrying``; None for one attempt.
+    """
+    fetch = coordinator.fetch_offsets if backoff_s is None else retrying(backoff_s).wraps(coordinator.fetch_offsets)
     try:
         return (fetch(partitions) if partitions else {}), []
     except ZkConsumerError as error:

@@ -17,10 +17,10 @@ from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
+from zkconsumer.offsets.access import Access
 from zkconsumer.rebalance.assignors import threads_by_topic
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, group_state
-from zkconsumer.tools.common import Access
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
@@ -82,7 +82,8 @@ def run_groups(options: argparse.Namespace) -> int:
         raise ConfigurationError("--delete requires --group, --topic, or both")
     if options.partition is not None and not (options.delete and options.topic and options.group):
         raise ConfigurationError("--partition requires --delete, --topic and --group")
-    with common.access(common.config_of(options, options.zookeeper)) as access:
+    group = options.group[0] if options.describe else common.CLIENT_ID
+    with common.access(common.config_of(options, options.zookeeper, group)) as access:
         session = access.session
         if options.list:
             names = group_state.groups(session)
@@ -157,7 +158,7 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
     state = group_state.read(access.session, group)
     partitions = group_state.partitions_of(access.cluster, state.topics)
     ends, failed = group_state.log_offsets(access.logs(), partitions, protocol.LATEST)
-    in_kafka, notes = group_state.in_kafka(partitions, access.coordinator(group).fetch_offsets)
+    in_kafka, notes = group_state.in_kafka(access.coordinator(), partitions, backoff_s=None)
     offsets, unreadable = group_state.offsets(state, partitions, in_kafka)
     if as_json:
         errors = [*failed.values(), *notes, *unreadable]

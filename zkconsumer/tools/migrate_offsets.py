@@ -13,8 +13,6 @@ from typing import Any
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
-from zkconsumer.offsets.kafka import KafkaOffsets
-from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.tools import common, group_state
 
 _COLUMNS = ("TOPIC", "PARTITION", "FROM", "TO", "ACTION")
@@ -114,7 +112,9 @@ class _Group:
         self._name = options.group
         if not {options.source[0], options.to[0]} & set(_IN_CLUSTER):
             return
-        access = self._access = closing.enter_context(common.access(common.config_of(options, options.zookeeper)))
+        access = self._access = closing.enter_context(
+            common.access(common.config_of(options, options.zookeeper, options.group))
+        )
         if options.source[0] == "zookeeper":
             group_state.check_exists(access.session, options.group)
         self._state = state = group_state.read(access.session, options.group)
@@ -123,9 +123,8 @@ class _Group:
                 f"group {options.group!r} has live members: {', '.join(sorted(state.sessions))}. Stop them first, "
                 "set dual.commit.enabled=true for them instead, or use --force"
             )
-        self._coordinator = access.coordinator(options.group)
-        self._kafka = KafkaOffsets(self._coordinator, topic_ids=lambda: access.cluster.topic_ids)
-        self._zookeeper = ZooKeeperOffsets(access.session, options.group, topic_ids=lambda: access.cluster.topic_ids)
+        self._kafka = access.offsets("kafka")
+        self._zookeeper = access.offsets("zookeeper")
 
     def in_zookeeper(self) -> dict[TopicPartition, int]:
         """Return the offsets in ZooKeeper of partitions that exist."""
@@ -137,7 +136,7 @@ class _Group:
 
     def in_kafka(self) -> dict[TopicPartition, int]:
         """Return the offsets in Kafka of partitions that exist."""
-        return self._valid("kafka", common.retrying()(self._coordinator.fetch_offsets, None))
+        return self._valid("kafka", common.retrying()(self._access.coordinator().fetch_offsets, None))
 
     def _valid(self, storage: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offsets of partitions that exist, except those that were committed for a deleted topic."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
+from zkconsumer.offsets.access import Access
 from zkconsumer.tools import common, group_state
-from zkconsumer.tools.common import Access
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths
 
@@ -55,7 +54,7 @@ def add_to(tools: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the table and return the exit code."""
-    with common.access(common.config_of(options, options.zookeeper)) as access:
+    with common.access(common.config_of(options, options.zookeeper, options.group)) as access:
         _check(options, access)
     return 0
 
@@ -72,10 +71,9 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     partitions = group_state.partitions_of(access.cluster, topics)
     if options.topic:
         common.check_topics(access.cluster, topics)
-    timeout = options.socket_timeout_ms / 1000
-    logs, coordinator = access.logs(timeout), access.coordinator(options.group, timeout)
-    fetch = partial(common.retrying(options.retry_backoff_ms / 1000), coordinator.fetch_offsets)
-    in_kafka, notes = group_state.in_kafka(partitions, fetch)
+    timeout_s = options.socket_timeout_ms / 1000
+    logs, coordinator = access.logs(timeout_s), access.coordinator(timeout_s)
+    in_kafka, notes = group_state.in_kafka(coordinator, partitions, backoff_s=options.retry_backoff_ms / 1000)
     offsets, unreadable = group_state.offsets(state, partitions, in_kafka)
     notes += unreadable
     warnings = []

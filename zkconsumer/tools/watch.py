@@ -9,15 +9,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.message import TopicPartition
+from zkconsumer.offsets.access import Access
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.tools import common, group_state
-from zkconsumer.tools.common import Access
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths
 
@@ -45,7 +44,7 @@ def add_to(tools: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print tables until the tool is stopped, and return the exit code."""
-    with common.access(common.config_of(options, options.zookeeper)) as access:
+    with common.access(common.config_of(options, options.zookeeper, options.group)) as access:
         _watch(options, access)
     return 0
 
@@ -88,7 +87,7 @@ def _rate(current: int | None, previous: int | None, duration_s: float) -> int |
 
 
 def _watch(options: argparse.Namespace, access: Access) -> None:
-    logs, coordinator = access.logs(), access.coordinator(options.group)
+    logs, coordinator = access.logs(), access.coordinator()
     live = _live() if not options.json else None
     previous: _Sample | None = None
     with live if live is not None else contextlib.nullcontext():
@@ -110,7 +109,7 @@ def _sample(group: str, access: Access, logs: LogOffsets, coordinator: GroupCoor
     owned = access.session.znodes.children(f"{GroupPaths(group).root}/owners") or []
     partitions = group_state.partitions_of(access.cluster, [*state.topics, *owned])
     ends, _ = group_state.log_offsets(logs, partitions, protocol.LATEST)
-    in_kafka, _ = group_state.in_kafka(partitions, partial(common.retrying(), coordinator.fetch_offsets))
+    in_kafka, _ = group_state.in_kafka(coordinator, partitions)
     offsets = group_state.furthest(state, partitions, in_kafka)
     return _Sample(time_s, state, partitions, offsets, ends)
 

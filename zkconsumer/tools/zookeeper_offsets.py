@@ -20,12 +20,8 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
-from zkconsumer.offsets.base import Offsets
-from zkconsumer.offsets.dual import DualOffsets
-from zkconsumer.offsets.kafka import KafkaOffsets
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.tools import common, group_state
-from zkconsumer.tools.common import Access
 from zkconsumer.zookeeper.registry import OFFSET_MAX, GroupPaths, excerpt, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
@@ -122,7 +118,11 @@ def run_update(options: argparse.Namespace) -> int:
             raise ConfigurationError(f"topic {options.topic!r} does not exist")
         _check_idle(access.session, [config.group_id], options.force)
         offsets = access.logs(config.socket_timeout_ms / 1000).offsets(partitions, timestamp)
-        _store_of(access, config).commit(offsets, allow_lower=True)
+        if config.offsets_storage == "kafka":
+            common.retrying()(access.coordinator().fetch_offsets, [])
+        dual_commit = bool(config.dual_commit_enabled)
+        committed = access.offsets(config.offsets_storage, dual_commit=dual_commit, topic_ids=dict)
+        committed.commit(offsets, allow_lower=True)
     if options.json:
         rows = [{"topic": p.topic, "partition": p.partition, "offset": offset} for p, offset in sorted(offsets.items())]
         common.print_json({"group": config.group_id, "partitions": rows})
@@ -131,17 +131,6 @@ def run_update(options: argparse.Namespace) -> int:
         common.echo(f"updating partition {partition.partition} with new offset: {offset}")
     common.echo(f"updated the offset for {len(offsets)} partitions")
     return 0
-
-
-def _store_of(access: Access, config: ConsumerConfig) -> Offsets:
-    """Return the offset store that the properties of the group select."""
-    zookeeper = ZooKeeperOffsets(access.session, config.group_id)
-    if config.offsets_storage == "zookeeper":
-        return zookeeper
-    coordinator = access.coordinator(config.group_id)
-    common.retrying()(coordinator.fetch_offsets, [])
-    kafka = KafkaOffsets(coordinator)
-    return DualOffsets(kafka, zookeeper) if config.dual_commit_enabled else kafka
 
 
 def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:

@@ -72,7 +72,7 @@ class ZooKeeperSession:
         hosts: ``zookeeper.connect``: ``host:port`` pairs separated by commas, with an optional chroot at the end.
         session_timeout_s: requested session timeout in seconds.
         connection_timeout_s: maximum seconds to wait for the connection, and for the result of each operation.
-        events: queue for events; any object with ``put``.
+        events: queue for events, any object with ``put``; None to drop them.
         on_lease_expired: called each time the lease ends, see ``Lease``.
 
     Attributes:
@@ -86,7 +86,7 @@ class ZooKeeperSession:
         *,
         session_timeout_s: float,
         connection_timeout_s: float,
-        events: queue.SimpleQueue[Any],
+        events: queue.SimpleQueue[Any] | None = None,
         security: ZooKeeperSecurity | None = None,
         on_lease_expired: Callable[[], object] = lambda: None,
     ) -> None:
@@ -105,7 +105,7 @@ class ZooKeeperSession:
         self.znodes = Znodes(
             self._connection,
             authenticates=security.authenticates,
-            on_change=lambda path: events.put(Event(EventKind.CHANGED, path)),
+            on_change=lambda path: self._report(Event(EventKind.CHANGED, path)),
         )
         self._client.add_listener(self._on_state)
 
@@ -113,7 +113,7 @@ class ZooKeeperSession:
     def from_config(
         cls,
         config: ConsumerConfig,
-        events: queue.SimpleQueue[Any],
+        events: queue.SimpleQueue[Any] | None = None,
         on_lease_expired: Callable[[], object] = lambda: None,
     ) -> ZooKeeperSession:
         """Create a session from a consumer's properties; it is not started."""
@@ -241,7 +241,11 @@ class ZooKeeperSession:
             self.lease.renew_soon()
         elif state == KazooState.LOST:
             self.lease.expire()
-        self._events.put(Event(EventKind(state.lower())))
+        self._report(Event(EventKind(state.lower())))
+
+    def _report(self, event: Event) -> None:
+        if self._events is not None:
+            self._events.put(event)
 
 
 __all__ = ["Event", "EventKind", "ZooKeeperSession"]

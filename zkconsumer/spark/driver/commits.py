@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -15,10 +13,9 @@ from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
-from zkconsumer.metadata.factory import create_cluster
 from zkconsumer.metadata.topic_id import created_zxid, is_same_topic
 from zkconsumer.metrics import Metrics
-from zkconsumer.offsets.factory import create_offsets
+from zkconsumer.offsets.access import open_access
 from zkconsumer.retry import retrying
 from zkconsumer.spark.offset import BatchOffset
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -182,26 +179,15 @@ def commit_batch(
     """
     config, end = batch.options.consumer, BatchOffset.from_json(batch.end)
     connecting = Connecting.from_config(config).with_timeout(config.connection_timeout)
-    with contextlib.ExitStack() as closing:
-        session = ZooKeeperSession.from_config(config, queue.SimpleQueue())
-        session.start()
-        closing.callback(session.close)
-        cluster = create_cluster(config, session, connecting)
-        closing.callback(cluster.close)
-        offsets = create_offsets(
-            config,
-            session,
-            cluster.brokers,
-            connecting,
-            storage=config.offsets_storage,
-            dual_commit=bool(config.dual_commit_enabled),
-            topic_ids=lambda: end.topic_ids,
+    with open_access(config, connecting) as access:
+        session = access.session
+        offsets = access.offsets(
+            config.offsets_storage, dual_commit=bool(config.dual_commit_enabled), topic_ids=lambda: end.topic_ids
         )
-        closing.callback(offsets.close)
         ranges = end.ranges
         paths = GroupPaths(config.group_id)
         partitions = _not_owned_by_others(session, paths, ranges, consumer_ids)
-        partitions = _of_existing_topics(cluster, partitions, end.topic_ids)
+        partitions = _of_existing_topics(access.cluster, partitions, end.topic_ids)
         partitions = _not_written_since(session, paths, partitions, batch.completed_at, committed)
         stored = offsets.fetch(partitions)
         if batch.options.starting_offsets.restart == "group":
