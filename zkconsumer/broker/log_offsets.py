@@ -113,7 +113,7 @@ class LogOffsets:
         """
         offsets: dict[TopicPartition, int] = {}
         leaders, errors = self._find_leaders(partitions)
-        by_leader = _by_leader(leaders)
+        by_leader = _group_by_leader(leaders)
         timeout_s = min(self._timeout_s, MAX_LOOKUP_TIMEOUT_S)
         if timestamp >= 0:
             timeout_s = max(self._timeout_s, _SEARCH_TIME_S * len(by_leader))
@@ -122,24 +122,34 @@ class LogOffsets:
             if share_s is None:
                 errors.update(dict.fromkeys(led_partitions, _silent_error(endpoint)))
                 continue
-            channel = self._channel_to(endpoint)
-            request = protocol.list_offsets_request(led_partitions, timestamp, read_committed=self._read_committed)
-            try:
-                with self._observed(channel.endpoint):
-                    results = protocol.parse_list_offsets_response(channel.request(request, share_s))
-            except RetriableError as error:
-                errors.update(dict.fromkeys(led_partitions, error))
-                continue
-            for partition in led_partitions:
-                failure = f"could not list offsets of partition {partition} on broker {channel.endpoint}"
-                code, offset = results.get(partition, (protocol.NONE, -1))
-                if partition not in results:
-                    errors[partition] = NotLeaderError(f"{failure}: the response does not contain it")
-                elif code:
-                    errors[partition] = broker_error(code, failure)
-                else:
-                    offsets[partition] = offset
+            found, failed = self._list_offsets(endpoint, led_partitions, timestamp, share_s)
+            offsets |= found
+            errors |= failed
         self._invalidate_leaders(errors)
+        return offsets, errors
+
+    def _list_offsets(
+        self, leader: Endpoint, partitions: Collection[TopicPartition], timestamp: int, timeout_s: float
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ZkConsumerError]]:
+        """Send a ListOffsets request to a leader; return the offset or the error of each partition."""
+        request = protocol.list_offsets_request(partitions, timestamp, read_committed=self._read_committed)
+        try:
+            with self._record_silence(leader):
+                response = self._channel_to(leader).request(request, timeout_s)
+                results = protocol.parse_list_offsets_response(response)
+        except RetriableError as error:
+            return {}, dict.fromkeys(partitions, error)
+        offsets: dict[TopicPartition, int] = {}
+        errors: dict[TopicPartition, ZkConsumerError] = {}
+        for partition in partitions:
+            failure = f"could not list offsets of partition {partition} on broker {leader}"
+            code, offset = results.get(partition, (protocol.NONE, -1))
+            if partition not in results:
+                errors[partition] = NotLeaderError(f"{failure}: the response does not contain it")
+            elif code:
+                errors[partition] = broker_error(code, failure)
+            else:
+                offsets[partition] = offset
         return offsets, errors
 
     def fetch(self, positions: Mapping[TopicPartition, int], max_bytes: int) -> dict[TopicPartition, PartitionData]:
@@ -159,33 +169,40 @@ class LogOffsets:
         leaders, errors = self._find_leaders(positions)
         if errors:
             raise errors[min(errors)]
-        by_leader = _by_leader(leaders)
+        by_leader = _group_by_leader(leaders)
         for endpoint, share_s in self._shares(by_leader, self._timeout_s):
             if share_s is None:
                 raise _silent_error(endpoint)
-            channel, led_partitions = self._channel_to(endpoint), by_leader[endpoint]
-            request = protocol.fetch_request(
-                {partition: positions[partition] for partition in sorted(led_partitions)},
-                max_wait_ms=0,
-                min_bytes=0,
-                partition_max_bytes=max_bytes,
-                read_committed=self._read_committed,
-            )
-            try:
-                with self._observed(channel.endpoint), channel.exchange(request, share_s) as frame:
-                    result = protocol.read_fetch_response(frame, request.API_VERSION)
-            except RetriableError:
-                self._invalidate_leaders(led_partitions)
-                raise
-            for data in result.partitions:
-                error = data.error_code or result.error_code
-                if error in (protocol.OFFSET_OUT_OF_RANGE, protocol.CORRUPT_MESSAGE):
-                    continue
-                if error:
-                    self._invalidate_leaders(led_partitions)
-                    failure = f"could not fetch partition {data.partition} from broker {channel.endpoint}"
-                    raise broker_error(error, failure)
-                fetched[data.partition] = data
+            led_positions = {partition: positions[partition] for partition in sorted(by_leader[endpoint])}
+            fetched |= self._fetch(endpoint, led_positions, max_bytes, share_s)
+        return fetched
+
+    def _fetch(
+        self, leader: Endpoint, positions: Mapping[TopicPartition, int], max_bytes: int, timeout_s: float
+    ) -> dict[TopicPartition, PartitionData]:
+        """Send a Fetch request to the leader of partitions; see ``fetch``."""
+        request = protocol.fetch_request(
+            positions,
+            max_wait_ms=0,
+            min_bytes=0,
+            partition_max_bytes=max_bytes,
+            read_committed=self._read_committed,
+        )
+        try:
+            with self._record_silence(leader), self._channel_to(leader).exchange(request, timeout_s) as frame:
+                result = protocol.read_fetch_response(frame, request.API_VERSION)
+        except RetriableError:
+            self._invalidate_leaders(positions)
+            raise
+        fetched: dict[TopicPartition, PartitionData] = {}
+        for data in result.partitions:
+            error = data.error_code or result.error_code
+            if error in (protocol.OFFSET_OUT_OF_RANGE, protocol.CORRUPT_MESSAGE):
+                continue
+            if error:
+                self._invalidate_leaders(positions)
+                raise broker_error(error, f"could not fetch partition {data.partition} from broker {leader}")
+            fetched[data.partition] = data
         return fetched
 
     def _shares(self, leaders: Collection[Endpoint], timeout_s: float) -> Iterator[tuple[Endpoint, float | None]]:
@@ -211,8 +228,8 @@ class LogOffsets:
         return channel
 
     @contextlib.contextmanager
-    def _observed(self, leader: Endpoint) -> Iterator[None]:
-        """Record whether a leader responds in time."""
+    def _record_silence(self, leader: Endpoint) -> Iterator[None]:
+        """Record whether a leader responds in time, during the block."""
         self._silent.pop(leader, None)
         try:
             yield
@@ -233,7 +250,7 @@ class LogOffsets:
             self.leaders.pop(partition, None)
 
 
-def _by_leader(leaders: Mapping[TopicPartition, tuple[int, Endpoint]]) -> dict[Endpoint, list[TopicPartition]]:
+def _group_by_leader(leaders: Mapping[TopicPartition, tuple[int, Endpoint]]) -> dict[Endpoint, list[TopicPartition]]:
     by_leader: dict[Endpoint, list[TopicPartition]] = {}
     for partition, (_, endpoint) in leaders.items():
         by_leader.setdefault(endpoint, []).append(partition)

@@ -158,6 +158,29 @@ class ZooKeeperOffsets:
 
     def _write(self, offsets: Mapping[TopicPartition, int], allow_lower: bool) -> dict[TopicPartition, int]:
         """Write offsets; return those to be written again, because their znodes have changed since they were read."""
+        chosen = self._choose_writes(offsets, allow_lower)
+        self._on_commit(len(chosen))
+        try:
+            versions = self._znodes.write_many(list(chosen.values()))
+        except AuthorizationError as error:
+            if not any(len(writes) > 1 for writes in chosen.values()):
+                raise
+            self._log.warning("topic_ids_not_stored", error=str(error))
+            return self._write_without_ids({partition: offsets[partition] for partition in chosen}, allow_lower)
+        stale: dict[TopicPartition, int] = {}
+        for partition, new_version in zip(chosen, versions, strict=True):
+            if new_version is None:
+                stale[partition] = offsets[partition]
+            else:
+                self._cache[partition] = (offsets[partition], new_version)
+                if self._needs_id_znode(partition):
+                    self._with_id_znode.add(partition)
+        return stale
+
+    def _choose_writes(
+        self, offsets: Mapping[TopicPartition, int], allow_lower: bool
+    ) -> dict[TopicPartition, list[Write]]:
+        """Return the znodes to write for each partition whose offset may be committed and has changed."""
         existing = self._existing_topic_ids()
         chosen: dict[TopicPartition, list[Write]] = {}
         for partition, offset in offsets.items():
@@ -180,20 +203,4 @@ class ZooKeeperOffsets:
                 id_version = -1 if partition in self._with_id_znode else None
                 path = self._paths.offset_topic_id(partition)
                 chosen[partition].append(Write(path, self._topic_ids[partition].encode(), id_version, open_to_all=True))
-        self._on_commit(len(chosen))
-        try:
-            versions = self._znodes.write_many(list(chosen.values()))
-        except AuthorizationError as error:
-            if not any(len(writes) > 1 for writes in chosen.values()):
-                raise
-            self._log.warning("topic_ids_not_stored", error=str(error))
-            return self._write_without_ids({partition: offsets[partition] for partition in chosen}, allow_lower)
-        stale: dict[TopicPartition, int] = {}
-        for partition, new_version in zip(chosen, versions, strict=True):
-            if new_version is None:
-                stale[partition] = offsets[partition]
-            else:
-                self._cache[partition] = (offsets[partition], new_version)
-                if self._needs_id_znode(partition):
-                    self._with_id_znode.add(partition)
-        return stale
+        return chosen
