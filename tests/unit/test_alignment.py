@@ -113,7 +113,7 @@ class MemoryLogs:
             for offset, time in enumerate(self.times[partition])
             if offset >= position
         ]
-        return PartitionData(partition, 0, end, 0, (), b"".join(records))
+        return PartitionData(partition, 0, end, (), b"".join(records))
 
     def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         wanted = list(partitions)

@@ -46,7 +46,7 @@ class Logs:
         data = b"".join(records)
         if partition in self.corrupt:
             data = data[:-1] + bytes([data[-1] ^ 255]) if len(records) == 1 else data.replace(b"x", b"y", 1)
-        return PartitionData(partition, 0, len(times), 0, (), data)
+        return PartitionData(partition, 0, len(times), (), data)
 
     def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         return {p: next((n for n, time in enumerate(self.times[p]) if time >= timestamp), -1) for p in partitions}

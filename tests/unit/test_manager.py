@@ -131,7 +131,7 @@ def test_reassigned_partition_with_queued_response_stays() -> None:
 
     old = PartitionTopicInfo(PARTITION, Queue(stream, 2), 0)
     fetcher.add_partitions([old])
-    data = PartitionData(PARTITION, 0, 1, 0, (), entry(2, [Record(0)]))
+    data = PartitionData(PARTITION, 0, 1, (), entry(2, [Record(0)]))
 
     assert fetcher.process_partition_data(old, data)
 

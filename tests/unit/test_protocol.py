@@ -93,9 +93,7 @@ def plain(answer: FetchResult) -> FetchResult:
         answer.throttle_time_ms,
         answer.error_code,
         [
-            PartitionData(
-                p.partition, p.error_code, p.high_watermark, p.log_start_offset, list(p.aborted), bytes(p.records)
-            )
+            PartitionData(p.partition, p.error_code, p.high_watermark, list(p.aborted), bytes(p.records))
             for p in answer.partitions
         ],
     )
@@ -112,12 +110,11 @@ TOPICS = {
 
 
 def expected(version: int) -> FetchResult:
-    def data(topic: str, number: int, error: int, mark: int, start: int, aborted: Any, records: bytes) -> PartitionData:
+    def data(topic: str, number: int, error: int, mark: int, aborted: Any, records: bytes) -> PartitionData:
         return PartitionData(
             TopicPartition(topic, number),
             error,
             mark,
-            start if version >= 5 else -1,
             aborted if version >= 4 else [],
             records,
         )
@@ -126,9 +123,9 @@ def expected(version: int) -> FetchResult:
         55 if version >= 1 else 0,
         0,
         [
-            data("orders", 0, 0, 1 << 40, 7, [(5, 100), (6, 101)], b"some records"),
-            data("orders", 1, 1, -1, -1, [], b""),
-            data("a.b_c-1", 31, 0, 3, -1, [], b"x" * 300),
+            data("orders", 0, 0, 1 << 40, [(5, 100), (6, 101)], b"some records"),
+            data("orders", 1, 1, -1, [], b""),
+            data("a.b_c-1", 31, 0, 3, [], b"x" * 300),
         ],
     )
 
@@ -216,7 +213,6 @@ def test_any_response_equals_kafka_python(version: int, topics: dict[str, Any], 
                 TopicPartition(topic.topic, p.partition_index),
                 p.error_code,
                 p.high_watermark,
-                p.log_start_offset if version >= 5 else -1,
                 [(a.producer_id, a.first_offset) for a in p.aborted_transactions or ()] if version >= 4 else [],
                 bytes(p.records or b""),
             )

@@ -62,7 +62,6 @@ class PartitionData:
     """The part of a fetch response about one partition.
 
     Attributes:
-        log_start_offset: -1 before version 5.
         aborted: ``(producer id, first offset)`` of aborted transactions in ``records``; only with read_committed.
         records: bytes of record batches; the last one may be incomplete.
     """
@@ -70,7 +69,6 @@ class PartitionData:
     partition: TopicPartition
     error_code: int
     high_watermark: int
-    log_start_offset: int
     aborted: Sequence[tuple[int, int]]
     records: Any
 
@@ -170,9 +168,9 @@ def read_fetch_response(frame: ResponseReader, version: int) -> FetchResult:
 
 def _read_partition(fields: _FieldReader, topic: str, version: int) -> PartitionData:
     # Unpack these fields in one call, because a response has them for every partition, even without records.
-    log_start, aborted = -1, []
+    aborted = []
     if version >= 5:
-        partition, error, high_watermark, _last_stable, log_start = fields.unpack(_PARTITION_V5)
+        partition, error, high_watermark, _last_stable, _log_start = fields.unpack(_PARTITION_V5)
     elif version == 4:
         partition, error, high_watermark, _last_stable = fields.unpack(_PARTITION_V4)
     else:
@@ -183,7 +181,7 @@ def _read_partition(fields: _FieldReader, topic: str, version: int) -> Partition
             fields.skip_tags()
     if version >= 11:
         fields.int32()  # preferred read replica: set only for clients with a rack id
-    return PartitionData(TopicPartition(topic, partition), error, high_watermark, log_start, aborted, fields.records())
+    return PartitionData(TopicPartition(topic, partition), error, high_watermark, aborted, fields.records())
 
 
 class _FieldReader:
