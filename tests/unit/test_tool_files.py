@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from zkconsumer.errors import ConfigurationError
 from zkconsumer.tools import common
 
 Run = Callable[..., tuple[int, str, str]]
@@ -60,7 +59,7 @@ def test_packed_archive_replaces_earlier_one(tmp_path: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["missing-directory/file", "", "x" * 255 + "y"])
 def test_file_that_cannot_be_written_is_an_error(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot write "), common.replacing(tmp_path / name) as file:
+    with pytest.raises(common.ToolError, match="cannot write "), common.replacing(tmp_path / name) as file:
         file.write_text("content")
 
     assert list(tmp_path.iterdir()) == []

@@ -12,9 +12,9 @@ from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.security import PLAINTEXT
 from zkconsumer.devcluster.producer import Producer
 from zkconsumer.devcluster.servers import numbers
-from zkconsumer.errors import ConfigurationError
 from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.tools import cluster_state, common
+from zkconsumer.tools.common import ToolError
 
 #: Seconds to wait for the response of a broker.
 _TIMEOUT_S = 10.0
@@ -64,7 +64,7 @@ def _partitions(servers: str, topic: str) -> list[int]:
     """Return the partitions of a topic.
 
     Raises:
-        ConfigurationError: the topic does not exist.
+        ToolError: the topic does not exist.
         BrokerUnavailableError: no broker responds.
     """
     brokers = BootstrapCluster(parse_bootstrap(servers), Connecting(common.CLIENT_ID, _TIMEOUT_S, PLAINTEXT))
@@ -73,7 +73,7 @@ def _partitions(servers: str, topic: str) -> list[int]:
     finally:
         brokers.close()
     if not found:
-        raise ConfigurationError(
+        raise ToolError(
             f"topic {topic!r} does not exist; check its name, or create it with `zkconsumer cluster topic {topic}`"
         )
     return found

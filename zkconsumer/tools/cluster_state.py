@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from zkconsumer.devcluster.servers import is_kraft
-from zkconsumer.errors import ConfigurationError, ZkConsumerError
+from zkconsumer.errors import ZkConsumerError
+from zkconsumer.tools.common import ToolError
 
 #: Names of the addresses and of the directory in the state file, in the order in which they are printed.
 ADDRESSES = ("zookeeper.connect", "bootstrap.servers", "logs")
@@ -25,11 +26,11 @@ def require() -> dict[str, Any]:
     """Return the state of the cluster in the background.
 
     Raises:
-        ConfigurationError: there is none.
+        ToolError: there is none.
     """
     state = running()
     if state is None:
-        raise ConfigurationError(
+        raise ToolError(
             "no cluster is running in the background; start one with `zkconsumer cluster up --detach`, or set "
             "--bootstrap-server to the brokers of another cluster"
         )

@@ -18,7 +18,7 @@ from tenacity import Retrying
 from zkconsumer import retry
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
-from zkconsumer.errors import ConfigurationError
+from zkconsumer.errors import ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.access import Access, open_access
@@ -116,16 +116,16 @@ def config_of(options: argparse.Namespace, hosts: str, group: str = CLIENT_ID) -
 
 
 def check_brokers(cluster: Cluster) -> None:
-    """Raise ``ConfigurationError`` if no broker is registered; without brokers, partitions cannot be listed."""
+    """Raise ``ToolError`` if no broker is registered; without brokers, partitions cannot be listed."""
     if not cluster.brokers():
-        raise ConfigurationError(
+        raise ToolError(
             "no broker is registered in ZooKeeper; check the chroot, or set --bootstrap-server if the cluster does not "
             "use ZooKeeper"
         )
 
 
 def check_topics(cluster: Cluster, topics: Iterable[str]) -> None:
-    """Raise ``ConfigurationError`` if one of the topics does not exist."""
+    """Raise ``ToolError`` if one of the topics does not exist."""
     names = list(topics)
     for name in names:
         registry.check_topic_name(name)
@@ -133,7 +133,7 @@ def check_topics(cluster: Cluster, topics: Iterable[str]) -> None:
     for name in names:
         if name not in existing:
             check_brokers(cluster)
-            raise ConfigurationError(f"topic {name!r} does not exist; check its name, and the chroot of ZooKeeper")
+            raise ToolError(f"topic {name!r} does not exist; check its name, and the chroot of ZooKeeper")
 
 
 def delete_group(config: ConsumerConfig) -> None:
@@ -149,7 +149,7 @@ def replacing(path: Path) -> Iterator[Path]:
     A device or a pipe, such as ``/dev/stdout``, cannot be replaced; its own path is yielded.
 
     Raises:
-        ConfigurationError: the file cannot be written.
+        ToolError: the file cannot be written.
     """
     is_replaced = os.path.isfile(path) or not os.path.exists(path)
     target = path.resolve() if is_replaced else path
@@ -161,7 +161,7 @@ def replacing(path: Path) -> Iterator[Path]:
                 shutil.copymode(target, new)
             new.replace(target)
     except OSError as error:
-        raise ConfigurationError(f"cannot write {str(path)!r}: {error}") from error
+        raise ToolError(f"cannot write {str(path)!r}: {error}") from error
     finally:
         if is_replaced:
             with contextlib.suppress(OSError):  # such as the name being too long, which has raised the error above
@@ -199,6 +199,10 @@ def cell(value: object) -> str:
     """Return the text of a cell of a table, without control characters and of limited length."""
     text = "-" if value is None else printable(value)
     return text if len(text) <= _MAX_CELL_LENGTH else f"{text[:_MAX_CELL_LENGTH]}..."
+
+
+class ToolError(ZkConsumerError):
+    """A tool cannot do what its options request, for example because a group or a topic does not exist."""
 
 
 class OutputClosedError(Exception):

@@ -20,7 +20,7 @@ from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import ConfigurationError, ConsumerTimeoutError
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.tools import common
-from zkconsumer.tools.common import OutputClosedError
+from zkconsumer.tools.common import OutputClosedError, ToolError
 from zkconsumer.tools.formatters import parse_properties
 from zkconsumer.tools.printer import (
     OUTPUT_CLOSED,
@@ -140,7 +140,7 @@ def _check_znodes(config: ConsumerConfig, options: argparse.Namespace) -> None:
     with common.access(config) as access:
         session = access.session
         if not config.bootstrap_servers and not session.znodes.children(BROKER_IDS):
-            raise ConfigurationError(
+            raise ToolError(
                 f"No brokers found in ZK. Nothing is registered in {BROKER_IDS} at {config.zookeeper_connect!r}; "
                 "check the chroot, or set bootstrap.servers in --consumer.config if the cluster does not use ZooKeeper"
             )
@@ -150,7 +150,7 @@ def _check_znodes(config: ConsumerConfig, options: argparse.Namespace) -> None:
         if options.delete_consumer_offsets:
             session.znodes.delete_tree(offsets)
         elif options.from_beginning and session.znodes.exists(offsets):
-            raise ConfigurationError(
+            raise ToolError(
                 f"Found previous offset information for this group {config.group_id}. Please use "
                 "--delete-consumer-offsets to delete previous offsets metadata"
             )

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError, ZkConsumerError
+from zkconsumer.errors import RegistrationError, RetriableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
-from zkconsumer.tools.common import count, retrying
+from zkconsumer.tools.common import ToolError, count, retrying
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, parse_offset, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Node
@@ -73,9 +73,9 @@ def exists(session: ZooKeeperSession, group: str) -> bool:
 
 
 def check_exists(session: ZooKeeperSession, group: str) -> None:
-    """Raise ``ConfigurationError`` if the group does not exist."""
+    """Raise ``ToolError`` if the group does not exist."""
     if not exists(session, group):
-        raise ConfigurationError(f"group {group!r} does not exist in ZooKeeper at {session.hosts!r}")
+        raise ToolError(f"group {group!r} does not exist in ZooKeeper at {session.hosts!r}")
 
 
 def read(session: ZooKeeperSession, group: str) -> GroupState:

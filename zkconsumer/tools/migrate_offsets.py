@@ -14,6 +14,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.tools import common, group_state
+from zkconsumer.tools.common import ToolError
 
 _COLUMNS = ("TOPIC", "PARTITION", "FROM", "TO", "ACTION")
 
@@ -119,7 +120,7 @@ class _Group:
             group_state.check_exists(access.session, options.group)
         self._state = state = group_state.read(access.session, options.group)
         if state.sessions and not options.force and options.to[0] in _IN_CLUSTER:
-            raise ConfigurationError(
+            raise ToolError(
                 f"group {options.group!r} has live members: {', '.join(sorted(state.sessions))}. Stop them first, "
                 "set dual.commit.enabled=true for them instead, or use --force"
             )
@@ -131,7 +132,7 @@ class _Group:
         state = self._state
         unreadable = [error for path, error in state.unreadable.items() if "/offsets/" in path]
         if unreadable:
-            raise ConfigurationError(f"offsets could not be read, and no offset was copied: {'; '.join(unreadable)}")
+            raise ToolError(f"offsets could not be read, and no offset was copied: {'; '.join(unreadable)}")
         return self._valid("zookeeper", state.offsets)
 
     def in_kafka(self) -> dict[TopicPartition, int]:
@@ -167,7 +168,7 @@ def _checkpoints() -> Any:
     try:
         from zkconsumer.spark import checkpoint
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"offsets in checkpoints and JSON require pyspark: {error}") from error
+        raise ToolError(f"offsets in checkpoints and JSON require pyspark: {error}") from error
 
     return checkpoint
 

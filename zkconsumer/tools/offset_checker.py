@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zkconsumer.broker import protocol
-from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
 from zkconsumer.tools import common, group_state
+from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths
 
@@ -61,9 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace, access: Access) -> None:
     if not group_state.exists(access.session, options.group):
-        raise ConfigurationError(
-            f"znode {GroupPaths(options.group).root} does not exist in ZooKeeper at {options.zookeeper!r}"
-        )
+        raise ToolError(f"znode {GroupPaths(options.group).root} does not exist in ZooKeeper at {options.zookeeper!r}")
     state = group_state.read(access.session, options.group)
     # The znodes of the owners' topics remain when the members have stopped.
     owned = access.session.znodes.children(f"{GroupPaths(options.group).root}/owners")

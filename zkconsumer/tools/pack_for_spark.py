@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 import zkconsumer
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.tools import common
+from zkconsumer.tools.common import ToolError
 
 #: Distributions that Spark's Python environment has: Spark itself, and what its Python data sources require.
 _IN_SPARK = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "numpy", "grpcio", "googleapis-common-protos"})
@@ -63,7 +64,7 @@ def _closure(names: list[str]) -> set[str]:
     """Return the normalized names of distributions and of those that they require, without those of Spark.
 
     Raises:
-        ConfigurationError: a distribution is not installed.
+        ToolError: a distribution is not installed.
     """
     found: set[str] = set()
     waiting = [_parse(name).name for name in names]
@@ -75,7 +76,7 @@ def _closure(names: list[str]) -> set[str]:
         try:
             requirements = map(Requirement, importlib.metadata.requires(name) or [])
         except importlib.metadata.PackageNotFoundError:
-            raise ConfigurationError(f"distribution {name!r} is not installed; install it with pip") from None
+            raise ToolError(f"distribution {name!r} is not installed; install it with pip") from None
         found.add(name)
         waiting += [one.name for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
     return found

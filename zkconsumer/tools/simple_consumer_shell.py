@@ -18,6 +18,7 @@ from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.simple_consumer import SimpleConsumer
 from zkconsumer.tools import common, group_state
+from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.formatters import Formatter
 from zkconsumer.tools.printer import MessagePrinter, add_output_options, formatter_of
 
@@ -116,7 +117,7 @@ def _broker(options: argparse.Namespace, partition: TopicPartition, security: Se
     finally:
         cluster.close()
     if partition not in existing:
-        raise ConfigurationError(
+        raise ToolError(
             f"partition {partition.partition} of topic {partition.topic!r} does not exist"
             if existing
             else f"topic {partition.topic!r} does not exist"
@@ -135,5 +136,5 @@ def _broker(options: argparse.Namespace, partition: TopicPartition, security: Se
     finally:
         logs.close()
     if partition not in leaders:
-        raise ConfigurationError(f"partition {partition.partition} of topic {partition.topic!r} has no leader")
+        raise ToolError(f"partition {partition.partition} of topic {partition.topic!r} has no leader")
     return leaders[partition][1]

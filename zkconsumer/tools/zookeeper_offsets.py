@@ -22,6 +22,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.tools import common, group_state
+from zkconsumer.tools.common import ToolError
 from zkconsumer.zookeeper.registry import OFFSET_MAX, GroupPaths, excerpt, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
@@ -115,7 +116,7 @@ def run_update(options: argparse.Namespace) -> int:
     with common.access(config) as access:
         partitions = group_state.partitions_of(access.cluster, [options.topic])
         if not partitions:
-            raise ConfigurationError(f"topic {options.topic!r} does not exist")
+            raise ToolError(f"topic {options.topic!r} does not exist")
         _check_idle(access.session, [config.group_id], options.force)
         offsets = access.logs(config.socket_timeout_ms / 1000).offsets(partitions, timestamp)
         if config.offsets_storage == "kafka":
@@ -137,7 +138,7 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeError) as error:
-        raise ConfigurationError(f"cannot read {str(path)!r}: {error}") from error
+        raise ToolError(f"cannot read {str(path)!r}: {error}") from error
     offsets: dict[str, dict[TopicPartition, int]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -155,12 +156,12 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
 
 
 def _check_partitions(cluster: Cluster, path: Path, offsets_by_group: Mapping[str, Iterable[TopicPartition]]) -> None:
-    """Raise ``ConfigurationError`` if a partition of the file does not exist."""
+    """Raise ``ToolError`` if a partition of the file does not exist."""
     wanted = {partition for offsets in offsets_by_group.values() for partition in offsets}
     missing = sorted(wanted - set(group_state.partitions_of(cluster, {partition.topic for partition in wanted})))
     if missing:
         common.check_brokers(cluster)
-        raise ConfigurationError(
+        raise ToolError(
             f"{path} contains offsets of {common.count(len(missing), 'missing partition')}, such as {missing[0]}; "
             "create the topics, or remove these lines; no offset was written"
         )
@@ -170,7 +171,7 @@ def _check_idle(session: ZooKeeperSession, groups: list[str], force: bool) -> No
     for group in groups:
         members = session.znodes.children(GroupPaths(group).ids)
         if members and not force:
-            raise ConfigurationError(
+            raise ToolError(
                 f"group {group!r} has live members: {', '.join(members)}. They do not read new offsets and overwrite "
                 "them. Stop the members first, or use --force"
             )
