@@ -72,6 +72,12 @@ def add_log_level(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_group(parser: argparse.ArgumentParser) -> None:
+    """Add ``--zookeeper`` and ``--group`` of a tool for one group."""
+    parser.add_argument("--zookeeper", default=LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)")
+    parser.add_argument("--group", required=True, help="consumer group")
+
+
 def add_json(parser: argparse._ActionsContainer) -> None:
     """Add ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON, one object per line")
@@ -210,13 +216,22 @@ class OutputClosedError(Exception):
 
 
 def echo(line: object = "", file: TextIO | None = None, *, flush: bool = False) -> None:
-    """Print one line. All tools print text with this function, ``print_table`` or ``print_json``."""
+    """Print one line. All tools print text with this function, ``print_table``, ``print_json`` or ``report``."""
     _write(printable(line), file, flush=flush)
 
 
 def print_json(content: Mapping[str, object]) -> None:
     """Print an object as one line of JSON, and flush. Names are in camel case."""
     _write(json.dumps(content), None, flush=True)
+
+
+def report(options: argparse.Namespace, content: Mapping[str, object], lines: Iterable[str]) -> None:
+    """Print the result of a tool: with ``--json`` an object, otherwise lines of text."""
+    if options.json:
+        print_json(content)
+        return
+    for line in lines:
+        echo(line, flush=True)
 
 
 def _write(line: str, file: TextIO | None, *, flush: bool) -> None:

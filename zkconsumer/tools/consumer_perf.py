@@ -180,10 +180,9 @@ class _Reader:
 
 
 def _print(options: argparse.Namespace, columns: tuple[str, ...], *row: str | float) -> None:
-    if options.json:
-        common.print_json(dict(zip((_IN_JSON.get(name, name) for name in columns), row, strict=True)))
-    else:
-        common.echo(", ".join(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row), flush=True)
+    content = dict(zip((_IN_JSON.get(name, name) for name in columns), row, strict=True))
+    line = ", ".join(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row)
+    common.report(options, content, [line])
 
 
 def _date(at: float, pattern: str) -> str:

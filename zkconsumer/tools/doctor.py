@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -41,10 +41,7 @@ _MAX_PARTITIONS = 5
 def add_to(tools: Any) -> None:
     """Add the subcommand."""
     parser = common.add_tool(tools, "doctor", run, _DESCRIPTION)
-    parser.add_argument(
-        "--zookeeper", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
-    )
-    parser.add_argument("--group", required=True, help="consumer group")
+    common.add_group(parser)
     parser.add_argument(
         "--stale-after",
         type=common.positive,
@@ -64,26 +61,26 @@ def run(options: argparse.Namespace) -> int:
         state, partitions, findings = _examine_group(options.group, access, Commands(options))
         findings.extend(doctor_offsets.check(state, access, Commands(options), partitions, options.stale_after))
     health = health_of(findings)
-    if options.json:
-        common.print_json(
-            {
-                "group": options.group,
-                "health": health.state.name.lower(),
-                "healthReasons": list(map(_reason_as_json, health.reasons)),
-                "findings": [finding.as_json() for finding in findings],
-            }
-        )
-    else:
-        for finding in findings:
-            common.echo(f"{finding.where}: {finding.problem}")
-            common.echo(f"    {finding.remedy}")
-        common.echo(f"health: {_describe(health)}")
-        members, owned = len(state.sessions), len(state.owners)
-        common.echo(
-            f"group {options.group}: {common.count(members, 'member')}, {common.count(owned, 'partition')} owned: "
-            f"{common.count(len(findings), 'problem') if findings else 'no problems'} found"
-        )
+    content = {
+        "group": options.group,
+        "health": health.state.name.lower(),
+        "healthReasons": list(map(_reason_as_json, health.reasons)),
+        "findings": [finding.as_json() for finding in findings],
+    }
+    common.report(options, content, _lines(state, health, findings))
     return 1 if findings else 0
+
+
+def _lines(state: GroupState, health: Health, findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
+        yield f"{finding.where}: {finding.problem}"
+        yield f"    {finding.remedy}"
+    yield f"health: {_describe(health)}"
+    members, owned = len(state.sessions), len(state.owners)
+    yield (
+        f"group {state.group}: {common.count(members, 'member')}, {common.count(owned, 'partition')} owned: "
+        f"{common.count(len(findings), 'problem') if findings else 'no problems'} found"
+    )
 
 
 def _describe(health: Health) -> str:
@@ -119,25 +116,27 @@ def _examine_group(
     A rebalance causes the same problems temporarily. If there are problems that prevent progress, the group is examined
     twice. If those that a rebalance can cause have changed in between, the group is rebalancing.
     """
-    state, partitions, findings = _look(group, access, commands)
+    state, partitions, findings = _read_and_check(group, access, commands)
     first = {finding for finding in findings if finding.code}
     if not first or not state.sessions:
         return state, partitions, findings
     started = time.time()
     time.sleep(_REBALANCE_S)
-    state, partitions, findings = _look(group, access, commands)
+    state, partitions, findings = _read_and_check(group, access, commands)
     has_changed = {f for f in findings if f.code in _TRANSIENT} != {f for f in first if f.code in _TRANSIENT}
-    return state, partitions, [_confirmed(f, started, has_changed=has_changed) for f in findings]
+    return state, partitions, [_confirm(f, started, has_changed=has_changed) for f in findings]
 
 
-def _confirmed(finding: Finding, started: float, *, has_changed: bool) -> Finding:
+def _confirm(finding: Finding, started: float, *, has_changed: bool) -> Finding:
     """Return a finding of the second examination, with the code and the time that follow from both examinations."""
     if has_changed and finding.code in _TRANSIENT:
         return replace(finding, code="rebalancing", since=started)
     return replace(finding, since=started) if finding.code and finding.since is None else finding
 
 
-def _look(group: str, access: Access, commands: Commands) -> tuple[GroupState, Mapping[str, list[int]], list[Finding]]:
+def _read_and_check(
+    group: str, access: Access, commands: Commands
+) -> tuple[GroupState, Mapping[str, list[int]], list[Finding]]:
     state = group_state.read(access.session, group)
     partitions: dict[str, list[int]] = {}
     return state, partitions, list(_check_group(state, access, commands, partitions))

@@ -76,44 +76,50 @@ def _partition_number(text: str) -> int:
 
 def run_groups(options: argparse.Namespace) -> int:
     """List, describe or delete groups, and return the exit code."""
-    if options.describe and len(options.group) != 1:
-        raise ConfigurationError("--describe requires exactly one --group")
-    if options.delete and not options.group and not options.topic:
-        raise ConfigurationError("--delete requires --group, --topic, or both")
     if options.partition is not None and not (options.delete and options.topic and options.group):
         raise ConfigurationError("--partition requires --delete, --topic and --group")
-    group = options.group[0] if options.describe else common.CLIENT_ID
+    if options.list:
+        return _run_list(options)
+    return _run_describe(options) if options.describe else _run_delete(options)
+
+
+def _run_list(options: argparse.Namespace) -> int:
+    with common.access(common.config_of(options, options.zookeeper)) as access:
+        names = group_state.groups(access.session)
+    common.report(options, {"groups": names}, names)
+    return 0
+
+
+def _run_describe(options: argparse.Namespace) -> int:
+    if len(options.group) != 1:
+        raise ConfigurationError("--describe requires exactly one --group")
+    [group] = options.group
     with common.access(common.config_of(options, options.zookeeper, group)) as access:
-        session = access.session
-        if options.list:
-            names = group_state.groups(session)
-            if options.json:
-                common.print_json({"groups": names})
-            for name in () if options.json else names:
-                common.echo(name)
-            return 0
-        if options.describe:
-            return _describe(access, options.group[0], options.json)
-        groups = options.group or _groups_of(session, options.topic)
+        return _describe(access, group, options.json)
+
+
+def _run_delete(options: argparse.Namespace) -> int:
+    if not options.group and not options.topic:
+        raise ConfigurationError("--delete requires --group, --topic, or both")
+    with common.access(common.config_of(options, options.zookeeper)) as access:
+        groups = options.group or _groups_of(access.session, options.topic)
         errors = {group: _delete(access, group, options.topic, options.partition) for group in groups}
-    _print_deleted(options, errors)
+    rows = [{"group": group, "deleted": not error, "error": error or None} for group, error in errors.items()]
+    lines = (error or _describe_deleted(options, group) for group, error in errors.items())
+    common.report(options, {"topic": options.topic, "groups": rows}, lines)
     return 1 if any(errors.values()) else 0
 
 
 def run_verify(options: argparse.Namespace) -> int:
     """Print the partitions without a live owner; return exit code 1 if there are any."""
     with common.access(common.config_of(options, options.zookeeper)) as access:
-        problems = _unowned(access.session, access.cluster, options.group)
-    if options.json:
-        common.print_json({"group": options.group, "successful": not problems, "problems": problems})
-    else:
-        for problem in problems:
-            common.echo(problem)
-        common.echo(f"Rebalance operation {'failed' if problems else 'successful'} !")
+        problems = _find_unowned(access.session, access.cluster, options.group)
+    content = {"group": options.group, "successful": not problems, "problems": problems}
+    common.report(options, content, [*problems, f"Rebalance operation {'failed' if problems else 'successful'} !"])
     return 1 if problems else 0
 
 
-def _unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> list[str]:
+def _find_unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> list[str]:
     group_state.check_exists(session, group)
     common.check_brokers(cluster)
     state = group_state.read(session, group)
@@ -240,18 +246,10 @@ def _topics_of(session: ZooKeeperSession, paths: GroupPaths) -> set[str]:
     return {topic for parent in parents for topic in session.znodes.children(parent) or ()}
 
 
-def _print_deleted(options: argparse.Namespace, errors: dict[str, str]) -> None:
-    if options.json:
-        rows = [{"group": group, "deleted": not error, "error": error or None} for group, error in errors.items()]
-        common.print_json({"topic": options.topic, "groups": rows})
-        return
-    for group, error in errors.items():
-        if error:
-            common.echo(error)
-        elif options.partition is not None:
-            partition = TopicPartition(options.topic, options.partition)
-            common.echo(f"Deleted the offset of partition {partition} of group '{group}' in zookeeper.")
-        elif options.topic:
-            common.echo(f"Deleted consumer group information for group '{group}' topic '{options.topic}' in zookeeper.")
-        else:
-            common.echo(f"Deleted all consumer group information for group '{group}' in zookeeper.")
+def _describe_deleted(options: argparse.Namespace, group: str) -> str:
+    if options.partition is not None:
+        partition = TopicPartition(options.topic, options.partition)
+        return f"Deleted the offset of partition {partition} of group '{group}' in zookeeper."
+    about = f"group '{group}' topic '{options.topic}'" if options.topic else f"group '{group}'"
+    kind = "consumer group information" if options.topic else "all consumer group information"
+    return f"Deleted {kind} for {about} in zookeeper."

@@ -44,10 +44,7 @@ Offsets = Mapping[TopicPartition, int]
 def add_to(tools: Any) -> None:
     """Add the subcommand."""
     parser = common.add_tool(tools, "migrate-offsets", run, _DESCRIPTION)
-    parser.add_argument(
-        "--zookeeper", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
-    )
-    parser.add_argument("--group", required=True, help="consumer group")
+    common.add_group(parser)
     parser.add_argument(
         "--from",
         dest="source",

@@ -24,10 +24,7 @@ _ROW = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
 def add_to(tools: Any) -> None:
     """Add the subcommand."""
     parser = common.add_tool(tools, "offset-checker", run, "Check the offsets and the lag of a consumer group.")
-    parser.add_argument("--group", required=True, help="consumer group")
-    parser.add_argument(
-        "--zookeeper", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
-    )
+    common.add_group(parser)
     parser.add_argument(
         "--topic", metavar="TOPICS", help="comma-separated list of topics (default: all topics of the group)"
     )

@@ -30,10 +30,7 @@ def add_to(tools: Any) -> None:
         "A terminal shows one table that is updated in place; a file or a pipe receives a table per interval."
     )
     parser = common.add_tool(tools, "watch", run, description)
-    parser.add_argument(
-        "--zookeeper", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
-    )
-    parser.add_argument("--group", required=True, help="consumer group")
+    common.add_group(parser)
     parser.add_argument(
         "--interval", type=common.positive, default=2, metavar="SECONDS", help="interval (default: %(default)s)"
     )

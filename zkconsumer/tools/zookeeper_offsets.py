@@ -34,17 +34,13 @@ _LINE = re.compile(
 def add_to(tools: Any) -> None:
     """Add the three subcommands."""
     export = common.add_tool(tools, "export-offsets", run_export, "Export the offsets of consumer groups to a file.")
-    export.add_argument(
-        "--zkconnect", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
-    )
+    _add_zkconnect(export)
     export.add_argument("--group", action="append", help="consumer group; can be repeated (default: all groups)")
     export.add_argument("--output-file", required=True, type=Path, metavar="FILE", help="file to write")
     common.add_access(export, brokers=False)
     common.add_json(export)
     imports = common.add_tool(tools, "import-offsets", run_import, "Import the offsets in a file into ZooKeeper.")
-    imports.add_argument(
-        "--zkconnect", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
-    )
+    _add_zkconnect(imports)
     imports.add_argument(
         "--input-file", required=True, type=Path, metavar="FILE", help="file that export-offsets has written"
     )
@@ -64,6 +60,12 @@ def add_to(tools: Any) -> None:
     update.add_argument("topic", help="topic whose offsets are set")
     update.add_argument("--force", action="store_true", help="allow groups with live members")
     common.add_json(update)
+
+
+def _add_zkconnect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--zkconnect", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
+    )
 
 
 def run_export(options: argparse.Namespace) -> int:
@@ -87,8 +89,7 @@ def run_export(options: argparse.Namespace) -> int:
             lines += [f"{paths.offset(partition)}:{offset}\n" for partition, offset in found.items()]
     with common.replacing(options.output_file) as file:
         file.write_text("".join(lines))
-    if options.json:
-        common.print_json({"file": str(options.output_file), "offsets": counts, "skipped": skipped})
+    common.report(options, {"file": str(options.output_file), "offsets": counts, "skipped": skipped}, ())
     return 0
 
 
@@ -101,8 +102,7 @@ def run_import(options: argparse.Namespace) -> int:
         _check_idle(session, list(offsets_by_group), options.force)
         for group, offsets in offsets_by_group.items():
             ZooKeeperOffsets(session, group).commit(offsets, allow_lower=True)
-    if options.json:
-        common.print_json({"offsets": {group: len(offsets) for group, offsets in offsets_by_group.items()}})
+    common.report(options, {"offsets": {group: len(offsets) for group, offsets in offsets_by_group.items()}}, ())
     count = sum(map(len, offsets_by_group.values()))
     groups = common.count(len(offsets_by_group), "group")
     common.echo(f"imported {common.count(count, 'offset')} of {groups}", file=sys.stderr)
@@ -124,13 +124,10 @@ def run_update(options: argparse.Namespace) -> int:
         dual_commit = bool(config.dual_commit_enabled)
         committed = access.offsets(config.offsets_storage, dual_commit=dual_commit, topic_ids=dict)
         committed.commit(offsets, allow_lower=True)
-    if options.json:
-        rows = [{"topic": p.topic, "partition": p.partition, "offset": offset} for p, offset in sorted(offsets.items())]
-        common.print_json({"group": config.group_id, "partitions": rows})
-        return 0
-    for partition, offset in sorted(offsets.items()):
-        common.echo(f"updating partition {partition.partition} with new offset: {offset}")
-    common.echo(f"updated the offset for {len(offsets)} partitions")
+    rows = [{"topic": p.topic, "partition": p.partition, "offset": offset} for p, offset in sorted(offsets.items())]
+    lines = [f"updating partition {row['partition']} with new offset: {row['offset']}" for row in rows]
+    lines.append(f"updated the offset for {len(offsets)} partitions")
+    common.report(options, {"group": config.group_id, "partitions": rows}, lines)
     return 0
 
 
