@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from zkconsumer.config.consumer_config import ROUND_ROBIN_ORDERS
 from zkconsumer.errors import AssignmentError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.assignors import assign, assign_flink, assign_range, assign_roundrobin, threads_by_topic
+from zkconsumer.rebalance.assignors import (
+    STRATEGIES,
+    assign,
+    assign_flink,
+    assign_range,
+    assign_roundrobin,
+    candidate_assignments,
+    threads_by_topic,
+)
 from zkconsumer.zookeeper.registry import Registration
 
 Threads = dict[str, list[str]]
@@ -336,3 +344,14 @@ def test_flink_assigns_each_partition_once(partitions: int, members: int, topic:
 def test_flink_ignores_unsubscribed_topics() -> None:
     assert assign_flink({"t": [0, 1]}, {"t": []}) == {}
     assert assign_flink({"t": [0], "u": [0]}, {"t": [], "u": ["g_a-0"]}) == {TopicPartition("u", 0): "g_a-0"}
+
+
+def test_candidates_are_those_that_can_assign() -> None:
+    partitions = {"a": [0, 1], "b": [0]}
+    same = {"a": ["c-0", "d-0"], "b": ["c-0", "d-0"]}
+    different = {"a": ["c-0", "d-0"], "b": ["c-0"]}
+
+    assert [(name, order) for name, order, _ in candidate_assignments(partitions, same)] == list(STRATEGIES)
+    assert "0.8.2" not in [order for _, order, _ in candidate_assignments(partitions, different)]
+    for name, order, assignment in candidate_assignments(partitions, different):
+        assert assignment == assign(name, order, partitions, different)

@@ -6,7 +6,7 @@ KafkaTopicPartitionAssigner.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle
 
 from zkconsumer.config.consumer_config import ROUND_ROBIN_ORDERS
@@ -138,3 +138,18 @@ def assign(
     if strategy == "flink":
         return assign_flink(partitions, threads)
     return assign_range(partitions, threads)
+
+
+def candidate_assignments(
+    partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, str, Assignment]]:
+    """Yield the strategy, the order and the assignment of each strategy that can assign the partitions of a group.
+
+    Registrations do not contain the strategies of the members. The owners of a member that uses a strategy are part of
+    its assignment.
+    """
+    for strategy, order in STRATEGIES:
+        try:
+            yield strategy, order, assign(strategy, order, partitions, threads)
+        except AssignmentError:
+            continue

@@ -14,7 +14,7 @@ from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableEr
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
-from zkconsumer.rebalance.assignors import STRATEGIES, Assignment, assign, threads_by_topic
+from zkconsumer.rebalance.assignors import Assignment, assign, candidate_assignments, threads_by_topic
 from zkconsumer.rebalance.topic_filter import filter_of
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
@@ -132,11 +132,8 @@ class AssignmentContext:
         owners = self._read_foreign_owners(partitions)
         if not owners or all(expected.get(p) == thread for p, thread in owners.items()):
             return None
-        for strategy, order in STRATEGIES:
-            if order == "0.8.2":
-                continue  # the same assignment as 0.10.2, unless it raises an error
-            candidate = assign(strategy, order, partitions, threads)
-            if all(candidate.get(p) == thread for p, thread in owners.items()):
+        for strategy, order, candidate in candidate_assignments(partitions, threads):
+            if owners.items() <= candidate.items():
                 return (
                     "the partitions of the other consumers are assigned by "
                     f"partition.assignment.strategy={_describe(strategy, order)}, but this consumer uses "

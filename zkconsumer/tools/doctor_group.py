@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zkconsumer.errors import AssignmentError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.assignors import STRATEGIES, assign
+from zkconsumer.rebalance.assignors import candidate_assignments
 from zkconsumer.tools.findings import Commands, Finding
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, parse_partition_number
@@ -19,7 +18,7 @@ _MIXED_CLIENTS = (
 )
 
 
-# ---- members --------------------------------------------------------------------------------------------
+# ---- members ----
 
 
 def check_members(state: GroupState, commands: Commands) -> Iterator[Finding]:
@@ -112,7 +111,7 @@ def _check_filter(consumer_id: str, member: Registration, content: Mapping[str, 
         )
 
 
-# ---- owners ---------------------------------------------------------------------------------------------
+# ---- owners ----
 
 
 def check_owners(
@@ -211,14 +210,10 @@ def _check_strategy(
     if len(members) < 2:
         return
     followers: dict[str, set[str]] = {}
-    for strategy, order in STRATEGIES:
-        try:
-            assignment = assign(strategy, order, partitions, threads)
-        except AssignmentError:
-            continue
+    for strategy, order, assignment in candidate_assignments(partitions, threads):
         for member in members:
-            owned = {p for p, owner in owners.items() if state.consumer_of(owner) == member}
-            if owned and all(assignment.get(p) == owners[p] for p in owned):
+            owned = {p: owner for p, owner in owners.items() if state.consumer_of(owner) == member}
+            if owned.items() <= assignment.items():
                 followers.setdefault(f"{strategy} {order}".strip(), set()).add(member)
     if members in followers.values():
         return
