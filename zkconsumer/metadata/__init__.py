@@ -1,5 +1,6 @@
 """Which brokers, topics and partitions exist, according to ZooKeeper or to the brokers.
 
-It runs in the process of a consumer, in Spark's planning process and in the tools; each ``Cluster`` is used by one
-thread.
+It runs in the process of a consumer, in Spark's planning process and driver, and in the tools. It starts no threads;
+each ``Cluster`` is used by one thread. Other packages call ``factory.create_cluster``, use the result as
+``base.Cluster``, and compare topic ids with ``topic_id``.
 """
