@@ -59,7 +59,7 @@ def test_packed_archive_replaces_earlier_one(tmp_path: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["missing-directory/file", "", "x" * 255 + "y"])
 def test_file_that_cannot_be_written_is_an_error(name: str, tmp_path: Path) -> None:
-    with pytest.raises(common.ToolError, match="cannot write "), common.replacing(tmp_path / name) as file:
+    with pytest.raises(common.ToolError, match="cannot write "), common.replace_file(tmp_path / name) as file:
         file.write_text("content")
 
     assert list(tmp_path.iterdir()) == []
@@ -68,10 +68,10 @@ def test_file_that_cannot_be_written_is_an_error(name: str, tmp_path: Path) -> N
 def test_link_and_pipe_are_written_through(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
     (tmp_path / "file").write_text("before")
-    with common.replacing(tmp_path / "link") as file:
+    with common.replace_file(tmp_path / "link") as file:
         file.write_text("after")
     reading, writing = os.pipe()
-    with common.replacing(Path(f"/dev/fd/{writing}")) as file:
+    with common.replace_file(Path(f"/dev/fd/{writing}")) as file:
         file.write_text("piped")
 
     assert (tmp_path / "link").is_symlink()

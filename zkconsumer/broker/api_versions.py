@@ -45,7 +45,7 @@ def fetch_versions(request: Callable[[Any], Any], endpoint: Endpoint) -> BrokerV
     raise UnsupportedBrokerError(f"broker {endpoint} rejected the ApiVersions request with error {response.error_code}")
 
 
-def version_of(request: Any, versions: BrokerVersionData, endpoint: Endpoint) -> int:
+def choose_version(request: Any, versions: BrokerVersionData, endpoint: Endpoint) -> int:
     """Return the newest version of a request that a broker supports, within the request's own limits.
 
     Raises:

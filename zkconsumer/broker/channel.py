@@ -23,7 +23,7 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
-from zkconsumer.broker.api_versions import BEFORE_API_VERSIONS, fetch_versions, version_of
+from zkconsumer.broker.api_versions import BEFORE_API_VERSIONS, choose_version, fetch_versions
 from zkconsumer.broker.frame import Frame, ReceiveBuffer
 from zkconsumer.broker.security import Security
 from zkconsumer.errors import BrokerUnavailableError, ClosedError
@@ -72,9 +72,9 @@ class BrokerChannel:
             UnsupportedBrokerError: the broker and this client have no version of ApiVersions in common.
             AuthenticationError: the broker's certificate is not trusted, or the broker rejected the credentials.
         """
-        with self._in_use(self._timeout_s):
+        with self._use(self._timeout_s):
             if self._socket is None:
-                with self._mapped_errors("could not connect to broker {}"):
+                with self._map_errors("could not connect to broker {}"):
                     self._open()
                 try:
                     self.versions = self._negotiate()
@@ -124,7 +124,7 @@ class BrokerChannel:
                 sock.close()
 
     @contextlib.contextmanager
-    def _in_use(self, timeout_s: float) -> Iterator[None]:
+    def _use(self, timeout_s: float) -> Iterator[None]:
         """Keep the descriptor open during a call; a concurrent ``close()`` closes it at the end of the call.
 
         Args:
@@ -235,12 +235,12 @@ class BrokerChannel:
             BrokerUnavailableError: the block has not read the complete response. The connection is closed, as after any
                 other error.
         """
-        with self._in_use(self._timeout_s if timeout_s is None else timeout_s):
+        with self._use(self._timeout_s if timeout_s is None else timeout_s):
             self.connect()
             if request.API_VERSION is None:
                 assert self.versions is not None
-                request.API_VERSION = version_of(request, self.versions, self.endpoint)
-            with self._mapped_errors("request to broker {} failed"):
+                request.API_VERSION = choose_version(request, self.versions, self.endpoint)
+            with self._map_errors("request to broker {} failed"):
                 yield from self._exchange(request)
 
     def _exchange(self, request: Any) -> Iterator[Frame]:
@@ -279,13 +279,13 @@ class BrokerChannel:
             return fetch_versions(self.request, self.endpoint)
         for _ in range(2):  # twice: a broker that shuts down closes one connection and refuses the next
             try:
-                with self._shorter_deadline():
+                with self._halve_deadline():
                     return fetch_versions(self.request, self.endpoint)
             except BrokerUnavailableError as error:
                 is_timeout = isinstance(error.__cause__, TimeoutError)
                 if not is_timeout and not isinstance(error.__cause__, ConnectionError):
                     raise
-            with self._mapped_errors("could not connect to broker {}"):
+            with self._map_errors("could not connect to broker {}"):
                 self._open()
             if is_timeout:
                 break
@@ -294,7 +294,7 @@ class BrokerChannel:
         return BEFORE_API_VERSIONS
 
     @contextlib.contextmanager
-    def _shorter_deadline(self) -> Iterator[None]:
+    def _halve_deadline(self) -> Iterator[None]:
         """Halve the time of the current call, so that the other half remains for another attempt."""
         deadline = self._deadline
         self._deadline -= self._remaining() / 2
@@ -304,7 +304,7 @@ class BrokerChannel:
             self._deadline = deadline
 
     @contextlib.contextmanager
-    def _mapped_errors(self, failure: str) -> Iterator[None]:
+    def _map_errors(self, failure: str) -> Iterator[None]:
         """Raise errors of the block as errors of this package, and close the connection.
 
         Args:

@@ -127,7 +127,7 @@ class LeaderLookup:
             endpoints.remove(self._channel.endpoint)
             endpoints.insert(0, self._channel.endpoint)
         failures: dict[Endpoint, Exception] = {}
-        for endpoint, share_s in shares_of(self.timeout_s if timeout_s is None else timeout_s, endpoints):
+        for endpoint, share_s in divide_timeout(self.timeout_s if timeout_s is None else timeout_s, endpoints):
             try:
                 return self._channel_to(endpoint).request(protocol.metadata_request(topics), share_s)
             except (RetriableError, AuthenticationError, UnsupportedBrokerError) as error:
@@ -167,7 +167,7 @@ def no_leader_error(code: int, partition: TopicPartition) -> ZkConsumerError:
     return NotLeaderError(f"partition {partition} has no leader: {error_name(code)}; check its replicas")
 
 
-def shares_of(timeout_s: float, brokers: Sequence[Endpoint]) -> Iterator[tuple[Endpoint, float]]:
+def divide_timeout(timeout_s: float, brokers: Sequence[Endpoint]) -> Iterator[tuple[Endpoint, float]]:
     """Yield each broker with the seconds to wait for it: an equal share of what remains of ``timeout_s``.
 
     A broker that does not respond leaves time for the others, and one that fails at once leaves its time to them.

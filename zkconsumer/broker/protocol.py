@@ -143,7 +143,7 @@ def fetch_request(
         topics=[FetchRequest.FetchTopic(topic=topic, partitions=partitions) for topic, partitions in topics],
         forgotten_topics_data=[
             FetchRequest.ForgottenTopic(topic=topic, partitions=numbers)
-            for topic, numbers in _by_topic(forgotten).items()
+            for topic, numbers in _group_by_topic(forgotten).items()
         ],
         max_version=_FETCH_MAX_VERSION,
     )
@@ -279,7 +279,7 @@ def metadata_request(topics: Iterable[str] | None) -> Any:
     return MetadataRequest(topics=names, allow_auto_topic_creation=False, max_version=12)
 
 
-def topic_ids_of(response: Any) -> dict[str, str]:
+def parse_topic_ids(response: Any) -> dict[str, str]:
     """Return the id of each topic with partitions in a Metadata response; "" if the brokers have no topic ids."""
     existing = [topic for topic in response.topics if topic.partitions]
     if response.API_VERSION < _FIRST_METADATA_VERSION_WITH_TOPIC_IDS:
@@ -300,7 +300,7 @@ def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None
         version: 0 reads the offsets from ZooKeeper; None negotiates a version that reads them from Kafka.
     """
     topics = OffsetFetchRequest.OffsetFetchRequestTopic
-    by_topic = None if partitions is None else _by_topic(partitions)
+    by_topic = None if partitions is None else _group_by_topic(partitions)
     return OffsetFetchRequest(
         group_id=group,
         topics=None if by_topic is None else [topics(name=n, partition_indexes=p) for n, p in by_topic.items()],
@@ -370,7 +370,7 @@ def parse_offset_commit_response(response: Any) -> dict[TopicPartition, int]:
     return {TopicPartition(t.name, p.partition_index): p.error_code for t in response.topics for p in t.partitions}
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def _group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)

@@ -118,13 +118,13 @@ class TopicLookup:
             return {}
         deadline = time.monotonic() + self._lookup.timeout_s
         response = self._lookup.metadata(self._brokers(), names)
-        first = self._by_name(response)
+        first = self._parse_topics(response)
         if missing := [name for name in names if name not in first]:
             raise NotLeaderError(f"broker {self._lookup.endpoint} returned no metadata of topic {missing[0]!r}")
         found = {name: first[name] for name in names}
         for name in self._deleted & found.keys():
             if found[name].state is TopicState.MISSING:
-                found[name] = _deleted(found[name])
+                found[name] = _mark_deleted(found[name])
         if doubtful := [name for name in names if self._is_doubtful(found[name])]:
             opinion = self._ask_others(response, doubtful, deadline)
             found.update({name: self._decide(found[name], opinion) for name in doubtful})
@@ -134,7 +134,7 @@ class TopicLookup:
 
     def list_topics(self) -> dict[str, Topic]:
         """Return the state of all topics that the brokers list, and of those that were known before."""
-        listed = self._by_name(self._lookup.metadata(self._brokers(), None))
+        listed = self._parse_topics(self._lookup.metadata(self._brokers(), None))
         complete = {
             name: topic
             for name, topic in listed.items()
@@ -171,10 +171,10 @@ class TopicLookup:
             answer = self._ask(advertised, names, deadline)
             if answer is None:
                 break
-            found = answer | _not_missing(found)
+            found = answer | _drop_missing(found)
             needed -= 1
         if needed and (answer := self._ask(others, names, deadline)) is not None:
-            found = _not_missing(answer) | _not_missing(found)
+            found = _drop_missing(answer) | _drop_missing(found)
         return _SecondOpinion(found, is_confirmed=not needed, is_complete=time.monotonic() < deadline)
 
     def _ask(self, brokers: dict[str, Endpoint], names: Sequence[str], deadline: float) -> dict[str, Topic] | None:
@@ -184,7 +184,7 @@ class TopicLookup:
             return None
         try:
             candidates = [endpoint.with_versions_from(self._brokers()) for endpoint in brokers.values()]
-            answer = self._by_name(self._lookup.metadata(candidates, names, timeout_s))
+            answer = self._parse_topics(self._lookup.metadata(candidates, names, timeout_s))
         except (RetriableError, AuthenticationError, UnsupportedBrokerError):
             return None
         brokers.pop(str(self._lookup.endpoint), None)
@@ -197,13 +197,13 @@ class TopicLookup:
             if second.state is not TopicState.MISSING:
                 return second
             if opinion.is_confirmed:
-                return _deleted(second)
+                return _mark_deleted(second)
         if second is not None and second.state is TopicState.EXISTS:
             return first.with_partitions_of(second)
         now = time.monotonic()
         since = self._missing_since.setdefault(first.name, now)
         if opinion.is_complete and now - since > GRACE_S:
-            return first if first.partitions else _deleted(first)
+            return first if first.partitions else _mark_deleted(first)
         known = self._known.get(first.name)
         if first.partitions and known is not None:
             return first.with_partitions_of(known)
@@ -223,21 +223,21 @@ class TopicLookup:
         elif topic.state is not TopicState.MISSING:
             self._missing_since.pop(topic.name, None)
 
-    def _by_name(self, response: Any) -> dict[str, Topic]:
-        ids = protocol.topic_ids_of(response)
-        return {topic.name: self._parse(topic, ids.get(topic.name, "")) for topic in response.topics}
+    def _parse_topics(self, response: Any) -> dict[str, Topic]:
+        ids = protocol.parse_topic_ids(response)
+        return {topic.name: self._parse_topic(topic, ids.get(topic.name, "")) for topic in response.topics}
 
-    def _parse(self, topic: Any, topic_id: str) -> Topic:
+    def _parse_topic(self, topic: Any, topic_id: str) -> Topic:
         code = topic.error_code
         if code == protocol.INVALID_TOPIC_EXCEPTION:
             raise broker_error(code, f"topic name {topic.name!r} was rejected")
         if topic.partitions and code in (protocol.NONE, protocol.LEADER_NOT_AVAILABLE):
             numbers = tuple(sorted({p.partition_index for p in topic.partitions}))
-            return Topic(topic.name, TopicState.EXISTS, code, self._current_id(topic.name, topic_id), numbers)
+            return Topic(topic.name, TopicState.EXISTS, code, self._choose_id(topic.name, topic_id), numbers)
         state = _STATES.get(code, TopicState.UNAVAILABLE)
         return Topic(topic.name, state, code)
 
-    def _current_id(self, name: str, topic_id: str) -> str:
+    def _choose_id(self, name: str, topic_id: str) -> str:
         """Return the id of a topic, unless the broker has no ids, or does not know yet that it was re-created."""
         known = self._known.get(name)
         if known is None or not known.topic_id or topic_id == known.topic_id:
@@ -249,11 +249,11 @@ class TopicLookup:
         return topic_id
 
 
-def _not_missing(topics: Mapping[str, Topic]) -> dict[str, Topic]:
+def _drop_missing(topics: Mapping[str, Topic]) -> dict[str, Topic]:
     return {name: topic for name, topic in topics.items() if topic.state is not TopicState.MISSING}
 
 
-def _deleted(topic: Topic) -> Topic:
+def _mark_deleted(topic: Topic) -> Topic:
     return dataclasses.replace(topic, state=TopicState.DELETED)
 
 

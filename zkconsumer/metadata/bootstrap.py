@@ -49,12 +49,12 @@ class BootstrapCluster:
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
-        return sorted(topic.name for topic in self._existing(self._topics.list_topics()))
+        return sorted(topic.name for topic in self._select_existing(self._topics.list_topics()))
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """Return the sorted partitions of each topic that exists."""
         found = self._topics.look_up(topics)
-        existing = self._existing(found)
+        existing = self._select_existing(found)
         known = {topic.name for topic in existing}
         for topic in found.values():
             if topic.name not in known and topic.state in (TopicState.DENIED, TopicState.UNAVAILABLE):
@@ -70,7 +70,7 @@ class BootstrapCluster:
             {topic.name for topic in found if topic.state is TopicState.DELETED},
         )
 
-    def _existing(self, found: Mapping[str, Topic]) -> list[Topic]:
+    def _select_existing(self, found: Mapping[str, Topic]) -> list[Topic]:
         """Return the topics that exist; those that are denied, unavailable or missing with their last known state."""
         kept = {
             topic.name: known

@@ -96,7 +96,7 @@ class ZooKeeperCluster:
             if node is not None:
                 partitions[topic] = registry.parse_partitions(topic, node.data)
                 try:
-                    ids[topic] = _topic_id(topic, node)
+                    ids[topic] = _read_id(topic, node)
                 except ZkConsumerError:  # an invalid topic id does not prevent the rebalance; the zxid suffices here
                     ids[topic] = f"zk-{node.created_zxid}"
         self.topic_ids = ids
@@ -105,13 +105,13 @@ class ZooKeeperCluster:
     def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
         """Look up the ids of topics; they have both parts since Kafka 2.8. Any thread may call it."""
         nodes = self._znodes.get_many([registry.topic_path(topic) for topic in topics])
-        ids = {topic: _topic_id(topic, node) for topic, node in zip(topics, nodes, strict=True) if node is not None}
+        ids = {topic: _read_id(topic, node) for topic, node in zip(topics, nodes, strict=True) if node is not None}
         return FoundTopics(ids, {*topics} - ids.keys())
 
     def close(self) -> None:
         """Do nothing: the session is not closed with the cluster."""
 
 
-def _topic_id(topic: str, node: Node) -> str:
+def _read_id(topic: str, node: Node) -> str:
     topic_id = registry.parse_topic_id(topic, node.data)
     return f"zk-{node.created_zxid}" + (f",id-{topic_id}" if topic_id else "")

@@ -15,7 +15,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.error_codes import broker_error, error_name
-from zkconsumer.broker.leaders import shares_of
+from zkconsumer.broker.leaders import divide_timeout
 from zkconsumer.broker.protocol import CommittedOffset
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
@@ -149,7 +149,7 @@ class GroupCoordinator:
         brokers = list(self._brokers())
         random.shuffle(brokers)
         failures = []
-        for endpoint, share_s in shares_of(timeout_s, brokers):
+        for endpoint, share_s in divide_timeout(timeout_s, brokers):
             channel = self._open_channel(endpoint)
             try:
                 response = channel.request(protocol.find_coordinator_request(self.group), share_s)

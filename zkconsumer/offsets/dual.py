@@ -29,7 +29,7 @@ class DualOffsets:
         requested = list(partitions)
         in_zookeeper = self._zookeeper.fetch(requested)
         in_kafka = self._kafka.fetch(requested)
-        return {p: _valid_offset(in_kafka[p], in_zookeeper[p]) for p in requested}
+        return {p: _choose_offset(in_kafka[p], in_zookeeper[p]) for p in requested}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
         """See ``Offsets``."""
@@ -55,7 +55,7 @@ class DualOffsets:
         self._kafka.close()
 
 
-def _valid_offset(in_kafka: int, in_zookeeper: int) -> int:
+def _choose_offset(in_kafka: int, in_zookeeper: int) -> int:
     """Return the higher offset, or ``OF_DELETED_TOPIC`` if either is: the other may be of the deleted topic, too."""
     offsets = in_kafka, in_zookeeper
     return OF_DELETED_TOPIC if OF_DELETED_TOPIC in offsets else max(offsets)

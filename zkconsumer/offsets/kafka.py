@@ -48,11 +48,11 @@ class KafkaOffsets:
         ids = self._existing_topic_ids()
         self._topic_ids.update({partition: ids.get(partition.topic, "") for partition in requested})
         found = self._coordinator.fetch_offsets_and_metadata(requested) if requested else {}
-        committed = {partition: self._offset_of(partition, stored) for partition, stored in found.items()}
+        committed = {partition: self._read_offset(partition, stored) for partition, stored in found.items()}
         self._committed.update(committed)
         return committed
 
-    def _offset_of(self, partition: TopicPartition, stored: CommittedOffset) -> int:
+    def _read_offset(self, partition: TopicPartition, stored: CommittedOffset) -> int:
         prefix, _, topic_id = stored.metadata.partition(_TOPIC_ID)
         is_same = bool(prefix) or is_same_topic(topic_id, self._topic_ids[partition])
         return stored.offset if is_same or stored.offset < 0 else OF_DELETED_TOPIC

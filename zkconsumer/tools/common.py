@@ -109,7 +109,7 @@ def access(config: ConsumerConfig) -> contextlib.AbstractContextManager[Access]:
     return open_access(own, Connecting.from_config(own).with_timeout(_BROKER_TIMEOUT_S))
 
 
-def config_of(options: argparse.Namespace, hosts: str, group: str = CLIENT_ID) -> ConsumerConfig:
+def read_config(options: argparse.Namespace, hosts: str, group: str = CLIENT_ID) -> ConsumerConfig:
     """Return the configuration of ``--command-config`` and ``--bootstrap-server`` for ZooKeeper servers and a group.
 
     The name of the group is not checked, so that a tool can describe and delete any group.
@@ -149,7 +149,7 @@ def delete_group(config: ConsumerConfig) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replace_file(path: Path) -> Iterator[Path]:
     """Yield the path of a new file, which replaces ``path`` at the end of the block unless an error is raised.
 
     A device or a pipe, such as ``/dev/stdout``, cannot be replaced; its own path is yielded.

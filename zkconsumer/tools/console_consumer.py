@@ -26,7 +26,7 @@ from zkconsumer.tools.printer import (
     OUTPUT_CLOSED,
     MessagePrinter,
     add_output_options,
-    formatter_of,
+    choose_formatter,
 )
 from zkconsumer.zookeeper.registry import BROKER_IDS, GroupPaths
 
@@ -73,7 +73,7 @@ def add_to(tools: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print messages until the tool is stopped, and return the exit code."""
-    printer = MessagePrinter(options, formatter_of(options))
+    printer = MessagePrinter(options, choose_formatter(options))
     properties = _properties(options)
     is_generated_group = "group.id" not in properties
     properties.setdefault("group.id", f"console-consumer-{random.randrange(100_000)}")

@@ -14,9 +14,9 @@ from zkconsumer.health import Health, HealthReason
 from zkconsumer.offsets.access import Access
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, doctor_group, doctor_offsets, group_state
-from zkconsumer.tools.findings import Commands, Finding, health_of
+from zkconsumer.tools.findings import Commands, Finding, assess_health
 from zkconsumer.tools.group_state import GroupState
-from zkconsumer.tools.groups import subscribed_threads
+from zkconsumer.tools.groups import list_subscribed_threads
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
 
 _DESCRIPTION = """\
@@ -55,12 +55,12 @@ def add_to(tools: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the problems and return the exit code."""
-    with common.access(common.config_of(options, options.zookeeper, options.group)) as access:
+    with common.access(common.read_config(options, options.zookeeper, options.group)) as access:
         group_state.check_exists(access.session, options.group)
         common.check_brokers(access.cluster)
         state, partitions, findings = _examine_group(options.group, access, Commands(options))
         findings.extend(doctor_offsets.check(state, access, Commands(options), partitions, options.stale_after))
-    health = health_of(findings)
+    health = assess_health(findings)
     content = {
         "group": options.group,
         "health": health.state.name.lower(),
@@ -160,7 +160,7 @@ def _check_group(
                 "registration_invalid",
                 since=state.written_at[GroupPaths(state.group).registration(consumer_id)],
             )
-    threads = subscribed_threads(state.group, readable, access.cluster)
+    threads = list_subscribed_threads(state.group, readable, access.cluster)
     for topic in sorted({*threads, *state.topics}):
         try:
             partitions.update(access.cluster.partitions([topic]))

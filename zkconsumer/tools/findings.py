@@ -42,7 +42,7 @@ class Finding:
         return {"problem": self.problem, "where": self.where, "remedy": self.remedy}
 
 
-def health_of(findings: Iterable[Finding]) -> Health:
+def assess_health(findings: Iterable[Finding]) -> Health:
     """Return the health of a group; a problem without a time is there since now."""
     now = time.time()
     return Health.of(

@@ -125,7 +125,7 @@ def _children(session: ZooKeeperSession, parent: str) -> list[tuple[str, Node]]:
     return [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
 
 
-def partitions_of(cluster: Cluster, topics: Iterable[str]) -> list[TopicPartition]:
+def list_partitions(cluster: Cluster, topics: Iterable[str]) -> list[TopicPartition]:
     """Return the partitions of the topics that exist, sorted."""
     numbers_by_topic = cluster.partitions(sorted(set(topics)))
     return [TopicPartition(topic, number) for topic, numbers in sorted(numbers_by_topic.items()) for number in numbers]

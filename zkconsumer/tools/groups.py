@@ -84,7 +84,7 @@ def run_groups(options: argparse.Namespace) -> int:
 
 
 def _run_list(options: argparse.Namespace) -> int:
-    with common.access(common.config_of(options, options.zookeeper)) as access:
+    with common.access(common.read_config(options, options.zookeeper)) as access:
         names = group_state.groups(access.session)
     common.report(options, {"groups": names}, names)
     return 0
@@ -94,14 +94,14 @@ def _run_describe(options: argparse.Namespace) -> int:
     if len(options.group) != 1:
         raise ConfigurationError("--describe requires exactly one --group")
     [group] = options.group
-    with common.access(common.config_of(options, options.zookeeper, group)) as access:
+    with common.access(common.read_config(options, options.zookeeper, group)) as access:
         return _describe(access, group, options.json)
 
 
 def _run_delete(options: argparse.Namespace) -> int:
     if not options.group and not options.topic:
         raise ConfigurationError("--delete requires --group, --topic, or both")
-    with common.access(common.config_of(options, options.zookeeper)) as access:
+    with common.access(common.read_config(options, options.zookeeper)) as access:
         groups = options.group or _groups_of(access.session, options.topic)
         errors = {group: _delete(access, group, options.topic, options.partition) for group in groups}
     rows = [{"group": group, "deleted": not error, "error": error or None} for group, error in errors.items()]
@@ -112,7 +112,7 @@ def _run_delete(options: argparse.Namespace) -> int:
 
 def run_verify(options: argparse.Namespace) -> int:
     """Print the partitions without a live owner; return exit code 1 if there are any."""
-    with common.access(common.config_of(options, options.zookeeper)) as access:
+    with common.access(common.read_config(options, options.zookeeper)) as access:
         problems = _find_unowned(access.session, access.cluster, options.group)
     content = {"group": options.group, "successful": not problems, "problems": problems}
     common.report(options, content, [*problems, f"Rebalance operation {'failed' if problems else 'successful'} !"])
@@ -126,8 +126,8 @@ def _find_unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> li
     if not state.sessions:
         return [f"Group {group} has no members"]
     problems = [error for path, error in state.unreadable.items() if "/ids/" in path]
-    threads = subscribed_threads(group, state.members, cluster)
-    for partition in group_state.partitions_of(cluster, threads):
+    threads = list_subscribed_threads(group, state.members, cluster)
+    for partition in group_state.list_partitions(cluster, threads):
         owner = state.owners.get(partition)
         if owner is None:
             problems.append(f"No owner for partition {partition}")
@@ -136,7 +136,7 @@ def _find_unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> li
     return problems
 
 
-def subscribed_threads(group: str, members: Mapping[str, Registration], cluster: Cluster) -> dict[str, list[str]]:
+def list_subscribed_threads(group: str, members: Mapping[str, Registration], cluster: Cluster) -> dict[str, list[str]]:
     """Return the thread ids that subscribe to each existing topic.
 
     Raises:
@@ -162,7 +162,7 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
         common.echo(f"Error: The consumer group '{group}' does not exist.")
         return 1
     state = group_state.read(access.session, group)
-    partitions = group_state.partitions_of(access.cluster, state.topics)
+    partitions = group_state.list_partitions(access.cluster, state.topics)
     ends, failed = group_state.log_offsets(access.logs(), partitions, protocol.LATEST)
     in_kafka, notes = group_state.in_kafka(access.coordinator(), partitions, backoff_s=None)
     offsets, unreadable = group_state.offsets(state, partitions, in_kafka)
@@ -225,7 +225,7 @@ def _delete(access: Access, group: str, topic: str | None, partition: int | None
     if not group_state.exists(access.session, group):
         return f"Error: Delete for group '{group}' failed because group does not exist."
     only = None if topic is None or partition is None else TopicPartition(topic, partition)
-    is_used = only is None or only in group_state.partitions_of(access.cluster, [only.topic])
+    is_used = only is None or only in group_state.list_partitions(access.cluster, [only.topic])
     if is_used and znodes.children(paths.ids):
         about = f" topic '{topic}'" if topic else ""
         return f"Error: Delete for group '{group}'{about} failed because its consumers are still active."

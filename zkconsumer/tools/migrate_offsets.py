@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
             elif to == "checkpoint":
                 _checkpoints().create(Path(where), selected, kind=options.checkpoint_of, group=options.group)
             elif where != "-":
-                with common.replacing(Path(where)) as file:
+                with common.replace_file(Path(where)) as file:
                     file.write_text(json.dumps(_checkpoints().as_json(selected)) + "\n")
     if options.to == ("json", "-"):
         common.echo(json.dumps(_checkpoints().as_json(selected)))
@@ -111,7 +111,7 @@ class _Group:
         if not {options.source[0], options.to[0]} & set(_IN_CLUSTER):
             return
         access = self._access = closing.enter_context(
-            common.access(common.config_of(options, options.zookeeper, options.group))
+            common.access(common.read_config(options, options.zookeeper, options.group))
         )
         if options.source[0] == "zookeeper":
             group_state.check_exists(access.session, options.group)
@@ -139,7 +139,7 @@ class _Group:
     def _valid(self, storage: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offsets of partitions that exist, except those that were committed for a deleted topic."""
         # Kafka rejects offsets of partitions that do not exist.
-        existing = set(group_state.partitions_of(self._access.cluster, {partition.topic for partition in partitions}))
+        existing = set(group_state.list_partitions(self._access.cluster, {partition.topic for partition in partitions}))
         offsets = self.committed(storage, sorted(existing.intersection(partitions)))
         skipped = dict.fromkeys(sorted(set(partitions) - existing), "does not exist")
         of_deleted = [partition for partition, offset in offsets.items() if offset == OF_DELETED_TOPIC]

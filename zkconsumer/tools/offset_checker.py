@@ -51,7 +51,7 @@ def add_to(tools: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the table and return the exit code."""
-    with common.access(common.config_of(options, options.zookeeper, options.group)) as access:
+    with common.access(common.read_config(options, options.zookeeper, options.group)) as access:
         _check(options, access)
     return 0
 
@@ -63,7 +63,7 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     # The znodes of the owners' topics remain when the members have stopped.
     owned = access.session.znodes.children(f"{GroupPaths(options.group).root}/owners")
     topics = options.topic.split(",") if options.topic else owned or []
-    partitions = group_state.partitions_of(access.cluster, topics)
+    partitions = group_state.list_partitions(access.cluster, topics)
     if options.topic:
         common.check_topics(access.cluster, topics)
     timeout_s = options.socket_timeout_ms / 1000

@@ -48,8 +48,8 @@ def add_to(tools: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Create the archive."""
-    names = _closure(["zkconsumer", *options.include])
-    with common.replacing(options.archive) as path, tarfile.open(path, "w:gz") as archive:
+    names = _collect_required(["zkconsumer", *options.include])
+    with common.replace_file(options.archive) as path, tarfile.open(path, "w:gz") as archive:
         package = Path(zkconsumer.__file__).parent
         for folder in (package, package.parent / "pyspark_zkconsumer"):  # through the latter Spark finds the source
             archive.add(folder, folder.name, filter=_without_caches)
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _closure(names: list[str]) -> set[str]:
+def _collect_required(names: list[str]) -> set[str]:
     """Return the normalized names of distributions and of those that they require, without those of Spark.
 
     Raises:

@@ -39,7 +39,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     common.add_json(parser)
 
 
-def formatter_of(options: argparse.Namespace) -> Formatter:
+def choose_formatter(options: argparse.Namespace) -> Formatter:
     """Return the formatter that ``--json``, ``--formatter`` and ``--property`` select.
 
     Raises:

@@ -20,7 +20,7 @@ from zkconsumer.simple_consumer import SimpleConsumer
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.formatters import Formatter
-from zkconsumer.tools.printer import MessagePrinter, add_output_options, formatter_of
+from zkconsumer.tools.printer import MessagePrinter, add_output_options, choose_formatter
 
 #: Maximum seconds to wait for the response of a broker.
 _TIMEOUT_S = 30.0
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the messages and return the exit code."""
     if options.offset < -2:
         raise ConfigurationError(f"--offset must be an offset, -2 (earliest) or -1 (latest), got '{options.offset}'")
-    security = Security.from_config(common.config_of(options, common.LOCAL))
+    security = Security.from_config(common.read_config(options, common.LOCAL))
     partition = TopicPartition(options.topic, options.partition)
     printer = MessagePrinter(options, _formatter(options))
     endpoint = _broker(options, partition, security)
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _formatter(options: argparse.Namespace) -> Formatter:
-    formatter = formatter_of(options)
+    formatter = choose_formatter(options)
     if not options.print_offsets:
         return formatter
     return lambda message: b"next offset = %d\n" % (message.offset + 1) + formatter(message)
@@ -113,7 +113,7 @@ def _broker(options: argparse.Namespace, partition: TopicPartition, security: Se
     connecting = Connecting(options.client_id, _TIMEOUT_S, security)
     cluster = BootstrapCluster(brokers, connecting)
     try:
-        existing = group_state.partitions_of(cluster, [partition.topic])
+        existing = group_state.list_partitions(cluster, [partition.topic])
     finally:
         cluster.close()
     if partition not in existing:

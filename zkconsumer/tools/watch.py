@@ -41,7 +41,7 @@ def add_to(tools: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print tables until the tool is stopped, and return the exit code."""
-    with common.access(common.config_of(options, options.zookeeper, options.group)) as access:
+    with common.access(common.read_config(options, options.zookeeper, options.group)) as access:
         _watch(options, access)
     return 0
 
@@ -104,7 +104,7 @@ def _sample(group: str, access: Access, logs: LogOffsets, coordinator: GroupCoor
     state = group_state.read(access.session, group)
     # The znodes of the owners' topics remain when members stop, even if they have not committed offsets.
     owned = access.session.znodes.children(f"{GroupPaths(group).root}/owners") or []
-    partitions = group_state.partitions_of(access.cluster, [*state.topics, *owned])
+    partitions = group_state.list_partitions(access.cluster, [*state.topics, *owned])
     ends, _ = group_state.log_offsets(logs, partitions, protocol.LATEST)
     in_kafka, _ = group_state.in_kafka(coordinator, partitions)
     offsets = group_state.furthest(state, partitions, in_kafka)

@@ -70,7 +70,7 @@ def _add_zkconnect(parser: argparse.ArgumentParser) -> None:
 
 def run_export(options: argparse.Namespace) -> int:
     """Write one line per partition, ``/consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET``, and return the exit code."""
-    with common.access(common.config_of(options, options.zkconnect)) as access:
+    with common.access(common.read_config(options, options.zkconnect)) as access:
         session = access.session
         lines, skipped, counts = [], [], {}
         for group in options.group or group_state.groups(session):
@@ -87,7 +87,7 @@ def run_export(options: argparse.Namespace) -> int:
                 common.echo(f"skipped: {skipped[-1]}", file=sys.stderr)
             counts[group] = len(found)
             lines += [f"{paths.offset(partition)}:{offset}\n" for partition, offset in found.items()]
-    with common.replacing(options.output_file) as file:
+    with common.replace_file(options.output_file) as file:
         file.write_text("".join(lines))
     common.report(options, {"file": str(options.output_file), "offsets": counts, "skipped": skipped}, ())
     return 0
@@ -96,7 +96,7 @@ def run_export(options: argparse.Namespace) -> int:
 def run_import(options: argparse.Namespace) -> int:
     """Write the offsets of a file, up to its first empty line, and return the exit code."""
     offsets_by_group = _read(options.input_file)
-    with common.access(common.config_of(options, options.zkconnect)) as access:
+    with common.access(common.read_config(options, options.zkconnect)) as access:
         session = access.session
         _check_partitions(access.cluster, options.input_file, offsets_by_group)
         _check_idle(session, list(offsets_by_group), options.force)
@@ -114,7 +114,7 @@ def run_update(options: argparse.Namespace) -> int:
     config = ConsumerConfig.from_properties(options.config)
     timestamp = protocol.EARLIEST if options.where == "earliest" else protocol.LATEST
     with common.access(config) as access:
-        partitions = group_state.partitions_of(access.cluster, [options.topic])
+        partitions = group_state.list_partitions(access.cluster, [options.topic])
         if not partitions:
             raise ToolError(f"topic {options.topic!r} does not exist")
         _check_idle(access.session, [config.group_id], options.force)
@@ -155,7 +155,7 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
 def _check_partitions(cluster: Cluster, path: Path, offsets_by_group: Mapping[str, Iterable[TopicPartition]]) -> None:
     """Raise ``ToolError`` if a partition of the file does not exist."""
     wanted = {partition for offsets in offsets_by_group.values() for partition in offsets}
-    missing = sorted(wanted - set(group_state.partitions_of(cluster, {partition.topic for partition in wanted})))
+    missing = sorted(wanted - set(group_state.list_partitions(cluster, {partition.topic for partition in wanted})))
     if missing:
         common.check_brokers(cluster)
         raise ToolError(
