@@ -80,7 +80,7 @@ def test_call_that_does_not_return_does_not_block_join(
 class FewTopics:
     """A cluster of one broker and one topic; records the threads of its calls."""
 
-    poll_interval = 7.0
+    poll_interval_s = 7.0
     topic_ids: Mapping[str, str] = {"t": "id"}
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class FewTopics:
 def test_brokers_are_called_in_other_thread_only(calls: BrokerCalls) -> None:
     few = FewTopics()
     called = CalledCluster(cast("Any", few), calls, lambda: None)
-    assert (called.poll_interval, called.topic_ids, called.brokers()) == (7.0, {"t": "id"}, [Endpoint("h", 1)])
+    assert (called.poll_interval_s, called.topic_ids, called.brokers()) == (7.0, {"t": "id"}, [Endpoint("h", 1)])
     assert (called.topics(), called.partitions(["t"])) == (["t"], {"t": [0]})
     assert few.threads == ["test-calls"] * 2
     called.close()

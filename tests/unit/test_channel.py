@@ -526,14 +526,14 @@ def test_malformed_endpoint_is_refused(text: str) -> None:
 
 
 def test_throttle_time_is_limited() -> None:
-    throttle = Throttle(max_delay=30)
+    throttle = Throttle(max_delay_s=30)
     throttle.update((1 << 31) - 1)
 
     assert 29 < throttle.remaining() <= 30
 
 
 def test_throttle_time_of_broker_is_kept() -> None:
-    throttle = Throttle(max_delay=100)
+    throttle = Throttle(max_delay_s=100)
     assert throttle.remaining() == 0
     throttle.update(60_000)
 

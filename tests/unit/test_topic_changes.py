@@ -19,7 +19,7 @@ from zkconsumer.spark.planning import topic_ids as topics
 class Brokers(BootstrapCluster):
     """Returns the topic ids that the test has set; other topics have the state ``absent``."""
 
-    poll_interval = 30.0
+    poll_interval_s = 30.0
 
     def __init__(self, **ids: str) -> None:
         self.ids: dict[str, str] = ids

@@ -16,7 +16,7 @@ import pyarrow as pa
 #: Minimum size in bytes of a pooled buffer, and the unit of its size; Arrow allocates smaller buffers.
 _LARGE = 1 << 16
 
-#: Maximum bytes of free buffers.
+#: Maximum size in bytes of all free buffers together.
 _MAX_FREE = 16 << 20
 
 

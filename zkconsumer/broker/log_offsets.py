@@ -26,10 +26,10 @@ SILENT_TIMEOUT_S = 2.0
 #: Minimum seconds for such a leader, so that it can connect and authenticate; the others are requested the next time.
 _MIN_SILENT_TIMEOUT_S = 1.0
 
-#: Share of the timeout that each other leader may take at least.
+#: Minimum share of the timeout for each other leader.
 _MIN_SHARE = 1 / 4
 
-#: Seconds for each leader by which the timeout of a lookup by time grows, because leaders read their indexes for it.
+#: Minimum seconds per leader for a lookup by time, because leaders read their indexes for it.
 _SEARCH_TIME_S = 3.0
 
 

@@ -28,8 +28,8 @@ from zkconsumer.errors import (
 )
 from zkconsumer.message import Endpoint
 
-#: Seconds after which a topic counts as deleted if only one broker responds. A broker that has just started may not
-#: have received the metadata of the cluster yet.
+#: Minimum seconds after which a topic counts as deleted if only one broker responds. A broker that has just started may
+#: not have received the metadata of the cluster yet.
 GRACE_S = 5.0
 
 

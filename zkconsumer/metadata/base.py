@@ -52,7 +52,7 @@ class Cluster(Protocol):
         """Why the last known partitions of a topic are used, by topic. Any thread may read it."""
 
     @property
-    def poll_interval(self) -> float | None:
+    def poll_interval_s(self) -> float | None:
         """Seconds between two requests for partitions; None if changes are reported by watches."""
 
     def close(self) -> None:

@@ -27,13 +27,13 @@ class BootstrapCluster:
     Args:
         servers: the bootstrap servers.
         connecting: its timeout is for a lookup, with all brokers together.
-        poll_interval: seconds between two requests for partitions.
+        poll_interval_s: seconds between two requests for partitions.
     """
 
     def __init__(
-        self, servers: Sequence[Endpoint], connecting: Connecting, *, poll_interval: float | None = 30.0
+        self, servers: Sequence[Endpoint], connecting: Connecting, *, poll_interval_s: float | None = 30.0
     ) -> None:
-        self.poll_interval = poll_interval
+        self.poll_interval_s = poll_interval_s
         self.topic_ids: Mapping[str, str] = {}
         self.problems: Mapping[str, Problem] = {}
         self._servers = list(servers)

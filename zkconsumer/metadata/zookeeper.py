@@ -24,7 +24,7 @@ class ZooKeeperCluster:
         protocol: ``security.protocol``, which selects the listener of each broker.
     """
 
-    poll_interval = None
+    poll_interval_s = None
 
     def __init__(self, session: ZooKeeperSession, protocol: str = "PLAINTEXT") -> None:
         self._znodes = session.znodes

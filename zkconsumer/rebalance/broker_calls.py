@@ -127,7 +127,7 @@ class CalledCluster:
     """
 
     def __init__(self, cluster: Cluster, calls: BrokerCalls, on_change: Callable[[], object]) -> None:
-        self.poll_interval = cluster.poll_interval
+        self.poll_interval_s = cluster.poll_interval_s
         self._cluster = cluster
         self._calls = calls
         self._on_change = on_change
@@ -135,7 +135,7 @@ class CalledCluster:
         self._last: dict[str, list[int]] | None = None
 
     def poll(self) -> None:
-        """Treat the next lookup as a poll, because ``poll_interval`` has passed."""
+        """Treat the next lookup as a poll, because ``poll_interval_s`` has passed."""
         self._is_polling = True
 
     @property

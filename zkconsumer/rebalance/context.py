@@ -95,7 +95,7 @@ class AssignmentContext:
     @property
     def _known(self) -> _TopicSource:
         """The last known topics if brokers must be asked for them; else those in ZooKeeper."""
-        has_known = self._last_lookup.existing and self._cluster.poll_interval is not None
+        has_known = self._last_lookup.existing and self._cluster.poll_interval_s is not None
         return self._last_lookup if has_known else self._cluster
 
     def _assign(self, cluster: _TopicSource) -> Assignment:

@@ -109,7 +109,7 @@ class GroupMember:
             listener,
             self._committer,
             self._events,
-            poll_interval_s=self.cluster.poll_interval,
+            poll_interval_s=self.cluster.poll_interval_s,
             on_poll=called_cluster.poll,
             on_rebalance=self.metrics.timer(
                 "kafka.consumer", "ZookeeperConsumerConnector", "RebalanceRateAndTime", clientId=config.client_id

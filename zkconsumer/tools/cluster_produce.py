@@ -16,7 +16,7 @@ from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.tools import cluster_state, common
 from zkconsumer.tools.common import ToolError
 
-#: Seconds to wait for the response of a broker.
+#: Maximum seconds to wait for the response of a broker.
 _TIMEOUT_S = 10.0
 
 _DESCRIPTION = """\

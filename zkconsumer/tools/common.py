@@ -26,16 +26,16 @@ from zkconsumer.zookeeper import registry
 
 CLIENT_ID = "zkconsumer-tools"
 
-#: Seconds to wait for the response of a broker.
+#: Maximum seconds to wait for the response of a broker.
 _BROKER_TIMEOUT_S = 10.0
 
-#: Seconds for which a request is retried.
+#: Maximum seconds for which a request is retried.
 _RETRY_TIMEOUT_S = 15.0
 
 #: Values of ``--log-level``.
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
-#: Characters of a cell of a table. Consumer ids are shorter, unless another program wrote them.
+#: Maximum number of characters in a table cell. Only ids that foreign programs wrote are longer.
 _MAX_CELL_LENGTH = 600
 
 #: Default of ``--zookeeper``, as in Kafka's tools.
@@ -174,15 +174,15 @@ def replace_file(path: Path) -> Iterator[Path]:
                 new.unlink(missing_ok=True)
 
 
-def retrying(backoff: float = 0.5) -> Retrying:
+def retrying(backoff_s: float = 0.5) -> Retrying:
     """Return a tenacity ``Retrying`` that retries for 15 seconds.
 
     The first request for a group coordinator fails until the brokers have created the offsets topic.
 
     Args:
-        backoff: seconds between two calls.
+        backoff_s: seconds between two calls.
     """
-    return retry.retrying(_RETRY_TIMEOUT_S, interval_s=backoff)
+    return retry.retrying(_RETRY_TIMEOUT_S, interval_s=backoff_s)
 
 
 def printable(text: object) -> str:

@@ -15,7 +15,7 @@ from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, par
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Node
 
-#: Characters of an owner znode that are kept. Thread ids are much shorter.
+#: Maximum number of characters kept of an owner znode. Thread ids are much shorter.
 _MAX_OWNER_LENGTH = 1000
 
 

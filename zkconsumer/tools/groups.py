@@ -219,7 +219,7 @@ def _delete(access: Access, group: str, topic: str | None, partition: int | None
     """Delete a group, or its offsets and owners of a topic; return the error message, empty if it succeeded.
 
     A group that has only this topic is deleted completely. The offset of a partition that does not exist is deleted
-    also if the group has members, because no member uses it.
+    even if the group has members, because no member uses it.
     """
     znodes, paths = access.session.znodes, GroupPaths(group)
     if not group_state.exists(access.session, group):

@@ -205,7 +205,7 @@ class StandaloneReader:
         self.unbalanced_since = self._problem = None
         if not self._first.done():
             self._first.set_result(None)
-        interval = self.cluster.poll_interval
+        interval = self.cluster.poll_interval_s
         return None if interval is None else time.monotonic() + interval
 
     def _update_assignment(self) -> None:

@@ -130,7 +130,7 @@ class TopicIds:
         if not wanted or self._checked is None or self._checked[0] != discoveries or not wanted <= self._checked[2]:
             return wanted
         passed = now - self._checked[1]
-        if self._cluster.poll_interval is not None:
+        if self._cluster.poll_interval_s is not None:
             return wanted if passed > _INTERVAL else frozenset()
         missing = wanted & self._missing_since.keys()
         return missing if passed > (_GRACE / 10 if self.is_uncertain else _INTERVAL) else frozenset()
