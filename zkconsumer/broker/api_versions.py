@@ -9,6 +9,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest
 
+from zkconsumer.broker.error_codes import error_name
 from zkconsumer.errors import UnsupportedBrokerError
 from zkconsumer.message import Endpoint
 from zkconsumer.version import __version__
@@ -42,7 +43,9 @@ def fetch_versions(request: Callable[[Any], Any], endpoint: Endpoint) -> BrokerV
         # The error response has the layout of version 0 and contains the newest version that the broker supports.
         keys = {key.api_key: key.max_version for key in response.api_keys or ()}
         version = max(0, min(keys.get(ApiVersionsRequest.API_KEY, 0), ApiVersionsRequest.max_version))
-    raise UnsupportedBrokerError(f"broker {endpoint} rejected the ApiVersions request with error {response.error_code}")
+    raise UnsupportedBrokerError(
+        f"broker {endpoint} rejected the ApiVersions request: {error_name(response.error_code)}"
+    )
 
 
 def choose_version(request: Any, versions: BrokerVersionData, endpoint: Endpoint) -> int:
