@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from zkconsumer.broker import protocol
@@ -60,12 +60,7 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     if not group_state.exists(access.session, options.group):
         raise ToolError(f"znode {GroupPaths(options.group).root} does not exist in ZooKeeper at {options.zookeeper!r}")
     state = group_state.read(access.session, options.group)
-    # The znodes of the owners' topics remain when the members have stopped.
-    owned = access.session.znodes.children(f"{GroupPaths(options.group).root}/owners")
-    topics = options.topic.split(",") if options.topic else owned or []
-    partitions = group_state.list_partitions(access.cluster, topics)
-    if options.topic:
-        common.check_topics(access.cluster, topics)
+    partitions = _list_partitions(options, access)
     timeout_s = options.socket_timeout_ms / 1000
     logs, coordinator = access.logs(timeout_s), access.coordinator(timeout_s)
     in_kafka, notes = group_state.in_kafka(coordinator, partitions, backoff_s=options.retry_backoff_ms / 1000)
@@ -76,36 +71,39 @@ def _check(options: argparse.Namespace, access: Access) -> None:
         warnings.append(f"{group_state.describe_differing(differing)}; the table shows those in Kafka")
         common.echo(f"warning: {warnings[0]}", file=sys.stderr)
     ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
-    brokers = sorted(dict(logs.leaders.values()).items()) if options.broker_info else None
-    if options.json:
-        found = [common.partition_json(p, offsets.get(p), ends.get(p), state.owners.get(p)) for p in partitions]
-        content: dict[str, object] = {"group": options.group, "members": sorted(state.sessions), "partitions": found}
-        content |= {"errors": [*notes, *failed.values()], "warnings": warnings}
-        if brokers is not None:
-            content["brokers"] = {str(node): str(endpoint) for node, endpoint in brokers}
-        common.print_json(content)
-        return
-    for note in notes:
-        common.echo(note)
-    _print_table(state, partitions, offsets, ends)
-    if brokers is not None:
-        common.echo("BROKER INFO")
-        for node, endpoint in brokers:
-            common.echo(f"{node} -> {endpoint}")
+    found = [common.partition_json(p, offsets.get(p), ends.get(p), state.owners.get(p)) for p in partitions]
+    content: dict[str, object] = {"group": options.group, "members": sorted(state.sessions), "partitions": found}
+    content |= {"errors": [*notes, *failed.values()], "warnings": warnings}
+    lines = [*notes, *_table(state, partitions, offsets, ends)]
+    if options.broker_info:
+        brokers = {str(node): str(endpoint) for node, endpoint in sorted(dict(logs.leaders.values()).items())}
+        content["brokers"] = brokers
+        lines += ["BROKER INFO", *(f"{node} -> {endpoint}" for node, endpoint in brokers.items())]
+    common.report(options, content, lines)
 
 
-def _print_table(
+def _list_partitions(options: argparse.Namespace, access: Access) -> list[TopicPartition]:
+    """Return the partitions of ``--topic``, or of the topics that the group has owned."""
+    if options.topic:
+        common.check_topics(access.cluster, options.topic.split(","))
+        return group_state.list_partitions(access.cluster, options.topic.split(","))
+    # The znodes of the owners' topics remain when the members have stopped.
+    owned = access.session.znodes.children(f"{GroupPaths(options.group).root}/owners")
+    return group_state.list_partitions(access.cluster, owned or [])
+
+
+def _table(
     state: GroupState,
     partitions: Iterable[TopicPartition],
     offsets: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
-) -> None:
-    common.echo(_ROW % ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"))
+) -> Iterator[str]:
+    yield _ROW % ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner")
     for partition in partitions:
         offset, end = offsets.get(partition), ends.get(partition)
         if end is None:
-            common.echo(f"No broker for partition {partition.topic} - {partition.partition}")
+            yield f"No broker for partition {partition.topic} - {partition.partition}"
             continue
         lag = "unknown" if offset is None or offset < 0 else end - offset
         shown = "unknown" if offset is None else offset
-        common.echo(_ROW % (state.group, *partition, shown, end, lag, state.owners.get(partition, "none")))
+        yield _ROW % (state.group, *partition, shown, end, lag, state.owners.get(partition, "none"))
