@@ -160,7 +160,7 @@ def _check_group(
                 "registration_invalid",
                 since=state.written_at[GroupPaths(state.group).registration(consumer_id)],
             )
-    threads = list_subscribed_threads(state.group, readable, access.cluster)
+    threads = list_subscribed_threads(readable)
     for topic in sorted({*threads, *state.topics}):
         try:
             partitions.update(access.cluster.partitions([topic]))

@@ -126,7 +126,12 @@ def _find_unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> li
     if not state.sessions:
         return [f"Group {group} has no members"]
     problems = [error for path, error in state.unreadable.items() if "/ids/" in path]
-    threads = list_subscribed_threads(group, state.members, cluster)
+    existing = cluster.topics() if any(member.is_filter for member in state.members.values()) else []
+    members = {
+        consumer_id: resolve_filter(GroupPaths(group).registration(consumer_id), member, existing)
+        for consumer_id, member in state.members.items()
+    }
+    threads = list_subscribed_threads(members)
     for partition in group_state.list_partitions(cluster, threads):
         owner = state.owners.get(partition)
         if owner is None:
@@ -136,20 +141,14 @@ def _find_unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> li
     return problems
 
 
-def list_subscribed_threads(group: str, members: Mapping[str, Registration], cluster: Cluster) -> dict[str, list[str]]:
-    """Return the thread ids that subscribe to each existing topic.
+def list_subscribed_threads(members: Mapping[str, Registration]) -> dict[str, list[str]]:
+    """Return the thread ids that subscribe to each topic with a valid name.
 
-    Raises:
-        RegistrationError: the topic filter of a member cannot be evaluated.
+    Args:
+        members: consumer id to registration; topic filters are replaced by the topics that they match.
     """
-    existing = cluster.topics() if any(member.is_filter for member in members.values()) else []
-    expanded = {}
-    for name, member in members.items():
-        expanded[name] = resolve_filter(GroupPaths(group).registration(name), member, existing)
-    subscribed = sorted(
-        {topic for member in expanded.values() for topic in member.subscription if is_valid_topic_name(topic)}
-    )
-    return threads_by_topic(expanded, subscribed)
+    topics = {topic for member in members.values() for topic in member.subscription if is_valid_topic_name(topic)}
+    return threads_by_topic(members, sorted(topics))
 
 
 def _describe(access: Access, group: str, as_json: bool) -> int:
