@@ -142,24 +142,31 @@ def _check_offset(
 ) -> Iterator[Finding]:
     """Check a committed offset against the log start offset and the end offset."""
     where = f"partition {partition}"
-    is_in_zookeeper = offset == state.offsets.get(partition)
-    lag = common.count(end - offset, "record")
-    if not start <= offset <= end:
-        remedy = "auto.offset.reset applies when the partition is consumed next"
-        if is_in_zookeeper:
-            remedy += f"; to start at the log start offset instead: {commands.set_offset(partition, start)}"
-        yield Finding(
-            f"the offset {offset} is out of range; the log start offset is {start} and the end offset is {end}",
-            where,
-            remedy,
-        )
-    elif offset == end:
+    if start <= offset <= end:
+        if offset < end:
+            yield from _check_lag(state, partition, offset, end - offset, stale_after_s)
         return
-    elif partition in state.owners:
+    remedy = "auto.offset.reset applies when the partition is consumed next"
+    if offset == state.offsets.get(partition):
+        remedy += f"; to start at the log start offset instead: {commands.set_offset(partition, start)}"
+    yield Finding(
+        f"the offset {offset} is out of range; the log start offset is {start} and the end offset is {end}",
+        where,
+        remedy,
+    )
+
+
+def _check_lag(
+    state: GroupState, partition: TopicPartition, offset: int, lag: int, stale_after_s: float
+) -> Iterator[Finding]:
+    """Check whether a member consumes a partition that has lag."""
+    where, records = f"partition {partition}", common.count(lag, "record")
+    if partition in state.owners:
         # The commit time of an offset in Kafka is unknown.
+        is_in_zookeeper = offset == state.offsets.get(partition)
         if is_in_zookeeper and (age := time.time() - state.stored_at[partition]) > stale_after_s:
             yield Finding(
-                f"the offset {offset} was not committed for {age:.0f} s, and the lag is {lag}",
+                f"the offset {offset} was not committed for {age:.0f} s, and the lag is {records}",
                 where,
                 f"check whether {state.owners[partition]} still processes records",
                 "commit_failed",
@@ -167,8 +174,4 @@ def _check_offset(
                 state.stored_at[partition],
             )
     elif not state.sessions:
-        yield Finding(
-            f"the lag is {lag}, and the group has no members",
-            where,
-            "start a member of the group",
-        )
+        yield Finding(f"the lag is {records}, and the group has no members", where, "start a member of the group")
