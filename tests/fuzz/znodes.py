@@ -179,7 +179,7 @@ def check_registration(rng: random.Random, data: bytes) -> None:
 
 
 def check_broker(_rng: random.Random, data: bytes) -> None:
-    found = registry.parse_broker("1", data)
+    found = registry.parse_broker("1", data, "PLAINTEXT")
     assert found.host.isprintable()
     assert 0 < found.port < 65536
 

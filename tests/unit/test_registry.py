@@ -361,7 +361,7 @@ def test_first_of_several_expressions_is_used() -> None:
     ids=["v1", "v2", "v3", "v4", "v5", "first of two", "misleading name"],
 )
 def test_broker_znode_of_every_version_is_read(data: bytes, endpoint: tuple[str, int]) -> None:
-    found = registry.parse_broker("1", data)
+    found = registry.parse_broker("1", data, "PLAINTEXT")
 
     assert (found.host, found.port) == endpoint
     assert found.has_api_versions is (json.loads(data)["version"] >= 3)  # those of 0.10 and later do
@@ -371,7 +371,7 @@ def test_broker_without_plaintext_is_refused() -> None:
     data = broker(version=4, host=None, port=-1, endpoints=["SSL://h:1"], listener_security_protocol_map={"SSL": "SSL"})
 
     with pytest.raises(ZkConsumerError) as raised:
-        registry.parse_broker("7", data)
+        registry.parse_broker("7", data, "PLAINTEXT")
 
     assert "broker 7 has no PLAINTEXT listener" in str(raised.value)
     assert "bootstrap.servers" in str(raised.value)
@@ -398,7 +398,7 @@ def test_broker_without_plaintext_is_refused() -> None:
 )
 def test_invalid_broker_znode_names_path_and_content(data: bytes) -> None:
     with pytest.raises(ZkConsumerError) as raised:
-        registry.parse_broker("7", data)
+        registry.parse_broker("7", data, "PLAINTEXT")
 
     assert "/brokers/ids/7" in str(raised.value) or "broker 7" in str(raised.value)
     assert repr(data) in str(raised.value)
@@ -407,7 +407,7 @@ def test_invalid_broker_znode_names_path_and_content(data: bytes) -> None:
 @pytest.mark.parametrize("node", ["x", "-1", "٢", "99999999999", "\x1b[31m"])
 def test_name_of_broker_znode_must_be_id(node: str) -> None:
     with pytest.raises(ZkConsumerError, match="is not a broker id"):
-        registry.parse_broker(node, broker(version=1, host="h", port=1))
+        registry.parse_broker(node, broker(version=1, host="h", port=1), "PLAINTEXT")
 
 
 @pytest.mark.parametrize(
@@ -471,9 +471,9 @@ def test_malformed_topic_id_names_path_and_content(data: bytes) -> None:
 
 
 def test_version_of_broker_znode_may_be_zero() -> None:
-    assert registry.parse_broker("1", b'{"version":0,"host":"h","port":1}').port == 1
+    assert registry.parse_broker("1", b'{"version":0,"host":"h","port":1}', "PLAINTEXT").port == 1
     with pytest.raises(ZkConsumerError, match="does not contain a valid broker registration"):
-        registry.parse_broker("1", b'{"version":-1,"host":"h","port":1}')
+        registry.parse_broker("1", b'{"version":-1,"host":"h","port":1}', "PLAINTEXT")
 
 
 def test_text_is_quoted_up_to_its_limit() -> None:

@@ -26,7 +26,7 @@ class ZooKeeperCluster:
 
     poll_interval_s = None
 
-    def __init__(self, session: ZooKeeperSession, protocol: str = "PLAINTEXT") -> None:
+    def __init__(self, session: ZooKeeperSession, protocol: str) -> None:
         self._znodes = session.znodes
         self._protocol = protocol
         self.topic_ids: Mapping[str, str] = {}

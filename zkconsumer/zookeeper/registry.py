@@ -271,7 +271,7 @@ def parse_topic_id(topic: str, data: bytes) -> uuid.UUID | None:
         raise ZkConsumerError(f"{topic_path(topic)} does not contain a valid topic id: {excerpt(data)}") from error
 
 
-def parse_broker(node: str, data: bytes, protocol: str = "PLAINTEXT") -> Endpoint:
+def parse_broker(node: str, data: bytes, protocol: str) -> Endpoint:
     """Parse a broker's znode and return the endpoint of its listener for a security protocol.
 
     Args:
