@@ -25,6 +25,7 @@ ORDER = [
     ["version"],
     [
         "errors",
+        "excerpt",
         "log",
         "javahash",
         "metrics",

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from zkconsumer.config.consumer_config import property_names
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.starting_offsets import StartingOffsets
 from zkconsumer.spark.options.table import BY_NAME
-from zkconsumer.zookeeper.registry import excerpt
 
 REQUIRED = {"zookeeper.connect": "localhost:2181", "group.id": "g", "subscribe": "orders"}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.excerpt import excerpt
 from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
@@ -74,7 +75,7 @@ class ZooKeeperCluster:
             self._znodes.ensure(registry.BROKER_TOPICS)
             topics = self._znodes.children(registry.BROKER_TOPICS, watch=True)
         invalid = [name for name in topics or () if not registry.is_valid_topic_name(name)]
-        examples = ", ".join(map(registry.excerpt, invalid[:3]))
+        examples = ", ".join(map(excerpt, invalid[:3]))
         if self._is_new("topics", error := f"{len(invalid)} invalid names, such as {examples}" if invalid else ""):
             self._log.warning("topic_names_invalid", path=registry.BROKER_TOPICS, error=error)
         return [name for name in topics or () if registry.is_valid_topic_name(name)]

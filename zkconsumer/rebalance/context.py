@@ -11,12 +11,13 @@ from typing import Protocol
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError, RegistrationError, RetriableError
+from zkconsumer.excerpt import excerpt
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.rebalance.assignors import Assignment, assign, candidate_assignments, threads_by_topic
 from zkconsumer.rebalance.topic_filter import filter_of
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, is_valid_topic_name
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: Seconds after which the cause of a failing claim is examined, and seconds between two examinations.

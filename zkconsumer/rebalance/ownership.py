@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from zkconsumer.errors import ZooKeeperUnavailableError
+from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.connection import BadVersion, NodeExists, NodeMissing
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt
+from zkconsumer.zookeeper.registry import GroupPaths, Registration
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import TRANSACTION_LIMIT, Node
 

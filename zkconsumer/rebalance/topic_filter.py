@@ -19,7 +19,8 @@ from functools import lru_cache
 import regex
 
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.zookeeper.registry import Registration, excerpt
+from zkconsumer.excerpt import excerpt
+from zkconsumer.zookeeper.registry import Registration
 
 #: Topics that filters do not select unless a member sets ``exclude.internal.topics=false``; the registration does not
 #: contain that property. Members before 0.11 exclude only the first.

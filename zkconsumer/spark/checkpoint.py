@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.offset import BatchOffset, check_format, offsets_of
-from zkconsumer.zookeeper.registry import excerpt
 
 #: What parsing of other content raises.
 _MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
-from zkconsumer.zookeeper.registry import OFFSET_MAX, excerpt, is_valid_topic_name, parse_partition_number
+from zkconsumer.zookeeper.registry import OFFSET_MAX, is_valid_topic_name, parse_partition_number
 
 #: Partition to (from, until): the first offset of a batch and the one after its last.
 Ranges = dict[TopicPartition, tuple[int, int]]

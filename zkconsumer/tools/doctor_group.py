@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import candidate_assignments
 from zkconsumer.tools.findings import Commands, Finding
 from zkconsumer.tools.group_state import GroupState
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, parse_partition_number
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_partition_number
 
 _MIXED_CLIENTS = (
     "other kinds of clients assign partitions differently, so that partitions remain without an owner or are never "

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import RegistrationError, RetriableError, ZkConsumerError
+from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
+from zkconsumer.metadata.cluster import Cluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.tools.common import ToolError, count, retrying
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, parse_offset, parse_partition_number

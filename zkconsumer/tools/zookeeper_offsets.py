@@ -18,6 +18,7 @@ from typing import Any
 from zkconsumer.broker import protocol
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets

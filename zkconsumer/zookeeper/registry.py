@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from zkconsumer.errors import ConfigurationError, RegistrationError, ZkConsumerError
+from zkconsumer.excerpt import excerpt
 from zkconsumer.message import Endpoint, TopicPartition
 
 BROKER_IDS = "/brokers/ids"
@@ -37,17 +38,6 @@ _MAX_HOST_LENGTH = 255
 
 #: Errors of parsing JSON, and of content with another structure than expected.
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-
-#: Maximum number of characters of a znode's content that a message quotes.
-_EXCERPT_LENGTH = 200
-
-
-def excerpt(content: str | bytes) -> str:
-    """Return the beginning of a znode's content for a message, in quotes and without control characters."""
-    if len(content) <= _EXCERPT_LENGTH:
-        return repr(content)
-    unit = "bytes" if isinstance(content, bytes) else "characters"
-    return f"{content[:_EXCERPT_LENGTH]!r}... ({len(content)} {unit})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from zkconsumer.config.name_hints import FOREIGN_PROPERTIES, hint, suggest
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.excerpt import excerpt
 from zkconsumer.spark.options.table import BY_NAME, FOREIGN_OPTIONS, SourceOption
-from zkconsumer.zookeeper.registry import excerpt
 
 #: Maximum value of an integer option of Spark.
 _LONG_MAX = (1 << 63) - 1
