@@ -132,7 +132,7 @@ def test_storage_is_switched_at_run_time(
     connector.commit_offsets()
     assert (stored(zk, group, name), in_kafka(coordinator, name)) == ({0: "8"}, 6)
     assert connector.config.offsets_storage == "zookeeper"
-    with pytest.raises(ConfigurationError, match="Wrong value disk of offsets.storage"):
+    with pytest.raises(ConfigurationError, match="property 'offsets.storage' must be 'zookeeper' or 'kafka', got"):
         connector.switch_offsets_storage("disk")
 
 

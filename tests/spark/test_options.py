@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(60)
         ("subscribes", "a", "unknown option 'subscribes'; did you mean 'subscribe'?"),
         ("auto.commit.enable", "true", "option 'auto.commit.enable' cannot be set for a Spark query: offsets are"),
         ("streams", "none", "option streams must be an integer of at least 1, got 'none'"),
-        ("auto.offset.reset", "earliest", "Wrong value earliest of auto.offset.reset in ConsumerConfig; Valid values"),
+        ("auto.offset.reset", "earliest", "property 'auto.offset.reset' must be 'smallest' or 'largest', got"),
     ],
 )
 def test_load_raises_option_errors(spark: Any, name: str, value: str, text: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkconsumer.config.consumer_config import ROUND_ROBIN_ORDERS
+from zkconsumer.config.properties import ROUND_ROBIN_ORDERS
 from zkconsumer.errors import AssignmentError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.assignors import (

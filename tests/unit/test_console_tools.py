@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import zkconsumer.tools
-from zkconsumer.config.consumer_config import property_table
+from zkconsumer.config.properties import property_table
 from zkconsumer.tools import cluster_state, common
 from zkconsumer.tools.cli import argument_parser, main
 
@@ -147,9 +147,9 @@ def test_from_beginning_contradicts_largest_reset(refused: Refused, file: File) 
     [
         (b"group.id=g\\u12\n", "is not a Java properties file"),
         (b"group.id=g\nauto.commit.enable=yes\n", "property 'auto.commit.enable' must be 'true' or 'false', got 'yes'"),
-        (b"group.id=a group\n", "group.id a group is illegal"),
-        (b"group.id=g\nauto.offset.reset=middle\n", "Wrong value middle of auto.offset.reset"),
-        (b"group.id=g\noffsets.storage=disk\n", "Wrong value disk of offsets.storage"),
+        (b"group.id=a group\n", "property 'group.id' must be a name of ASCII letters"),
+        (b"group.id=g\nauto.offset.reset=middle\n", "property 'auto.offset.reset' must be 'smallest' or"),
+        (b"group.id=g\noffsets.storage=disk\n", "property 'offsets.storage' must be 'zookeeper' or"),
         (b"group.id=g\nfetch.message.max.bytes=1MB\n", "'fetch.message.max.bytes' must be an integer between 1"),
     ],
 )

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from zkconsumer.config import name_hints
-from zkconsumer.config.consumer_config import ConsumerConfig, property_names
+from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.config.name_hints import FOREIGN_PROPERTIES, suggest
+from zkconsumer.config.properties import property_names
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.table import BY_NAME, FOREIGN_OPTIONS

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zkconsumer.config.consumer_config import property_names
+from zkconsumer.config.properties import property_names
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zkconsumer.config.consumer_config import property_names
+from zkconsumer.config.properties import property_names
 from zkconsumer.spark.options import table
 from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.option_reader import OptionReader

@@ -10,17 +10,17 @@ _COLUMNS = ("Name", "Type", "Default", "Valid values", "Meaning")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Row:
     """Documentation of one property or option.
 
-    All attributes but ``name`` are reStructuredText. An empty attribute is rendered as an empty cell.
+    All attributes but ``name`` are reStructuredText.
 
     Attributes:
-        name: name of the setting as the user writes it.
-        type: ``boolean``, ``integer``, ``list``, ``password`` or ``string``; units belong in ``meaning``.
-        default: the value that applies if the setting is absent, or ``required``.
-        valid: the accepted values.
-        meaning: one sentence in the imperative, or a noun phrase.
+        name: as the user writes it.
+        type: name of its type; units belong in ``meaning``.
+        default: the value that applies if it is absent, ``none`` or ``required``.
+        valid: the accepted values, empty if every text is valid.
+        meaning: one to three sentences in the imperative, or noun phrases.
         counterpart: the property or option of Kafka or Spark that it corresponds to, or ``none``.
     """
 
@@ -29,10 +29,10 @@ class Setting:
     default: str
     valid: str
     meaning: str
-    counterpart: str = "none"
+    counterpart: str
 
 
-def to_rst(rows: Iterable[Setting], *, counterpart: str = "Counterpart in Kafka") -> str:
+def to_rst(rows: Iterable[Row], *, counterpart: str = "Counterpart in Kafka") -> str:
     """Render a table in reStructuredText.
 
     Args:
@@ -51,7 +51,7 @@ def table_to_rst(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_text(rows: Iterable[Setting], *, width: int = 80) -> str:
+def to_text(rows: Iterable[Row], *, width: int = 80) -> str:
     """Render a table as text for ``--help``.
 
     Args:
@@ -60,7 +60,7 @@ def to_text(rows: Iterable[Setting], *, width: int = 80) -> str:
     """
     lines = []
     for row in rows:
-        lines.append(f"  {row.name} ({', '.join(filter(None, (row.type, _plain(row.default))))})")
+        lines.append(f"  {row.name} ({row.type}, {_plain(row.default)})")
         lines += textwrap.wrap(_plain(row.meaning), width, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines) + "\n"
 

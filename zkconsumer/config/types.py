@@ -1,50 +1,48 @@
-"""Declarations of the consumer's properties: types that parse values, and rows for the table of properties."""
+"""Types of properties and options. Each one parses text and describes the valid texts."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from zkconsumer.config.tables import Setting
-from zkconsumer.errors import ConfigurationError
-
-#: Default of a required property.
-REQUIRED = object()
-
-_INT_MAX = (1 << 31) - 1
+#: Maximum values of integers in Java.
+INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 #: A host name, an IPv4 address, or an IPv6 address in brackets; and a port.
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:/\[\],]+)(?::(?P<port>[0-9]{1,5}))?")
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]*")
 
+_DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
-class PropertyType(Protocol):
-    """Type of a property."""
+
+class SettingType(Protocol):
+    """Type of a property or an option."""
 
     @property
     def name(self) -> str:
-        """The type, as tables of properties show it."""
+        """The type as documentation shows it: ``boolean``, ``duration``, ``integer``, ``JSON``, ``list`` ..."""
 
     @property
     def valid(self) -> str:
-        """The valid values in reStructuredText, empty if every value of the type is valid."""
+        """The valid texts in reStructuredText, empty if every text is valid."""
 
-    def parse(self, key: str, text: str, /) -> Any:
-        """Return the value of a property.
+    @property
+    def is_secret(self) -> bool:
+        """Whether no text may show a value, and blanks at its ends belong to it."""
+
+    def parse(self, text: str, /) -> Any:
+        """Return the value that a text stands for.
 
         Raises:
-            ConfigurationError: with the name of the property, the value and the valid values.
+            ValueError: with the requirement that the text does not meet, to follow ``must be``. A second argument is
+                the part of the text that is invalid, or another explanation.
         """
-
-
-def invalid(key: str, requirement: str, text: str) -> ConfigurationError:
-    """Return the error for a value that does not meet a requirement."""
-    return ConfigurationError(f"property {key!r} must be {requirement}, got {text!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +50,30 @@ class Text:
     """Any text.
 
     Attributes:
-        name: ``string`` or ``list``; ``password`` keeps the value out of the text of the configuration.
-        valid: the form of the values in words.
+        valid: the form of the texts in words.
     """
 
-    name: str = "string"
     valid: str = ""
+    name: ClassVar[str] = "string"
+    is_secret: ClassVar[bool] = False
 
-    def parse(self, _key: str, text: str, /) -> str:
+    def parse(self, text: str, /) -> str:
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Text that messages and the text of a configuration do not contain, such as a password.
+
+    Attributes:
+        valid: the form of the texts in words.
+    """
+
+    valid: str = ""
+    name: ClassVar[str] = "password"
+    is_secret: ClassVar[bool] = True
+
+    def parse(self, text: str, /) -> str:
         return text
 
 
@@ -67,12 +81,13 @@ class Text:
 class PemFile:
     """The path of a PEM file."""
 
-    name: str = "string"
-    valid: str = "path of a PEM file"
+    name: ClassVar[str] = "string"
+    valid: ClassVar[str] = "path of a PEM file"
+    is_secret: ClassVar[bool] = False
 
-    def parse(self, key: str, text: str, /) -> str:
+    def parse(self, text: str, /) -> str:
         if not Path(text).is_file():
-            raise invalid(key, "the path of an existing PEM file", text)
+            raise ValueError("the path of an existing PEM file")
         return text
 
 
@@ -87,13 +102,14 @@ class Servers:
 
     default_port: int | None = None
     has_chroot: bool = False
-    name: str = "list"
+    name: ClassVar[str] = "list"
+    is_secret: ClassVar[bool] = False
 
     @property
     def valid(self) -> str:
         return "``host:port,...``" + (", with an optional ``/chroot`` at the end" if self.has_chroot else "")
 
-    def parse(self, key: str, text: str, /) -> str:
+    def parse(self, text: str, /) -> str:
         if not text and not self.has_chroot:
             return text  # the same as without the property
         servers = text.partition("/")[0] if self.has_chroot else text
@@ -101,8 +117,8 @@ class Servers:
             parts = _SERVER.fullmatch(server.strip())
             port = int(parts["port"] or self.default_port or 0) if parts else 0
             if not 0 < port < 65536:
-                form = "a list such as 'host:port,host:port" + ("/chroot'" if self.has_chroot else "'")
-                raise ConfigurationError(f"property {key!r} must be {form}, got {text!r}: invalid server {server!r}")
+                form = "host:port,host:port" + ("/chroot" if self.has_chroot else "")
+                raise ValueError(f"a list such as {form!r}", f"invalid server {server!r}")
         return text
 
 
@@ -117,47 +133,77 @@ class Name:
     """
 
     is_znode: bool = False
-    name: str = "string"
-    valid: str = "ASCII letters and digits, ``.``, ``_`` and ``-``"
+    name: ClassVar[str] = "string"
+    valid: ClassVar[str] = "ASCII letters and digits, ``.``, ``_`` and ``-``"
+    is_secret: ClassVar[bool] = False
 
-    def parse(self, key: str, text: str, /) -> str:
+    def parse(self, text: str, /) -> str:
         if self.is_znode and not text.strip("."):
-            raise invalid(key, "a valid znode name", text)
+            raise ValueError("a valid znode name")
         if not _LEGAL_NAME.fullmatch(text):
-            raise ConfigurationError(
-                f"{key} {text} is illegal, contains a character other than ASCII alphanumerics, '.', '_' and '-'"
-            )
+            raise ValueError("a name of ASCII letters and digits, '.', '_' and '-'")
         return text
 
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """``true`` or ``false``, in lower case as the JVM requires."""
+    """``true`` or ``false``.
 
-    name: str = "boolean"
-    valid: str = "``true``, ``false``"
+    Attributes:
+        ignores_case: whether ``True`` is valid, too. It is not valid in properties of the JVM.
+    """
 
-    def parse(self, key: str, text: str, /) -> bool:
-        if text not in ("true", "false"):
-            raise invalid(key, "'true' or 'false'", text)
-        return text == "true"
+    ignores_case: bool = False
+    name: ClassVar[str] = "boolean"
+    valid: ClassVar[str] = "``true``, ``false``"
+    is_secret: ClassVar[bool] = False
+
+    def parse(self, text: str, /) -> bool:
+        word = text.lower() if self.ignores_case else text
+        if word not in ("true", "false"):
+            raise ValueError("'true' or 'false'")
+        return word == "true"
 
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """A 32-bit integer of at least ``minimum``."""
+    """An integer from ``minimum`` to ``maximum``."""
 
     minimum: int
-    name: str = "integer"
+    maximum: int = INT_MAX
+    name: ClassVar[str] = "integer"
+    is_secret: ClassVar[bool] = False
 
     @property
     def valid(self) -> str:
-        return f"at least {self.minimum}"
+        return f"at least {self.minimum}" + (f", at most {self.maximum}" if self.maximum < INT_MAX else "")
 
-    def parse(self, key: str, text: str, /) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,10}", text) or not self.minimum <= int(text) <= _INT_MAX:
-            raise invalid(key, f"an integer between {self.minimum} and {_INT_MAX}", text)
+    def parse(self, text: str, /) -> int:
+        # int() accepts more: underscores, digits of other scripts
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not self.minimum <= int(text) <= self.maximum:
+            raise ValueError(f"an integer between {self.minimum} and {self.maximum}")
         return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A duration as in Spark's options; the value is in seconds.
+
+    Attributes:
+        is_positive: whether 0 is invalid.
+    """
+
+    is_positive: bool = False
+    name: ClassVar[str] = "duration"
+    valid: ClassVar[str] = "such as ``15m``, ``90s`` or ``500ms``; a number without unit is milliseconds"
+    is_secret: ClassVar[bool] = False
+
+    def parse(self, text: str, /) -> float:
+        parts = _DURATION.fullmatch(text.lower())
+        seconds = int(parts[1]) * _SECONDS[parts[2] or "ms"] if parts else 0.0
+        if parts is None or (self.is_positive and not seconds):
+            raise ValueError(f"a duration{' greater than 0,' if self.is_positive else ''} such as 15m, 90s or 500ms")
+        return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,94 +211,51 @@ class Choice:
     """One of several words.
 
     Attributes:
-        values: the words.
-        normalize: applied to the text first, such as ``str.lower`` for a property that is case-insensitive.
-        jvm_error: the JVM's error message, formatted with ``value``, for a property with such a message.
+        words: the words as documentation shows them, and as they are parsed.
+        ignores_case: whether the words are case-insensitive.
     """
 
-    values: tuple[str, ...]
-    normalize: Callable[[str], str] = str
-    jvm_error: str = ""
-    name: str = "string"
+    words: tuple[str, ...]
+    ignores_case: bool = False
+    name: ClassVar[str] = "string"
+    is_secret: ClassVar[bool] = False
 
     @property
     def valid(self) -> str:
-        return ", ".join(f"``{value}``" for value in self.values)
+        return ", ".join(f"``{word}``" for word in self.words)
 
-    def parse(self, key: str, text: str, /) -> str:
-        chosen = self.normalize(text)
-        if chosen in self.values:
-            return chosen
-        if self.jvm_error:
-            raise ConfigurationError(self.jvm_error.format(value=text))
-        *others, last = map(repr, self.values)
-        raise invalid(key, f"{', '.join(others)} or {last}", text)
+    def parse(self, text: str, /) -> str:
+        for word in self.words:
+            if text == word or (self.ignores_case and text.lower() == word.lower()):
+                return word
+        raise ValueError(join_words(map(repr, self.words), "or"))
 
 
 @dataclass(frozen=True, slots=True)
-class Property:
-    """Declaration of a property; ``declare`` describes the attributes."""
+class Json:
+    """A JSON document.
 
-    type: PropertyType
-    default: Any
-    meaning: str
-    counterpart: str | None
-    derived_default: str
-
-    def parse(self, key: str, value: object) -> Any:
-        """Return the value of the property.
-
-        Blanks around the value are ignored, except in passwords.
-
-        Raises:
-            ConfigurationError: with the name of the property, the value and the valid values.
-
-        Source: Kafka 3.9 ConfigDef.parseType.
-        """
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        return self.type.parse(key, text if self.type.name == "password" else text.strip())
-
-    def setting(self, name: str) -> Setting:
-        """Return the row of the property in the table of properties."""
-        if self.default is REQUIRED:
-            default = "required"
-        elif self.default is None or self.default == "":
-            default = self.derived_default
-        else:
-            default = f"``{str(self.default).lower() if isinstance(self.default, bool) else self.default}``"
-        counterpart = f"``{name}``" if self.counterpart is None else self.counterpart
-        return Setting(name, self.type.name, default, self.type.valid, self.meaning, counterpart)
-
-
-def declare(
-    type_: PropertyType,
-    default: Any,
-    meaning: str,
-    *,
-    counterpart: str | None = None,
-    derived_default: str = "",
-) -> Any:
-    """Declare a property.
-
-    Args:
-        type_: parses values and describes the valid ones.
-        default: None for a default that depends on other properties, or for no value.
-        meaning: one sentence for the table of properties, in reStructuredText.
-        counterpart: property of the JVM's old consumer, None for the same name.
-        derived_default: describes a default of None in the table.
+    Attributes:
+        requirement: what the text must be, in words.
+        valid: the same in reStructuredText.
+        convert: returns the value of the parsed document. Errors that documents of another form cause are invalid
+            values.
     """
-    return dataclasses.field(
-        kw_only=True,
-        repr=type_.name != "password",
-        metadata={"property": Property(type_, default, meaning, counterpart, derived_default)},
-    )
+
+    requirement: str
+    valid: str
+    convert: Callable[[Any], Any]
+    name: ClassVar[str] = "JSON"
+    is_secret: ClassVar[bool] = False
+
+    def parse(self, text: str, /) -> Any:
+        try:
+            return self.convert(json.loads(text))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(self.requirement) from error
 
 
-def declare_own(type_: PropertyType, default: Any, meaning: str, *, counterpart: str = "none") -> Any:
-    """Declare a property that the old consumer does not have."""
-    return declare(type_, default, meaning, counterpart=counterpart)
-
-
-def declare_librdkafka(type_: PropertyType, default: Any, meaning: str) -> Any:
-    """Declare a property that the old consumer does not have, under librdkafka's name."""
-    return declare_own(type_, default, meaning, counterpart="none; same name in librdkafka")
+def join_words(words: Iterable[str], conjunction: str) -> str:
+    """Return words as ``a, b or c``."""
+    *first, last = words
+    return f"{', '.join(first)} {conjunction} {last}" if first else last

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle
 
-from zkconsumer.config.consumer_config import ROUND_ROBIN_ORDERS
+from zkconsumer.config.properties import ROUND_ROBIN_ORDERS
 from zkconsumer.errors import AssignmentError
 from zkconsumer.javahash import java_hash
 from zkconsumer.message import TopicPartition

@@ -13,7 +13,8 @@ import signal
 import sys
 from typing import Any
 
-from zkconsumer.config.consumer_config import ConsumerConfig, property_table, read_properties
+from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
+from zkconsumer.config.properties import property_table
 from zkconsumer.config.tables import to_text
 from zkconsumer.consumer.connector import create_consumer
 from zkconsumer.consumer.stream import KafkaStream

@@ -10,8 +10,9 @@ from typing import Any
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from zkconsumer.config.consumer_config import ConsumerConfig, property_names
+from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.config.problems import Problems
+from zkconsumer.config.properties import property_names
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from zkconsumer.config.name_hints import NO_COUNTERPART, Counterpart
-from zkconsumer.config.tables import Setting, to_rst
+from zkconsumer.config.tables import Row, to_rst
 
 _JAVA_EXPRESSION = "Java regular expression"
 _TIME = "milliseconds since 1970, not in the future"
@@ -40,7 +40,7 @@ class SourceOption:
     valid: str = ""
     counterpart: str = "none"
 
-    def setting(self) -> Setting:
+    def setting(self) -> Row:
         """Return the row of the documentation."""
         valid = self.valid or ", ".join(f"``{choice}``" for choice in self.choices)
         if self.type == "integer" and not valid:
@@ -48,7 +48,7 @@ class SourceOption:
         if self.type == "duration":
             valid = "such as ``15m``, ``90s`` or ``500ms``; a number without unit is milliseconds"
         default = self.default_note or ("none" if self.default is None else f"``{self.default}``")
-        return Setting(self.name, self.type, default, valid, self.meaning, self.counterpart)
+        return Row(self.name, self.type, default, valid, self.meaning, self.counterpart)
 
 
 def _flag(name: str, default: str, meaning: str, counterpart: str) -> SourceOption:
