@@ -183,7 +183,7 @@ def test_ended_query_stays_ended_after_restart(zkconsumer_cluster: Cluster, quer
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"decoder": "lines.Words"}, "option decoder must be 'package.module:Name'"),
+        ({"decoder": "lines.Words"}, "option 'decoder' must be 'package.module:Name'"),
         ({"decoder": "nowhere:Words"}, "No module named 'nowhere'"),
         ({"decoder": "lines:Nothing"}, "has no attribute 'Nothing'"),
         ({"decoder": "os:getcwd"}, "getcwd must be a subclass of zkconsumer.spark.RecordDecoder"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +45,10 @@ class Clock:
         return self.now
 
 
+def limits(**options: object) -> Limits:
+    return Limits.parse(OptionReader({name: str(value) for name, value in options.items()}))
+
+
 def no_sizes(_partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
     raise AssertionError("records are sampled although bytes are not limited")
 
@@ -64,7 +67,7 @@ def admit(
 
 def test_small_batch_waits_for_max_trigger_delay() -> None:
     clock = Clock()
-    admission = Admission(Limits(max_offsets=100, min_offsets=10, max_delay=60), clock)
+    admission = Admission(limits(maxOffsetsPerTrigger=100, minOffsetsPerTrigger=10, maxTriggerDelay="60s"), clock)
     assert admit(admission, {P[0]: 9}, max_offsets=100) == {}
     clock.now += 59
     assert admit(admission, {P[0]: 9}, max_offsets=100) == {}
@@ -75,21 +78,13 @@ def test_small_batch_waits_for_max_trigger_delay() -> None:
 
 
 def test_bounded_query_does_not_wait() -> None:
-    admission = Admission(Limits(max_offsets=100, min_offsets=10), Clock())
+    admission = Admission(limits(maxOffsetsPerTrigger=100, minOffsetsPerTrigger=10), Clock())
     assert admit(admission, {P[0]: 3}, max_offsets=100, at_once=True) == {P[0]: 3}
     assert admit(admission, {P[0]: 0}, max_offsets=100, at_once=True) == {}
 
 
 def test_everything_is_admitted_without_limit() -> None:
-    assert admit(Admission(Limits(), Clock()), {P[0]: 10**12}, max_offsets=None) == {P[0]: 10**12}
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("15m", 900), ("90s", 90), ("500ms", 0.5), ("500", 0.5), ("2h", 7200), (" 1 d ", 86400)]
-)
-def test_durations_have_sparks_format(text: str, seconds: float) -> None:
-    given = {"maxTriggerDelay": text}
-    assert Limits.parse(OptionReader(given)).max_delay == seconds
+    assert admit(Admission(limits(), Clock()), {P[0]: 10**12}, max_offsets=None) == {P[0]: 10**12}
 
 
 def of_size(**sizes: float) -> Callable[[Collection[TopicPartition]], dict[TopicPartition, float]]:
@@ -98,7 +93,7 @@ def of_size(**sizes: float) -> Callable[[Collection[TopicPartition]], dict[Topic
 
 
 def test_bytes_are_shared_fairly() -> None:
-    admission = Admission(Limits(max_bytes=10_000), Clock())
+    admission = Admission(limits(maxBytesPerTrigger=10_000), Clock())
     shares = admit(
         admission, {P[0]: 1000, P[1]: 1000, P[2]: 3}, max_offsets=10**6, sizes=of_size(p0=10, p1=1000, p2=100)
     )
@@ -106,12 +101,12 @@ def test_bytes_are_shared_fairly() -> None:
 
 
 def test_record_larger_than_limit_is_read_alone() -> None:
-    admission = Admission(Limits(max_bytes=100), Clock())
+    admission = Admission(limits(maxBytesPerTrigger=100), Clock())
     assert admit(admission, {P[0]: 5, P[1]: 5}, max_offsets=10**6, sizes=of_size(p0=10_000, p1=5000)) == {P[1]: 1}
 
 
 def test_large_records_are_not_starved() -> None:
-    admission = Admission(Limits(max_bytes=1000), Clock())
+    admission = Admission(limits(maxBytesPerTrigger=1000), Clock())
     taken = [
         admit(admission, {P[0]: 10**6, P[1]: 10}, max_offsets=10**6, sizes=of_size(p0=1, p1=1500)) for _ in range(6)
     ]
@@ -119,20 +114,20 @@ def test_large_records_are_not_starved() -> None:
 
 
 def test_batch_does_not_wait_for_aligned_partitions() -> None:
-    admission = Admission(Limits(min_offsets=100), Clock())
+    admission = Admission(limits(minOffsetsPerTrigger=100), Clock())
     assert admit(admission, {P[0]: 9}, max_offsets=1000) == {}
     assert admit(admission, {P[0]: 9}, max_offsets=1000, backlog=500) == {P[0]: 9}
 
 
 def test_sizes_are_a_running_average() -> None:
-    admission = Admission(Limits(max_bytes=1000), Clock())
+    admission = Admission(limits(maxBytesPerTrigger=1000), Clock())
     assert admit(admission, {P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 10}
     assert admit(admission, {P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=300)) == {P[0]: 5}
 
 
 def test_byte_rate_is_kept_without_bursts() -> None:
     clock = Clock()
-    admission = Admission(Limits(bytes_per_second=1000), clock)
+    admission = Admission(limits(maxBytesPerSecond=1000), clock)
     assert admit(admission, {P[0]: 99}, max_offsets=10**6, sizes=of_size(p0=100)) == {P[0]: 10}
     assert admit(admission, {P[0]: 89}, max_offsets=10**6, sizes=of_size(p0=100)) == {}, "the bytes are used up"
     clock.now += 0.5
@@ -146,12 +141,12 @@ def test_byte_rate_is_kept_without_bursts() -> None:
 
 
 def test_sizes_are_sampled_only_with_byte_limit() -> None:
-    assert admit(Admission(Limits(), Clock()), {P[0]: 7}, max_offsets=10**6, sizes=of_size()) == {P[0]: 7}
+    assert admit(Admission(limits(), Clock()), {P[0]: 7}, max_offsets=10**6, sizes=of_size()) == {P[0]: 7}
 
 
 def test_few_of_many_partitions_are_sampled_per_batch() -> None:
     wide = [TopicPartition("t", number) for number in range(1000)]
-    admission = Admission(Limits.parse(OptionReader({"maxbytespertrigger": "1000000"})), lambda: 0.0)
+    admission = Admission(limits(maxbytespertrigger=1_000_000), lambda: 0.0)
     sampled: list[list[TopicPartition]] = []
 
     def sizes(partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:

@@ -26,7 +26,8 @@ from zkconsumer.spark.offset import (
     from_offset,
     total,
 )
-from zkconsumer.spark.options.source_options import MAX_TASKS, SourceOptions
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.options.table import MAX_TASKS
 from zkconsumer.spark.planning.splitting import group_ranges, split_ranges, tasks
 from zkconsumer.zookeeper.registry import OFFSET_MAX, is_valid_topic_name
 

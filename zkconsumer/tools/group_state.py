@@ -10,10 +10,9 @@ from zkconsumer.errors import RegistrationError, RetriableError, ZkConsumerError
 from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
-from zkconsumer.metadata.cluster import Cluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.tools.common import ToolError, count, retrying
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, excerpt, parse_offset, parse_partition_number
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_offset, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Node
 

@@ -24,7 +24,7 @@ from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.common import ToolError
-from zkconsumer.zookeeper.registry import OFFSET_MAX, GroupPaths, excerpt, parse_partition_number
+from zkconsumer.zookeeper.registry import OFFSET_MAX, GroupPaths, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 _LINE = re.compile(

@@ -99,7 +99,7 @@ def load(name: str) -> type[Decoder]:
     """
     module, colon, path = name.partition(":")
     if not colon:
-        raise ConfigurationError(f"option decoder must be 'package.module:Name', got {name!r}")
+        raise ConfigurationError(f"option 'decoder' must be 'package.module:Name', got {name!r}")
     try:
         found = functools.reduce(getattr, path.split("."), importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as error:

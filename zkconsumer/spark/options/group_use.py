@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.spark.options.option_reader import OptionReader, as_written, invalid
+from zkconsumer.spark.options.option_reader import OptionReader
 from zkconsumer.spark.options.subscription import Subscription
+from zkconsumer.spark.options.table import OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,9 @@ class Membership:
         Raises:
             ConfigurationError: a value is not valid, or options contradict each other.
         """
-        is_member = reader.choice("membership", "none" if batch else None) == "group"
+        is_member = reader.get("membership", "none" if batch else None) == "group"
         if batch and is_member:
-            raise ConfigurationError("option membership must be 'none' or absent for batch reads, got 'group'")
+            raise ConfigurationError("option 'membership' must be 'none' or absent for batch reads, got 'group'")
         if not batch:
             _refuse_ending(reader)
         if is_member and subscription.assigned:
@@ -43,17 +45,26 @@ class Membership:
                 "option assign requires membership=none, since the group assigns partitions to its members; use "
                 "subscribe to join the group"
             )
-        commits = _commits(reader, is_member)
-        has_zookeeper = is_member or commits or "zookeeper.connect" in reader or "bootstrap.servers" not in reader
-        storage = reader.peek("offsets.storage") or "zookeeper"
-        if not is_member and storage.lower() != "zookeeper":
-            raise invalid("offsets.storage", "'zookeeper' with membership=none", storage)
-        if not has_zookeeper and (reader.peek("startingOffsets") or "").lower() == "group":
+        commits = reader.get("commit.mode", None if is_member else "off") == "on-batch"
+        finds_brokers_in_zookeeper = not reader.given("bootstrap.servers")
+        has_zookeeper = is_member or commits or finds_brokers_in_zookeeper or reader.given("zookeeper.connect")
+        if not has_zookeeper and reader.get("startingOffsets", "") == "group":
             raise ConfigurationError(
                 "option startingOffsets = 'group' requires the option zookeeper.connect; set it, "
                 "or start at 'earliest' or 'latest'"
             )
         return cls(is_member, commits, has_zookeeper)
+
+    def check_consumer(self, consumer: ConsumerConfig | None) -> None:
+        """Check the properties of the consumer that depend on ``membership``; None if a property is invalid.
+
+        Raises:
+            ConfigurationError: offsets are in Kafka, but the query does not join the group.
+        """
+        if consumer is not None and not self.is_member and consumer.offsets_storage != "zookeeper":
+            raise ConfigurationError(
+                f"property 'offsets.storage' must be 'zookeeper' with membership=none, got {consumer.offsets_storage!r}"
+            )
 
     def consumer_defaults(self) -> dict[str, str]:
         """Return values of required properties of the consumer that this query does not need."""
@@ -62,15 +73,6 @@ class Membership:
 
 
 def _refuse_ending(reader: OptionReader) -> None:
-    ending = [name for name in reader.unread() if name.startswith("ending")]
-    if ending:
-        raise ConfigurationError(f"option {as_written(ending[0])!r} is valid for batch reads only")
-
-
-def _commits(reader: OptionReader, is_member: bool) -> bool:
-    if (reader.peek("commit.mode") or "").lower() == "periodic":
-        raise ConfigurationError(
-            "option commit.mode must be 'on-batch' or 'off', got 'periodic': periodic commits could include offsets of "
-            "a batch that has not finished, and a restart would skip its records"
-        )
-    return reader.choice("commit.mode", None if is_member else "off") == "on-batch"
+    for name in (option.name for option in OPTIONS if option.name.startswith("ending")):
+        if reader.given(name):
+            raise ConfigurationError(f"option {name!r} is valid for batch reads only")

@@ -13,7 +13,7 @@ from zkconsumer.spark.options.option_reader import OptionReader
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one batch. The defaults are those of the options.
+    """Limits of one batch.
 
     Attributes:
         max_offsets: ``maxOffsetsPerTrigger``.
@@ -23,11 +23,11 @@ class Limits:
         bytes_per_second: ``maxBytesPerSecond``; average rate of keys and values.
     """
 
-    max_offsets: int = 10_000_000
-    min_offsets: int = 0
-    max_delay: float = 900.0
-    max_bytes: int | None = None
-    bytes_per_second: int | None = None
+    max_offsets: int
+    min_offsets: int
+    max_delay: float
+    max_bytes: int | None
+    bytes_per_second: int | None
 
     @property
     def counts_bytes(self) -> bool:
@@ -41,16 +41,16 @@ class Limits:
         Raises:
             ConfigurationError: a value is not valid, or the minimum exceeds the maximum.
         """
-        max_offsets = reader.integer("maxOffsetsPerTrigger")
-        min_offsets = reader.optional_integer("minOffsetsPerTrigger") or 0
+        max_offsets, min_offsets = reader["maxOffsetsPerTrigger"], reader["minOffsetsPerTrigger"] or 0
         if min_offsets > max_offsets:
             raise ConfigurationError(
-                f"option minOffsetsPerTrigger must be at most maxOffsetsPerTrigger ({max_offsets}), got '{min_offsets}'"
+                f"option 'minOffsetsPerTrigger' must be at most maxOffsetsPerTrigger = {max_offsets}, got "
+                f"'{min_offsets}'"
             )
         return cls(
             max_offsets=max_offsets,
             min_offsets=min_offsets,
-            max_delay=reader.duration("maxTriggerDelay"),
-            max_bytes=reader.optional_integer("maxBytesPerTrigger"),
-            bytes_per_second=reader.optional_integer("maxBytesPerSecond"),
+            max_delay=reader["maxTriggerDelay"],
+            max_bytes=reader["maxBytesPerTrigger"],
+            bytes_per_second=reader["maxBytesPerSecond"],
         )

@@ -18,31 +18,16 @@ from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout
 from zkconsumer.spark.options.group_use import Membership
 from zkconsumer.spark.options.limits import Limits
-from zkconsumer.spark.options.option_reader import OptionReader, did_you_mean, invalid
+from zkconsumer.spark.options.option_reader import OptionReader, did_you_mean
 from zkconsumer.spark.options.starting_offsets import StartingOffsets
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.spark.options.table import BY_NAME, REFUSED_PROPERTIES, REFUSED_SPARK_OPTIONS
-from zkconsumer.zookeeper.registry import check_stream_count
-
-#: Columns of Spark's own Kafka source, with their types.
-COLUMNS = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestampType": "int",
-    "headers": "array<struct<key: string, value: binary>>",
-}
+from zkconsumer.spark.options.types import COLUMNS
 
 #: Options that Spark passes to every source, and that this source ignores.
 _IGNORED = ("path",)
 
 _DECODER_PREFIX = "decoder."
-
-#: Maximum number of tasks of a batch that options may require.
-MAX_TASKS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,28 +91,33 @@ class SourceOptions:
         """
         problems = Problems()
         get = problems.attempt
-        reader = OptionReader(_without_kafka_prefix(options, problems))
-        _refuse_unsupported(reader, problems)
+        reader = OptionReader(_without_unsupported(_without_kafka_prefix(options, problems), problems))
+
+        def read(name: str) -> Any:
+            return get(reader.get, name)
+
         subscription = get(Subscription.parse, reader)
         membership = get(Membership.parse, reader, subscription or Subscription(), batch=batch)
         values: dict[str, Any] = {
             "subscription": subscription,
             "decoder": get(_decoder, reader),
-            "streams": get(_streams, reader),
-            "starting_offsets": get(StartingOffsets.parse, reader, default="earliest" if batch else "group"),
-            "ending_offsets": get(StartingOffsets.parse, reader, prefix="ending", default="latest"),
-            "keeps_restored": not get(reader.flag, "restore.filter"),
-            "fails_on_data_loss": get(reader.flag, "failOnDataLoss"),
+            "streams": read("streams"),
+            "starting_offsets": get(StartingOffsets.parse, reader, default="earliest" if batch else None),
+            "ending_offsets": get(StartingOffsets.parse, reader, prefix="ending"),
+            "keeps_restored": not read("restore.filter"),
+            "fails_on_data_loss": read("failOnDataLoss"),
             "limits": get(Limits.parse, reader),
             "alignment": get(_alignment, reader),
-            "min_partitions": get(_min_partitions, reader),
-            "max_records_per_partition": get(reader.optional_integer, "maxRecordsPerPartition"),
+            "min_partitions": read("minPartitions"),
+            "max_records_per_partition": read("maxRecordsPerPartition"),
             "columns": get(_columns, reader),
-            "corrupt_record_policy": get(reader.choice, "corrupt.record.policy"),
-            "handover_timeout": (get(reader.integer, "handover.timeout.ms") or 0) / 1000,
-            "unavailable_timeout": (get(reader.integer, "unavailable.timeout.ms") or 0) / 1000,
+            "corrupt_record_policy": read("corrupt.record.policy"),
+            "handover_timeout": (read("handover.timeout.ms") or 0) / 1000,
+            "unavailable_timeout": (read("unavailable.timeout.ms") or 0) / 1000,
             "consumer": _consumer(reader, membership, problems),
         }
+        if membership is not None:
+            problems.attempt(membership.check_consumer, values["consumer"])
         problems.check()
         assert membership is not None
         return cls(
@@ -197,63 +187,43 @@ def _without_kafka_prefix(options: Mapping[str, str], problems: Problems) -> dic
     return found
 
 
-def _refuse_unsupported(reader: OptionReader, problems: Problems) -> None:
-    for name, reason in (*REFUSED_PROPERTIES.items(), *REFUSED_SPARK_OPTIONS.items()):
-        if reader.text(name) is not None:
-            problems.add(f"option {name!r} cannot be set for a Spark query: {reason}")
-
-
-def _streams(reader: OptionReader) -> int:
-    streams = reader.integer("streams")
-    check_stream_count("option streams", streams)
-    return streams
+def _without_unsupported(options: Mapping[str, str], problems: Problems) -> dict[str, str]:
+    """Return the options that a query may set."""
+    unsupported = {**REFUSED_PROPERTIES, **REFUSED_SPARK_OPTIONS}
+    for name in unsupported:
+        if name in options:
+            problems.add(f"option {name!r} cannot be set for a Spark query: {unsupported[name]}")
+    return {name: text for name, text in options.items() if name not in unsupported}
 
 
 def _alignment(reader: OptionReader) -> tuple[int, float] | None:
-    lag, text = reader.optional_duration("maxAlignmentLag"), reader.peek("idleTimeout")
-    idle_timeout = reader.duration("idleTimeout")
-    if idle_timeout <= 0:
-        raise invalid("idleTimeout", "a duration greater than 0", str(text))
-    if lag is None and text:
+    lag, idle_timeout = reader["maxAlignmentLag"], reader["idleTimeout"]
+    if lag is None and reader.given("idleTimeout"):
         raise ConfigurationError("option idleTimeout requires maxAlignmentLag")
     return None if lag is None else (round(lag * 1000), idle_timeout)
 
 
-def _min_partitions(reader: OptionReader) -> int | None:
-    text = reader.peek("minPartitions")
-    count = reader.optional_integer("minPartitions")
-    if count is not None and count > MAX_TASKS:
-        raise invalid("minPartitions", f"an integer of at most {MAX_TASKS}", str(text))
-    return count
-
-
 def _decoder(reader: OptionReader) -> tuple[str, Mapping[str, str]] | None:
-    options = reader.with_prefix(_DECODER_PREFIX)
-    name = reader.text("decoder")
+    name, options = reader["decoder"], reader.with_prefix(_DECODER_PREFIX)
     if name is None:
         if options:
             raise ConfigurationError(f"option {_DECODER_PREFIX}{next(iter(options))} requires the option decoder")
         return None
     for other in ("columns", "includeHeaders"):
-        if other in reader:
+        if reader.given(other):
             raise ConfigurationError(
                 f"options decoder and {other} are mutually exclusive: the schema of the decoder determines the columns"
             )
-    return name.strip(), options
+    return name, options
 
 
 def _columns(reader: OptionReader) -> tuple[str, ...]:
-    has_headers, text = reader.flag("includeHeaders"), reader.text("columns")
-    if text is None:
+    has_headers, columns = reader["includeHeaders"], reader["columns"]
+    if columns is None:
         return tuple(name for name in COLUMNS if has_headers or name != "headers")
-    by_lower = {name.lower(): name for name in COLUMNS}
-    wanted = [part.strip().lower() for part in text.split(",")]
-    unknown = [name for name in wanted if name not in by_lower]
-    if unknown or len(set(wanted)) < len(wanted):
-        raise invalid("columns", f"distinct names among {', '.join(COLUMNS)}, separated by commas", text)
-    if has_headers and "headers" not in wanted:
+    if has_headers and "headers" not in columns:
         raise ConfigurationError("option includeHeaders is 'true', but option columns does not contain headers")
-    return tuple(by_lower[name] for name in wanted)
+    return tuple(columns)
 
 
 def _consumer(reader: OptionReader, membership: Membership | None, problems: Problems) -> ConsumerConfig | None:

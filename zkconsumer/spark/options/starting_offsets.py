@@ -8,9 +8,6 @@ KafkaSourceProvider.getKafkaOffsetRangeLimit for the syntax.
 
 from __future__ import annotations
 
-import json
-import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,16 +17,14 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Whitelist
-from zkconsumer.spark.options.option_reader import OptionReader, invalid
-from zkconsumer.zookeeper.registry import OFFSET_MAX
+from zkconsumer.spark.options.option_reader import OptionReader
+from zkconsumer.spark.options.table import BY_NAME
 
 #: ``StartPosition.source`` in a partition that was created after the topics were last listed.
 NEW = "new partition"
 
 _ENDS = {"earliest": protocol.EARLIEST, "latest": protocol.LATEST}
-_MODES = ("group", *_ENDS)
 _MARKERS = {-1: protocol.LATEST, -2: protocol.EARLIEST}
-_EXAMPLE = '{"a":{"0":23,"1":-1},"b":"earliest"}, where -1 means latest and -2 earliest'
 
 
 class StartPosition(NamedTuple):
@@ -73,31 +68,30 @@ class StartingOffsets:
     restart: str = "furthest"
 
     @classmethod
-    def parse(cls, reader: OptionReader, *, prefix: str = "starting", default: str = "group") -> StartingOffsets:
+    def parse(cls, reader: OptionReader, *, prefix: str = "starting", default: str | None = None) -> StartingOffsets:
         """Read the options. If several are set, the precedence is that of Spark.
 
         Args:
             prefix: of the option names, ``starting`` or ``ending``.
-            default: the mode if no option is set.
+            default: the mode if no option is set; None for the declared default.
 
         Raises:
             ConfigurationError: the value of an option is not valid.
         """
-        offsets = reader.text(f"{prefix}Offsets")
-        by_time, timestamp = reader.text(f"{prefix}OffsetsByTimestamp"), reader.text(f"{prefix}Timestamp")
-        common: dict[str, Any] = {"strict": reader.choice(f"{prefix}OffsetsByTimestampStrategy") == "error"}
+        name = f"{prefix}Offsets"
+        default = default or str(BY_NAME[name.lower()].default)
+        offsets, timestamp = reader.get(name, default), reader[f"{prefix}Timestamp"]
+        by_time = reader[f"{prefix}OffsetsByTimestamp"]
+        common: dict[str, Any] = {"strict": reader[f"{prefix}OffsetsByTimestampStrategy"] == "error"}
         if prefix == "starting":
-            common["restart"] = reader.choice("restart.from")
+            common["restart"] = reader["restart.from"]
         if timestamp is not None:
-            time_of_all = _milliseconds(f"{prefix}Timestamp", timestamp)
-            return cls(default, named={}, timestamps=True, timestamp=time_of_all, **common)
+            return cls(default, named={}, timestamps=True, timestamp=timestamp, **common)
         if by_time is not None:
-            named = _read_times(f"{prefix}OffsetsByTimestamp", by_time)
-            return cls(default, named=named, timestamps=True, **common)
-        text = (offsets or default).strip()
-        if text.lower() in _MODES:
-            return cls(text.lower(), named={}, **common)
-        return cls(default, named=_read_offsets(f"{prefix}Offsets", text), **common)
+            return cls(default, named=by_time, timestamps=True, **common)
+        if isinstance(offsets, str):
+            return cls(offsets, named={}, **common)
+        return cls(default, named=offsets, **common)
 
     def start_position(
         self,
@@ -193,47 +187,3 @@ def resolve(
     if late:
         offsets.update(logs.offsets(late, protocol.LATEST))
     return offsets
-
-
-def _read_offsets(name: str, text: str) -> dict[str, Any]:
-    """Parse JSON; return a mode, or offsets and markers by partition, for each topic or expression."""
-    found: dict[str, Any] = {}
-    try:
-        for topic, wanted in json.loads(text).items():
-            Whitelist(topic)  # raises an error unless it is a topic or an expression
-            if isinstance(wanted, str):
-                if wanted.lower() not in _MODES:
-                    raise ValueError(wanted)
-                found[topic] = wanted.lower()
-                continue
-            found[topic] = {int(number): offset for number, offset in wanted.items()}
-            if not all(type(offset) is int and -2 <= offset <= OFFSET_MAX for offset in found[topic].values()):
-                raise ValueError(wanted)
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise invalid(name, f"'group', 'earliest', 'latest' or JSON such as {_EXAMPLE}", text) from error
-    return found
-
-
-def _read_times(name: str, text: str) -> dict[str, Any]:
-    """Parse JSON; return a time in milliseconds, or times by partition, for each topic or expression."""
-    found: dict[str, Any] = {}
-    try:
-        for topic, wanted in json.loads(text).items():
-            Whitelist(topic)  # raises an error unless it is a topic or an expression
-            found[topic] = (
-                {int(number): _milliseconds(name, str(timestamp)) for number, timestamp in wanted.items()}
-                if isinstance(wanted, dict)
-                else _milliseconds(name, str(wanted))
-            )
-    except (ValueError, AttributeError, RecursionError) as error:
-        expected = 'JSON with past times in milliseconds since 1970, such as {"a":{"0":1700000000000}}'
-        raise invalid(name, expected, text) from error
-    return found
-
-
-def _milliseconds(name: str, text: str) -> int:
-    if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text, re.ASCII):  # int() rejects some other white space
-        raise invalid(name, "a time in milliseconds since 1970", text)
-    if int(text) > time.time() * 1000:
-        raise invalid(name, "a past time in milliseconds since 1970", text)
-    return int(text)

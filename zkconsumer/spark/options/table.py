@@ -3,81 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from zkconsumer.config.declared import Declared
 from zkconsumer.config.name_hints import NO_COUNTERPART, Counterpart
-from zkconsumer.config.tables import Row, to_rst
+from zkconsumer.config.tables import to_rst
+from zkconsumer.config.types import LONG_MAX, Boolean, Choice, Duration, Integer, Text
+from zkconsumer.rebalance.topic_filter import Blacklist, Whitelist
+from zkconsumer.spark.options.types import PARTITIONS, TIMES, Columns, Expression, Offsets, Timestamp, TopicNames
+from zkconsumer.zookeeper.registry import MAX_STREAMS
 
-_JAVA_EXPRESSION = "Java regular expression"
-_TIME = "milliseconds since 1970, not in the future"
-_TIMES_JSON = '``{"a":{"0":1700000000000},"b":1700000000000}``'
-_OFFSETS_JSON = '``{"a":{"0":23,"1":-1},"b":"earliest"}``'
+#: Maximum number of tasks of a batch that options may require.
+MAX_TASKS = 100_000
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOption:
-    """One option.
-
-    Attributes:
-        name: as the user writes it; names are case-insensitive.
-        type: ``boolean``, ``duration``, ``integer``, ``JSON``, ``list`` or ``string``.
-        meaning: description in reStructuredText, in one to three sentences.
-        default: text of the value that applies if the option is absent; None if there is none.
-        default_note: reStructuredText for the documentation if ``default`` alone is incomplete.
-        choices: valid values, in lower case; empty for any text.
-        minimum: lowest valid value of an integer.
-        valid: reStructuredText for the documentation if ``choices`` and ``minimum`` are incomplete.
-        counterpart: the corresponding option of Spark, Flink or Kafka, in reStructuredText.
-    """
-
-    name: str
-    type: str
-    meaning: str
-    default: str | None = None
-    default_note: str = ""
-    choices: tuple[str, ...] = ()
-    minimum: int = 1
-    valid: str = ""
-    counterpart: str = "none"
-
-    def setting(self) -> Row:
-        """Return the row of the documentation."""
-        valid = self.valid or ", ".join(f"``{choice}``" for choice in self.choices)
-        if self.type == "integer" and not valid:
-            valid = f"at least {self.minimum}"
-        if self.type == "duration":
-            valid = "such as ``15m``, ``90s`` or ``500ms``; a number without unit is milliseconds"
-        default = self.default_note or ("none" if self.default is None else f"``{self.default}``")
-        return Row(self.name, self.type, default, valid, self.meaning, self.counterpart)
+_FLAG = Boolean(ignores_case=True)
+_COUNT = Integer(1, LONG_MAX)
 
 
-def _flag(name: str, default: str, meaning: str, counterpart: str) -> SourceOption:
-    choices = ("true", "false")
-    return SourceOption(
-        name=name, type="boolean", default=default, choices=choices, meaning=meaning, counterpart=counterpart
-    )
+def _choice(*words: str) -> Choice:
+    return Choice(words, ignores_case=True)
 
 
-def _offsets(name: str, where: str, default: str, default_note: str, counterpart: str) -> SourceOption:
+def _offsets(name: str, where: str, default: str, default_note: str, counterpart: str) -> Declared:
     """Return ``startingOffsets`` or ``endingOffsets``.
 
     Args:
         where: first words of the meaning.
     """
-    return SourceOption(
-        name=name,
-        type="string",
-        default=default,
-        default_note=default_note,
-        valid=f"``group``, ``earliest``, ``latest``, or JSON such as {_OFFSETS_JSON}",
-        meaning=f"{where}: at the group's offsets, the log start offsets, the log end offsets, or offsets by "
+    return Declared(
+        name,
+        Offsets(),
+        default,
+        f"{where}: at the group's offsets, the log start offsets, the log end offsets, or offsets by "
         f"partition in JSON. In JSON, -1 means latest and -2 earliest, and a Java regular expression may be used as "
         f"topic. Partitions that it does not contain use the default.",
-        counterpart=counterpart,
+        counterpart,
+        default_note,
     )
 
 
-def _times(prefix: str, verb: str, strategy: str, strategy_counterpart: str) -> Iterator[SourceOption]:
+def _times(prefix: str, verb: str, strategy: str, strategy_counterpart: str) -> Iterator[Declared]:
     """Yield the options that select offsets by time.
 
     Args:
@@ -87,88 +51,81 @@ def _times(prefix: str, verb: str, strategy: str, strategy_counterpart: str) -> 
         strategy_counterpart: counterpart of the last option.
     """
     offsets, by_time, timestamp = f"{prefix}Offsets", f"{prefix}OffsetsByTimestamp", f"{prefix}Timestamp"
-    yield SourceOption(
-        name=timestamp,
-        type="integer",
-        valid=_TIME,
-        meaning=f"{verb} at the first record at or after this time. Takes precedence over ``{by_time}`` and "
-        f"``{offsets}``.",
-        counterpart=f"Spark ``{timestamp}``",
+    yield Declared(
+        timestamp,
+        Timestamp(),
+        None,
+        f"{verb} at the first record at or after this time. Takes precedence over ``{by_time}`` and ``{offsets}``.",
+        f"Spark ``{timestamp}``",
     )
-    yield SourceOption(
-        name=by_time,
-        type="JSON",
-        valid=f"such as {_TIMES_JSON}, {_TIME}",
-        meaning=f"{verb} at the first record at or after a time by topic or partition. Takes precedence over "
+    yield Declared(
+        by_time,
+        TIMES,
+        None,
+        f"{verb} at the first record at or after a time by topic or partition. Takes precedence over "
         f"``{offsets}``; partitions that it does not contain use the default of ``{offsets}``.",
-        counterpart=f"Spark ``{by_time}``",
+        f"Spark ``{by_time}``",
     )
-    yield SourceOption(
-        name=f"{by_time}Strategy",
-        type="string",
-        default="latest",
-        choices=("latest", "error"),
-        meaning=f"{strategy} if a partition has no record at or after the time: use its end offset (``latest``), or "
+    yield Declared(
+        f"{by_time}Strategy",
+        _choice("latest", "error"),
+        "latest",
+        f"{strategy} if a partition has no record at or after the time: use its end offset (``latest``), or "
         "fail (``error``).",
-        counterpart=strategy_counterpart,
+        strategy_counterpart,
     )
 
 
 #: All options of the data source, in the order of the documentation. Every property of the consumer is an option, too.
 OPTIONS = (
-    SourceOption(
-        name="subscribe",
-        type="list",
+    Declared(
+        "subscribe",
+        TopicNames(),
+        None,
+        "Topics to read, separated by commas.",
+        "Spark ``subscribe``",
         default_note="none; exactly one of the first five options is required",
-        valid="topic names",
-        meaning="Topics to read, separated by commas.",
-        counterpart="Spark ``subscribe``",
     ),
-    SourceOption(
-        name="subscribePattern",
-        type="string",
-        valid=f"{_JAVA_EXPRESSION} without a comma",
-        meaning="Read the topics whose whole name matches the expression.",
-        counterpart="Spark ``subscribePattern``",
+    Declared(
+        "subscribePattern",
+        Expression(Whitelist, "Java regular expression without a comma", has_commas=False),
+        None,
+        "Read the topics whose whole name matches the expression.",
+        "Spark ``subscribePattern``",
     ),
-    SourceOption(
-        name="whitelist",
-        type="string",
-        valid=f"{_JAVA_EXPRESSION}; a comma means ``|``",
-        meaning="Read the topics whose whole name matches the expression.",
-        counterpart="Kafka 1.1 ``Whitelist``",
+    Declared(
+        "whitelist",
+        Expression(Whitelist),
+        None,
+        "Read the topics whose whole name matches the expression.",
+        "Kafka 1.1 ``Whitelist``",
     ),
-    SourceOption(
-        name="blacklist",
-        type="string",
-        valid=f"{_JAVA_EXPRESSION}; a comma means ``|``",
-        meaning="Read the topics whose whole name does not match the expression.",
-        counterpart="Kafka 1.1 ``Blacklist``",
+    Declared(
+        "blacklist",
+        Expression(Blacklist, may_be_empty=True),
+        None,
+        "Read the topics whose whole name does not match the expression.",
+        "Kafka 1.1 ``Blacklist``",
     ),
-    SourceOption(
-        name="assign",
-        type="JSON",
-        valid='such as ``{"a":[0,1],"b":[2]}``',
-        meaning="Partitions to read, by topic. Requires ``membership=none``.",
-        counterpart="Spark ``assign``",
+    Declared(
+        "assign", PARTITIONS, None, "Partitions to read, by topic. Requires ``membership=none``.", "Spark ``assign``"
     ),
-    SourceOption(
-        name="membership",
-        type="string",
-        default="group",
-        default_note="``group``; ``none`` for batch reads",
-        choices=("group", "none"),
-        meaning="``group``: join the consumer group and read the assigned partitions. ``none``: read all partitions "
+    Declared(
+        "membership",
+        _choice("group", "none"),
+        "group",
+        "``group``: join the consumer group and read the assigned partitions. ``none``: read all partitions "
         "without joining the group.",
-        counterpart="``none``: as in Spark",
+        "``none``: as in Spark",
+        default_note="``group``; ``none`` for batch reads",
     ),
-    SourceOption(
-        name="streams",
-        type="integer",
-        default="1",
-        meaning="Number of consumer threads per topic that the query registers in the group, at most 1000. It "
-        "determines the query's share of the partitions.",
-        counterpart="Kafka 1.1 ``topicCountMap``",
+    Declared(
+        "streams",
+        Integer(1, MAX_STREAMS),
+        1,
+        "Number of consumer threads per topic that the query registers in the group. It determines "
+        "the query's share of the partitions.",
+        "Kafka 1.1 ``topicCountMap``",
     ),
     _offsets(
         "startingOffsets",
@@ -186,147 +143,150 @@ OPTIONS = (
         counterpart="Spark ``endingOffsets``",
     ),
     *_times("ending", "For batch reads only: end", "For batch reads only: what to do", "none"),
-    SourceOption(
-        name="restart.from",
-        type="string",
-        default="furthest",
-        choices=("furthest", "checkpoint", "group"),
-        meaning="Where to resume after a restart: ``furthest`` (checkpoint or group offset, whichever is higher), "
+    Declared(
+        "restart.from",
+        _choice("furthest", "checkpoint", "group"),
+        "furthest",
+        "Where to resume after a restart: ``furthest`` (checkpoint or group offset, whichever is higher), "
         "``checkpoint`` or ``group``.",
     ),
-    _flag(
+    Declared(
         "restore.filter",
-        "true",
+        _FLAG,
+        True,
         "Stop reading topics of the checkpoint to which the query no longer subscribes. ``false``: continue to read "
         "them; requires ``subscribe``.",
         "Flink ``disableFilterRestoredPartitionsWithSubscribedTopics``",
     ),
-    SourceOption(
-        name="commit.mode",
-        type="string",
-        default="on-batch",
+    Declared(
+        "commit.mode",
+        _choice("on-batch", "off"),
+        "on-batch",
+        "``on-batch``: commit the group's offsets when a batch has finished. ``off``: do not commit them.",
+        "Flink ``setCommitOffsetsOnCheckpoints``",
         default_note="``on-batch``; ``off`` with ``membership=none``",
-        choices=("on-batch", "off"),
-        meaning="``on-batch``: commit the group's offsets when a batch has finished. ``off``: do not commit them.",
-        counterpart="Flink ``setCommitOffsetsOnCheckpoints``",
     ),
-    _flag(
+    Declared(
         "failOnDataLoss",
-        "true",
+        _FLAG,
+        True,
         "Fail the query if records were deleted before they were read. ``false``: skip missing records. Losses that "
         "are found when a batch is planned are logged by the driver, those that tasks find by the executors.",
         "Spark ``failOnDataLoss``",
     ),
-    SourceOption(
-        name="maxOffsetsPerTrigger",
-        type="integer",
-        default="10000000",
-        default_note="``10000000`` (ten million)",
-        meaning="Maximum number of offsets per batch, divided fairly among partitions.",
-        counterpart="Spark ``maxOffsetsPerTrigger`` (no limit by default)",
+    Declared(
+        "maxOffsetsPerTrigger",
+        _COUNT,
+        10_000_000,
+        "Maximum number of offsets per batch, divided fairly among partitions.",
+        "Spark ``maxOffsetsPerTrigger`` (no limit by default)",
     ),
-    SourceOption(
-        name="minOffsetsPerTrigger",
-        type="integer",
-        valid="at least 1, at most ``maxOffsetsPerTrigger``",
-        meaning="Minimum number of offsets per batch. A smaller batch is delayed by up to ``maxTriggerDelay``.",
-        counterpart="Spark ``minOffsetsPerTrigger``",
+    Declared(
+        "minOffsetsPerTrigger",
+        _COUNT,
+        None,
+        "Minimum number of offsets per batch, at most ``maxOffsetsPerTrigger``. A smaller batch is delayed by up to "
+        "``maxTriggerDelay``.",
+        "Spark ``minOffsetsPerTrigger``",
     ),
-    SourceOption(
-        name="maxTriggerDelay",
-        type="duration",
-        default="15m",
-        meaning="Maximum time to delay a batch after the previous one while fewer than ``minOffsetsPerTrigger`` "
+    Declared(
+        "maxTriggerDelay",
+        Duration(),
+        "15m",
+        "Maximum time to delay a batch after the previous one while fewer than ``minOffsetsPerTrigger`` "
         "offsets are available.",
-        counterpart="Spark ``maxTriggerDelay``",
+        "Spark ``maxTriggerDelay``",
     ),
-    SourceOption(
-        name="maxBytesPerTrigger",
-        type="integer",
-        meaning="Maximum size of the keys and values of a batch in bytes, estimated from the next records.",
+    Declared(
+        "maxBytesPerTrigger",
+        _COUNT,
+        None,
+        "Maximum size of the keys and values of a batch in bytes, estimated from the next records.",
     ),
-    SourceOption(
-        name="maxBytesPerSecond",
-        type="integer",
-        meaning="Maximum rate of keys and values, in bytes per second, averaged over time.",
-        counterpart="Flink ``setRateLimiter``",
+    Declared(
+        "maxBytesPerSecond",
+        _COUNT,
+        None,
+        "Maximum rate of keys and values, in bytes per second, averaged over time.",
+        "Flink ``setRateLimiter``",
     ),
-    SourceOption(
-        name="minPartitions",
-        type="integer",
+    Declared(
+        "minPartitions",
+        Integer(1, MAX_TASKS),
+        None,
+        "Minimum number of tasks per batch. By default, a partition is divided among several tasks "
+        "only if each of them reads at least 50,000 offsets.",
+        "Spark ``minPartitions``",
         default_note="number of executor cores, or of brokers times ``num.consumer.fetchers`` if that is more",
-        meaning="Minimum number of tasks per batch, at most 100,000. By default, a partition is divided among several "
-        "tasks only if each of them reads at least 50,000 offsets.",
-        counterpart="Spark ``minPartitions``",
     ),
-    SourceOption(
-        name="maxRecordsPerPartition",
-        type="integer",
-        meaning="Maximum number of offsets of one partition that a task reads.",
-        counterpart="Spark ``maxRecordsPerPartition``",
+    Declared(
+        "maxRecordsPerPartition",
+        _COUNT,
+        None,
+        "Maximum number of offsets of one partition that a task reads.",
+        "Spark ``maxRecordsPerPartition``",
     ),
-    SourceOption(
-        name="maxAlignmentLag",
-        type="duration",
-        meaning="Maximum difference in event time by which a partition may be ahead of the slowest active partition.",
-        counterpart="Flink watermark alignment",
+    Declared(
+        "maxAlignmentLag",
+        Duration(),
+        None,
+        "Maximum difference in event time by which a partition may be ahead of the slowest active partition.",
+        "Flink watermark alignment",
     ),
-    SourceOption(
-        name="idleTimeout",
-        type="duration",
-        default="1m",
-        meaning="Time without new records after which a partition is idle and no longer holds back the other "
+    Declared(
+        "idleTimeout",
+        Duration(is_positive=True),
+        "1m",
+        "Time without new records after which a partition is idle and no longer holds back the other "
         "partitions. Requires ``maxAlignmentLag``.",
-        counterpart="Flink ``withIdleness``",
+        "Flink ``withIdleness``",
     ),
-    _flag("includeHeaders", "false", "Add the column ``headers``.", "Spark ``includeHeaders``"),
-    SourceOption(
-        name="columns",
-        type="list",
+    Declared("includeHeaders", _FLAG, False, "Add the column ``headers``.", "Spark ``includeHeaders``"),
+    Declared(
+        "columns",
+        Columns(),
+        None,
+        "Columns of the DataFrame, in this order, separated by commas.",
         default_note="all; ``headers`` only with ``includeHeaders``",
-        valid="``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType``, ``headers``",
-        meaning="Columns of the DataFrame, in this order, separated by commas.",
     ),
-    SourceOption(
-        name="decoder",
-        type="string",
-        valid="``package.module:Name``",
-        meaning="Class that converts records to rows, derived from ``RecordDecoder`` or ``BatchDecoder``. Cannot be "
+    Declared(
+        "decoder",
+        Text("``package.module:Name``"),
+        None,
+        "Class that converts records to rows, derived from ``RecordDecoder`` or ``BatchDecoder``. Cannot be "
         "combined with ``columns`` and ``includeHeaders``.",
-        counterpart="Flink ``KafkaDeserializationSchema``",
+        "Flink ``KafkaDeserializationSchema``",
     ),
-    SourceOption(
-        name="decoder.*",
-        type="string",
-        valid="any",
-        meaning="Options that are passed to the decoder without the prefix ``decoder.``, with names in lower case.",
+    Declared(
+        "decoder.*",
+        Text("any"),
+        None,
+        "Options that are passed to the decoder without the prefix ``decoder.``, with names in lower case.",
     ),
-    SourceOption(
-        name="corrupt.record.policy",
-        type="string",
-        default="raise",
-        choices=("raise", "skip", "quarantine"),
-        meaning="What to do with corrupt record batches and with records that the decoder cannot decode: fail the "
+    Declared(
+        "corrupt.record.policy",
+        _choice("raise", "skip", "quarantine"),
+        "raise",
+        "What to do with corrupt record batches and with records that the decoder cannot decode: fail the "
         "query (``raise``), skip them (``skip``), or return them in the additional column ``corrupt`` "
         "(``quarantine``).",
     ),
-    SourceOption(
-        name="handover.timeout.ms",
-        type="integer",
-        default="5000",
-        minimum=0,
-        meaning="Maximum time to wait for in-flight batches before a revoked partition is released, in milliseconds. "
+    Declared(
+        "handover.timeout.ms",
+        Integer(0, LONG_MAX),
+        5000,
+        "Maximum time to wait for in-flight batches before a revoked partition is released, in milliseconds. "
         "Keep it below the time for which other members retry a rebalance (``rebalance.max.retries`` times "
         "``rebalance.backoff.ms``, by default 8 s).",
     ),
-    SourceOption(
-        name="unavailable.timeout.ms",
-        type="integer",
-        default="120000",
-        meaning="Maximum time for which brokers may be unreachable before the query fails, in milliseconds. The first "
+    Declared(
+        "unavailable.timeout.ms",
+        _COUNT,
+        120_000,
+        "Maximum time for which brokers may be unreachable before the query fails, in milliseconds. The first "
         "rebalance may take this time plus ``handover.timeout.ms``. A query that resumes from a checkpoint also waits "
         "this time for a connection to ZooKeeper; a new query waits for ``zookeeper.connection.timeout.ms``.",
-        counterpart="Spark ``kafkaConsumer.pollTimeoutMs``, ``fetchOffset.numRetries``",
+        "Spark ``kafkaConsumer.pollTimeoutMs``, ``fetchOffset.numRetries``",
     ),
 )
 
@@ -366,4 +326,4 @@ FOREIGN_OPTIONS = {
 
 def documentation() -> str:
     """Return the table of ``docs/spark-options.rst``."""
-    return to_rst((option.setting() for option in OPTIONS), counterpart="Counterpart")
+    return to_rst((option.row() for option in OPTIONS), counterpart="Counterpart")

@@ -14,7 +14,8 @@ from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.rows import Layout
 from zkconsumer.spark.executor.task_reports import ReportAddress
 from zkconsumer.spark.offset import Ranges, total
-from zkconsumer.spark.options.source_options import MAX_TASKS, SourceOptions
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.options.table import MAX_TASKS
 
 #: Minimum number of offsets per task when a partition is split: a core reads about as many while Spark starts a task.
 _MIN_TASK_OFFSETS = 50_000
