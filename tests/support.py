@@ -32,6 +32,7 @@ from zkconsumer.devcluster.load import SteadyLoad, batch
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.errors import ZkConsumerError
+from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.spark.offset import BatchOffset, Ranges
 
@@ -347,6 +348,12 @@ def by_partition(items: Iterable[MessageAndMetadata]) -> dict[int, list[int]]:
 def properties(settings: Mapping[str, object]) -> dict[str, object]:
     """Return settings with the names of properties: ``group_id`` becomes ``group.id``."""
     return {name.replace("_", "."): value for name, value in settings.items()}
+
+
+def fetch_settings(**settings: object) -> FetchSettings:
+    """Return the settings of fetcher threads; ``settings`` are properties."""
+    required: dict[str, object] = {"group.id": "test", "zookeeper.connect": "none"}
+    return FetchSettings.from_config(ConsumerConfig.from_dict(required | properties(settings), strict=True))
 
 
 def start_zookeeper(cluster: DevCluster) -> None:

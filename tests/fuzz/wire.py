@@ -26,8 +26,7 @@ import batches
 from batches import Record
 from fake_broker import API_VERSIONS, FETCH, LIST_OFFSETS, PARTITION, FakeBroker
 
-from zkconsumer.broker.connect import Connecting
-from zkconsumer.broker.security import PLAINTEXT
+from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import CorruptRecordError, ZkConsumerError
 from zkconsumer.fetcher import decode
 from zkconsumer.fetcher.arrow import ArrowReader
@@ -153,11 +152,14 @@ class Reading:
         self._end = log.entries[-1][1]
         self._stream = StreamQueue(budget := ByteBudget(1 << 30))
         largest = max(len(entry) for entry, _ in log.entries)
-        settings = FetchSettings(
-            Connecting("fuzz", _REQUEST_TIMEOUT_S, PLAINTEXT),
-            max_wait_ms=1,
-            partition_max_bytes=rng.choice((largest + 8, 1 << 20)),
-        )
+        properties = {
+            "group.id": "fuzz",
+            "zookeeper.connect": "none",
+            "fetch.wait.max.ms": 1,
+            "fetch.message.max.bytes": rng.choice((largest + 8, 1 << 20)),
+            "socket.timeout.ms": round(_REQUEST_TIMEOUT_S * 1000),
+        }
+        settings = FetchSettings.from_config(ConsumerConfig.from_dict(properties))
         self._fetcher = ConsumerFetcherThread(
             "fuzz-fetcher", broker.endpoint, settings, self._on_error, self._on_failure, Metrics(), budget
         )

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support import by_partition, in_thread, numbers, owners, plaintext, produce, take, wait_for
+from support import by_partition, fetch_settings, in_thread, numbers, owners, produce, take, wait_for
 
 from zkconsumer import TopicPartition, ZkConsumerError, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import decode
-from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
@@ -198,7 +197,7 @@ def test_unknown_start_offset_blocks_no_other_partition(admin: Any, topic: Topic
     fetcher = ConsumerFetcherThread(
         "test-fetcher",
         leader,
-        FetchSettings(plaintext()),
+        fetch_settings(),
         handed_back.extend,
         lambda info, error: stream.fail(error),
         Metrics(),

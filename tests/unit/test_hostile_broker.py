@@ -12,14 +12,13 @@ import batches
 import pytest
 from batches import Record
 from fake_broker import FETCH, LIST_OFFSETS, PARTITION, FakeBroker
-from support import plaintext, wait_for
+from support import fetch_settings, plaintext, wait_for
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import CorruptRecordError, MessageSizeTooLargeError, NotLeaderError, ZkConsumerError
 from zkconsumer.fetcher.batch_headers import make_chunk
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
 from zkconsumer.fetcher.decode import read_messages
-from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
@@ -37,6 +36,8 @@ def rebased(data: bytes, offset: int) -> bytes:
 
 
 #: A log of three batches of ten records, from offset 100 on.
+#: Properties for short timeouts.
+FAST = {"socket_timeout_ms": 5000, "refresh_leader_backoff_ms": 50, "fetch_wait_max_ms": 5}
 LOG = [(entry(first, first + 10), first + 10) for first in (100, 110, 120)]
 
 
@@ -48,7 +49,7 @@ class Reader:
         self.failures: list[ZkConsumerError] = []
         self.manager = ConsumerFetcherManager(
             "test",
-            FetchSettings(plaintext(5), backoff_s=0.05, max_wait_ms=5),
+            fetch_settings(**FAST),
             lambda: [broker.endpoint],
             num_fetchers=1,
             on_failure=self._on_failure,
@@ -109,7 +110,7 @@ def test_fetchers_share_small_budget_without_starving() -> None:
     with FakeBroker(LOG, start=100) as one, FakeBroker(LOG, start=100) as two:
         for broker in (one, two):
             broker.peers, broker.partition_counts = [one.endpoint, two.endpoint], {"t": 2}
-        settings = FetchSettings(plaintext(5), backoff_s=0.05, max_wait_ms=5, queued_max_bytes=10)
+        settings = fetch_settings(**FAST, queued_max_bytes=10)
         manager = ConsumerFetcherManager(
             "test", settings, lambda: [one.endpoint, two.endpoint], num_fetchers=1, on_failure=lambda *_: None
         )

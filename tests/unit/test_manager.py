@@ -9,12 +9,11 @@ import pytest
 from batches import Record, entry
 from hypothesis import given
 from hypothesis import strategies as st
-from support import plaintext, wait_for
+from support import fetch_settings, wait_for
 
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk
-from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.manager import ConsumerFetcherManager, fetcher_id
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
@@ -110,13 +109,7 @@ def test_reassigned_partition_with_queued_response_stays() -> None:
     failures: list[Any] = []
     budget = ByteBudget(1 << 30)
     fetcher = ConsumerFetcherThread(
-        "t",
-        NOWHERE,
-        FetchSettings(plaintext()),
-        failures.extend,
-        lambda *failure: failures.append(failure),
-        Metrics(),
-        budget,
+        "t", NOWHERE, fetch_settings(), failures.extend, lambda *failure: failures.append(failure), Metrics(), budget
     )
     stream = StreamQueue(budget)
     added_again = PartitionTopicInfo(PARTITION, PartitionQueue(stream, 2), 5)
@@ -154,7 +147,7 @@ def test_failed_leader_search_is_logged_and_retried() -> None:
 
     manager = ConsumerFetcherManager(
         "t",
-        FetchSettings(plaintext(), backoff_s=0.01),
+        fetch_settings(refresh_leader_backoff_ms=10),
         brokers,
         num_fetchers=1,
         on_failure=on_failure,

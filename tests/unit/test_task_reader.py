@@ -9,10 +9,9 @@ import batches
 import pytest
 from batches import Record
 from fake_broker import PARTITION, FakeBroker
-from support import plaintext
+from support import fetch_settings
 
 from zkconsumer.errors import BrokerUnavailableError, TopicAuthorizationError, ZkConsumerError
-from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.spark.data_loss import DataLossError
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
@@ -36,7 +35,7 @@ def task_of(brokers: list[FakeBroker], timeout_s: float, *, fails_on_data_loss: 
         {PARTITION: (0, 30)},
         {},
         tuple(broker.endpoint for broker in brokers),
-        FetchSettings(plaintext(5), backoff_s=0.05, max_wait_ms=5),
+        fetch_settings(socket_timeout_ms=5000, refresh_leader_backoff_ms=50, fetch_wait_max_ms=5),
         2,
         Layout.of(("offset",)),
         True,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.fetcher.chunk import MAX_DECOMPRESSED_BYTES
 
 #: Seconds to wait before a broker is used again after an error that is not retriable, such as failed authentication.
 FATAL_ERROR_BACKOFF_S = 5.0
@@ -30,14 +29,14 @@ class FetchSettings:
     """
 
     connecting: Connecting
-    max_wait_ms: int = 100
-    min_bytes: int = 1
-    partition_max_bytes: int = 1 << 20
-    read_committed: bool = False
-    backoff_s: float = 0.2
-    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
-    max_bytes: int = 50 << 20
-    queued_max_bytes: int = 256 << 20
+    max_wait_ms: int
+    min_bytes: int
+    partition_max_bytes: int
+    read_committed: bool
+    backoff_s: float
+    max_decompressed_bytes: int
+    max_bytes: int
+    queued_max_bytes: int
 
     @classmethod
     def from_config(cls, config: ConsumerConfig) -> FetchSettings:
