@@ -296,8 +296,18 @@ def test_unset_timeouts_follow_others() -> None:
         client_id="me",
     )
 
-    assert (derived.connection_timeout, derived.rebalance_backoff, derived.client_id) == (4.0, 0.5, "g")
-    assert (own.connection_timeout, own.rebalance_backoff, own.client_id) == (1.0, 0.1, "me")
+    assert (derived.zookeeper_connection_timeout_s, derived.rebalance_backoff_s, derived.client_id) == (4.0, 0.5, "g")
+    assert (own.zookeeper_connection_timeout_s, own.rebalance_backoff_s, own.client_id) == (1.0, 0.1, "me")
+
+
+def test_seconds_are_those_of_milliseconds() -> None:
+    names = [name for name in dir(ConsumerConfig) if name.endswith("_s") and not name.startswith("_")]
+    built = config(consumer_timeout_ms=1500)
+
+    assert len(names) > 1
+    assert [name for name in names if getattr(built, name) != getattr(built, f"{name[:-2]}_ms") / 1000] == []
+    assert built.consumer_timeout_s == 1.5
+    assert config().consumer_timeout_s is None
 
 
 def test_isolation_level_sets_read_committed() -> None:

@@ -31,8 +31,7 @@ class Connecting:
     @classmethod
     def from_config(cls, config: ConsumerConfig) -> Connecting:
         """Return the settings in a consumer's properties; ``socket.receive.buffer.bytes`` applies to fetches only."""
-        assert config.client_id is not None
-        return cls(config.client_id, config.socket_timeout_ms / 1000, Security.from_config(config))
+        return cls(config.client_id, config.socket_timeout_s, Security.from_config(config))
 
     def with_timeout(self, timeout_s: float) -> Connecting:
         """Return these settings with another timeout."""

@@ -26,12 +26,24 @@ from zkconsumer.log import get_logger
 _MAX_NAME, _NOT_IN_NAME = 80, re.compile(r"[^a-zA-Z0-9._-]")
 
 
+class _Seconds:
+    """An attribute ``x_s`` with the seconds of the attribute ``x_ms``."""
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._milliseconds = name.removesuffix("_s") + "_ms"
+
+    def __get__(self, config: object, _owner: type) -> float:
+        seconds: float = getattr(config, self._milliseconds) / 1000
+        return seconds
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
     """The configuration of one consumer; immutable.
 
     Build it with ``from_dict`` or ``from_properties``. An attribute has the name of its property with ``_`` in place
-    of ``.``. Times are milliseconds, sizes are bytes. ``config/properties.py`` declares the properties.
+    of ``.``. Sizes are bytes. Times are milliseconds, and ``x_s`` has the seconds of ``x_ms``. ``config/properties.py``
+    declares the properties.
 
     The order of the attributes is part of the pickled form, which Spark's checkpoints contain.
     """
@@ -40,9 +52,9 @@ class ConsumerConfig:
     zookeeper_connect: str
     bootstrap_servers: str
     consumer_id: str | None
-    client_id: str | None
+    client_id: str
     zookeeper_session_timeout_ms: int
-    zookeeper_connection_timeout_ms: int | None
+    zookeeper_connection_timeout_ms: int
     zookeeper_sync_time_ms: int
     socket_timeout_ms: int
     socket_receive_buffer_bytes: int
@@ -77,7 +89,7 @@ class ConsumerConfig:
     zookeeper_sasl_password: str | None
     zookeeper_auth_digest: str | None
     rebalance_max_retries: int
-    rebalance_backoff_ms: int | None
+    rebalance_backoff_ms: int
     partition_assignment_strategy: str
     roundrobin_order: str
     exclude_internal_topics: bool
@@ -85,7 +97,7 @@ class ConsumerConfig:
     auto_commit_enable: bool
     auto_commit_interval_ms: int
     offsets_storage: str
-    dual_commit_enabled: bool | None
+    dual_commit_enabled: bool
     offsets_channel_backoff_ms: int
     offsets_channel_socket_timeout_ms: int
     offsets_commit_max_retries: int
@@ -94,6 +106,16 @@ class ConsumerConfig:
     fetch_max_bytes: int
     queued_max_bytes: int
     auto_offset_reset_new_partitions: str
+
+    socket_timeout_s = _Seconds()
+    zookeeper_session_timeout_s = _Seconds()
+    zookeeper_connection_timeout_s = _Seconds()
+    refresh_leader_backoff_s = _Seconds()
+    rebalance_backoff_s = _Seconds()
+    metadata_max_age_s = _Seconds()
+    auto_commit_interval_s = _Seconds()
+    offsets_channel_backoff_s = _Seconds()
+    offsets_channel_socket_timeout_s = _Seconds()
 
     def __setstate__(self, state: Sequence[object]) -> None:
         """Unpickle; a checkpoint of an earlier version lacks the properties that were added at the end."""
@@ -104,22 +126,6 @@ class ConsumerConfig:
     def __repr__(self) -> str:
         names = (_attribute(declared.name) for declared in PROPERTIES if not declared.type.is_secret)
         return f"ConsumerConfig({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
-
-    def __post_init__(self) -> None:
-        derived = {
-            "client_id": self.group_id,
-            "zookeeper_connection_timeout_ms": self.zookeeper_session_timeout_ms,
-            "rebalance_backoff_ms": self.zookeeper_sync_time_ms,
-            "dual_commit_enabled": self.offsets_storage == "kafka",
-        }
-        for name, value in derived.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
-        if self.socket_timeout_ms < self.fetch_wait_max_ms:
-            raise ConfigurationError(
-                f"property 'socket.timeout.ms' must be at least fetch.wait.max.ms = {self.fetch_wait_max_ms}, "
-                f"got '{self.socket_timeout_ms}'; otherwise each fetch that waits for records times out"
-            )
 
     @classmethod
     def from_dict(cls, properties: Mapping[str, object], *, strict: bool = False) -> ConsumerConfig:
@@ -159,10 +165,10 @@ class ConsumerConfig:
             _check_unknown(name, unread[name], problems if strict else None)
         problems.check()
         problems.attempt(check_security, values, given)
-        config = problems.attempt(cls, **{_attribute(name): value for name, value in values.items()})
+        problems.attempt(_check_timeouts, values)
         problems.check()
-        assert config is not None
-        return config
+        values = {**values, **_derive(values)}
+        return cls(**{_attribute(name): value for name, value in values.items()})
 
     @classmethod
     def from_properties(
@@ -186,21 +192,14 @@ class ConsumerConfig:
         return declared.parse(text)
 
     @property
+    def consumer_timeout_s(self) -> float | None:
+        """Maximum seconds that a stream waits for a record; None to wait without a limit."""
+        return self.consumer_timeout_ms / 1000 if self.consumer_timeout_ms >= 0 else None
+
+    @property
     def read_committed(self) -> bool:
         """Whether records of open and aborted transactions are skipped."""
         return self.isolation_level == "read_committed"
-
-    @property
-    def connection_timeout(self) -> float:
-        """Maximum seconds to wait for a connection to ZooKeeper and for each of its responses."""
-        assert self.zookeeper_connection_timeout_ms is not None
-        return self.zookeeper_connection_timeout_ms / 1000
-
-    @property
-    def rebalance_backoff(self) -> float:
-        """Maximum seconds between two attempts to rebalance."""
-        assert self.rebalance_backoff_ms is not None
-        return self.rebalance_backoff_ms / 1000
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
@@ -219,6 +218,26 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
 
 def _attribute(name: str) -> str:
     return name.replace(".", "_")
+
+
+def _derive(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of absent properties whose default is that of another property."""
+    defaults = {
+        "client.id": values["group.id"],
+        "zookeeper.connection.timeout.ms": values["zookeeper.session.timeout.ms"],
+        "rebalance.backoff.ms": values["zookeeper.sync.time.ms"],
+        "dual.commit.enabled": values["offsets.storage"] == "kafka",
+    }
+    return {name: default for name, default in defaults.items() if values[name] is None}
+
+
+def _check_timeouts(values: Mapping[str, Any]) -> None:
+    timeout, wait = values["socket.timeout.ms"], values["fetch.wait.max.ms"]
+    if timeout < wait:
+        raise ConfigurationError(
+            f"property 'socket.timeout.ms' must be at least fetch.wait.max.ms = {wait}, got '{timeout}'; otherwise "
+            "each fetch that waits for records times out"
+        )
 
 
 def _check_unknown(name: str, value: object, problems: Problems | None) -> None:

@@ -188,7 +188,7 @@ class ZookeeperConsumerConnector:
         """Return a retry policy for commits to Kafka; ``shutdown`` ends the back-off."""
         return Retrying(
             retry=retry_if_exception(_is_retriable_kafka_error),
-            wait=wait_fixed(self.config.offsets_channel_backoff_ms / 1000),
+            wait=wait_fixed(self.config.offsets_channel_backoff_s),
             stop=stop_after_attempt(1 + (self.config.offsets_commit_max_retries if retry_on_failure else 0)),
             sleep=sleep_using_event(self._shutdown_event),
             reraise=True,
@@ -212,13 +212,14 @@ class ZookeeperConsumerConnector:
             ClosedError: the consumer has no streams, or has been shut down.
             ZkConsumerError: the offsets could not be copied; the current storage remains in use.
         """
+        parsed = ConsumerConfig.parse("offsets.storage", storage)
         checked = dataclasses.replace(
             self.config,
-            offsets_storage=ConsumerConfig.parse("offsets.storage", storage),
-            dual_commit_enabled=dual_commit,
+            offsets_storage=parsed,
+            dual_commit_enabled=parsed == "kafka" if dual_commit is None else dual_commit,
         )
         switch = self._active_runtime().member.switch_offsets_storage
-        stored = self._retrying(True)(switch, checked.offsets_storage, bool(checked.dual_commit_enabled))
+        stored = self._retrying(True)(switch, checked.offsets_storage, checked.dual_commit_enabled)
         self.config = checked
         return stored
 

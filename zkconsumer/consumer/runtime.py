@@ -53,7 +53,6 @@ class ConsumerRuntime:
         listener: ConsumerRebalanceListener | None,
         health_listener: HealthListener | None,
     ) -> None:
-        assert config.client_id is not None
         self._config = config
         self.metrics = Metrics()
         self.member = GroupMember(
@@ -99,8 +98,6 @@ class ConsumerRuntime:
         self, registration: Registration, key_decoder: Decoder | None, value_decoder: Decoder | None
     ) -> dict[str, list[KafkaStream]]:
         config = self._config
-        assert config.client_id is not None
-        timeout_ms = config.consumer_timeout_ms
         message_type = decoded_message_type(key_decoder, value_decoder)
         streams: dict[str, list[KafkaStream]] = {}
         for name, count in registration.subscription.items():
@@ -112,7 +109,7 @@ class ConsumerRuntime:
                     config.client_id,
                     queue,
                     message_type=message_type,
-                    timeout_s=timeout_ms / 1000 if timeout_ms >= 0 else None,
+                    timeout_s=config.consumer_timeout_s,
                     check_crcs=config.check_crcs,
                     holds_lease=lambda: self.member.holds_lease,
                     refetch=self.fetchers.refetch,

@@ -49,7 +49,7 @@ class FetchSettings:
             min_bytes=config.fetch_min_bytes,
             partition_max_bytes=config.fetch_message_max_bytes,
             read_committed=config.read_committed,
-            backoff_s=config.refresh_leader_backoff_ms / 1000,
+            backoff_s=config.refresh_leader_backoff_s,
             max_decompressed_bytes=config.decompressed_batch_max_bytes,
             max_bytes=config.fetch_max_bytes,
             queued_max_bytes=config.queued_max_bytes,

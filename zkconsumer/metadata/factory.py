@@ -21,6 +21,6 @@ def create_cluster(config: ConsumerConfig, session: ZooKeeperSession | None, con
     """
     if config.bootstrap_servers:
         servers = parse_bootstrap(config.bootstrap_servers)
-        return BootstrapCluster(servers, connecting, poll_interval_s=config.metadata_max_age_ms / 1000)
+        return BootstrapCluster(servers, connecting, poll_interval_s=config.metadata_max_age_s)
     assert session is not None
     return ZooKeeperCluster(session, config.security_protocol)

@@ -200,7 +200,7 @@ class RebalanceAttempts:
     def _handle_failure(self, error: ZkConsumerError) -> None:
         now = time.monotonic()
         # A member that releases its partitions one by one causes an event, and thus an attempt, for each of them.
-        is_counted = not self._failures or now - self._failed_at >= _LEAST_BACKOFF * self._config.rebalance_backoff
+        is_counted = not self._failures or now - self._failed_at >= _LEAST_BACKOFF * self._config.rebalance_backoff_s
         if is_counted:
             self._failures += 1
             self._failed_at = now
@@ -221,7 +221,7 @@ class RebalanceAttempts:
             failure.__cause__ = error
             self.first_rebalance.set_exception(failure)
         # The random factor keeps members that block each other from retrying at the same time.
-        self._due_at = now + self._config.rebalance_backoff * random.uniform(_LEAST_BACKOFF, 1.0)
+        self._due_at = now + self._config.rebalance_backoff_s * random.uniform(_LEAST_BACKOFF, 1.0)
 
     def _is_first_timed_out(self, error: ZkConsumerError, now: float) -> bool:
         """Whether the first rebalance fails with ``error`` instead of being retried.
@@ -230,7 +230,7 @@ class RebalanceAttempts:
         a JVM member retries.
         """
         retries = self._config.rebalance_max_retries
-        timeout = max(self._config.zookeeper_session_timeout_ms / 1000, retries * self._config.rebalance_backoff)
+        timeout = max(self._config.zookeeper_session_timeout_s, retries * self._config.rebalance_backoff_s)
         if isinstance(error, (RetriableError, OwnershipLostError)):
             timeout = max(timeout, self._first_rebalance_timeout)
         return self._failures >= retries and now - self._started_at >= timeout

@@ -55,8 +55,8 @@ class OffsetCommitter:
         self._requests = CommitRequests(self._commit)
         self._interval_s = interval_s
         #: Seconds for which the release of partitions waits for the commit of their offsets.
-        self._release_timeout_s = config.offsets_channel_socket_timeout_ms / 1000
-        self._backoff_s = config.offsets_channel_backoff_ms / 1000
+        self._release_timeout_s = config.offsets_channel_socket_timeout_s
+        self._backoff_s = config.offsets_channel_backoff_s
         self.problem: Problem | None = None  # of the periodic commits; written in the thread of the calls
         self._periodic_commit: Future[dict[TopicPartition, int]] | None = None
         self._next_commit_at = time.monotonic() + interval_s if interval_s else None

@@ -80,10 +80,10 @@ class GroupMember:
         self._committer = OffsetCommitter(
             config,
             self._membership,
-            self._open_offsets(config.offsets_storage, bool(config.dual_commit_enabled)),
+            self._open_offsets(config.offsets_storage, config.dual_commit_enabled),
             handler,
             self._calls,
-            interval_s=config.auto_commit_interval_ms / 1000 if auto_commit else None,
+            interval_s=config.auto_commit_interval_s if auto_commit else None,
         )
         #: Separate from the commits, so that partitions are released while brokers do not respond to lookups.
         self._lookups = BrokerCalls(
@@ -137,7 +137,7 @@ class GroupMember:
             self.config,
             self.session,
             self.cluster.brokers,
-            self._connecting.with_timeout(self.config.offsets_channel_socket_timeout_ms / 1000),
+            self._connecting.with_timeout(self.config.offsets_channel_socket_timeout_s),
             storage=storage,
             dual_commit=dual_commit,
             counter=self._commit_counter,
@@ -291,8 +291,8 @@ class GroupMember:
         self, function: Callable[[], Future[dict[TopicPartition, int]]], timeout: float | None
     ) -> dict[TopicPartition, int]:
         if timeout is None:
-            timeout = self._handler.release_timeout + self.config.connection_timeout
-            timeout += self.config.offsets_channel_socket_timeout_ms / 1000
+            timeout = self._handler.release_timeout + self.config.zookeeper_connection_timeout_s
+            timeout += self.config.offsets_channel_socket_timeout_s
         future = self._events.submit(function)
         try:
             return dict(future.result(timeout))

@@ -77,7 +77,7 @@ class ZKRebalancerListener:
             self._callbacks = CallbackRunner(
                 user_listener,
                 f"zkconsumer-{membership.group}-listener-{membership.consumer_id}",
-                timeout_s=config.rebalance_max_retries * config.rebalance_backoff,
+                timeout_s=config.rebalance_max_retries * config.rebalance_backoff_s,
                 wait=self.wait_for_events,
                 wake=events.wake,
             )
@@ -363,7 +363,7 @@ class ZKRebalancerListener:
                     if time.monotonic() > retry_until:
                         raise
                     self._log.info("leave_retried", error=str(error))
-                    self._events.process(self._config.offsets_channel_backoff_ms / 1000)
+                    self._events.process(self._config.offsets_channel_backoff_s)
             if self._session.is_connected:
                 self._ownership.unregister()
         except ZkConsumerError as error:

@@ -119,10 +119,10 @@ def run_update(options: argparse.Namespace) -> int:
         if not partitions:
             raise ToolError(f"topic {options.topic!r} does not exist")
         _check_idle(access.session, [config.group_id], options.force)
-        offsets = access.logs(config.socket_timeout_ms / 1000).offsets(partitions, timestamp)
+        offsets = access.logs(config.socket_timeout_s).offsets(partitions, timestamp)
         if config.offsets_storage == "kafka":
             common.retrying()(access.coordinator().fetch_offsets, [])
-        dual_commit = bool(config.dual_commit_enabled)
+        dual_commit = config.dual_commit_enabled
         committed = access.offsets(config.offsets_storage, dual_commit=dual_commit, topic_ids=dict)
         committed.commit(offsets, allow_lower=True)
     rows = [{"topic": p.topic, "partition": p.partition, "offset": offset} for p, offset in sorted(offsets.items())]

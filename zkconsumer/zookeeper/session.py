@@ -119,8 +119,8 @@ class ZooKeeperSession:
         """Create a session from a consumer's properties; it is not started."""
         return cls(
             config.zookeeper_connect,
-            session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
-            connection_timeout_s=config.connection_timeout,
+            session_timeout_s=config.zookeeper_session_timeout_s,
+            connection_timeout_s=config.zookeeper_connection_timeout_s,
             events=events,
             security=ZooKeeperSecurity.from_config(config),
             on_lease_expired=on_lease_expired,

@@ -178,11 +178,11 @@ def commit_batch(
         the offsets that were committed.
     """
     config, end = batch.options.consumer, BatchOffset.from_json(batch.end)
-    connecting = Connecting.from_config(config).with_timeout(config.connection_timeout)
+    connecting = Connecting.from_config(config).with_timeout(config.zookeeper_connection_timeout_s)
     with open_access(config, connecting) as access:
         session = access.session
         offsets = access.offsets(
-            config.offsets_storage, dual_commit=bool(config.dual_commit_enabled), topic_ids=lambda: end.topic_ids
+            config.offsets_storage, dual_commit=config.dual_commit_enabled, topic_ids=lambda: end.topic_ids
         )
         ranges = end.ranges
         paths = GroupPaths(config.group_id)

@@ -30,13 +30,13 @@ def check_brokers(config: ConsumerConfig) -> None:
     """
     if not config.bootstrap_servers:
         return
-    lookup = LeaderLookup(Connecting.from_config(config).with_timeout(config.connection_timeout))
+    lookup = LeaderLookup(Connecting.from_config(config).with_timeout(config.zookeeper_connection_timeout_s))
     try:
-        retrying(config.connection_timeout)(lookup.metadata, parse_bootstrap(config.bootstrap_servers), [])
+        retrying(config.zookeeper_connection_timeout_s)(lookup.metadata, parse_bootstrap(config.bootstrap_servers), [])
     except BrokerUnavailableError as error:
         raise BrokerUnavailableError(
             f"none of the brokers in bootstrap.servers = {config.bootstrap_servers!r} has responded within "
-            f"{config.connection_timeout:g} s ({error}); check the addresses, or increase "
+            f"{config.zookeeper_connection_timeout_s:g} s ({error}); check the addresses, or increase "
             "zookeeper.connection.timeout.ms, which also applies to the first connection to brokers"
         ) from error
     finally:

@@ -81,7 +81,7 @@ class Planner:
         self._tracker = tracker = PartitionTracker(options.starting_offsets, commits=options.commits)
         self._logs = logs = LogOffsets.from_config(member.cluster.brokers, config)
         self._progress = progress = Progress(logs)
-        self._commits = OffsetCommits(member, tracker, progress, log, timeout_s=config.connection_timeout)
+        self._commits = OffsetCommits(member, tracker, progress, log, timeout_s=config.zookeeper_connection_timeout_s)
         self.skipped = skipped = SkippedRecords(log, fails_on_data_loss=options.fails_on_data_loss)
         self._available = available = AvailableOffsets(logs, log)
         self._ends = ends = EndOffsets(options, available, tracker, skipped, log)

@@ -120,7 +120,7 @@ class StandaloneReader:
         self.cluster.close()  # first, because the thread may be waiting for a response
         self._events.put(_STOP)
         if self._thread.is_alive():
-            self._thread.join(self._config.connection_timeout)
+            self._thread.join(self._config.zookeeper_connection_timeout_s)
         if self._session is not None:
             self._session.close()
 
@@ -147,7 +147,7 @@ class StandaloneReader:
             wanted = dict(offsets() if callable(offsets) else offsets)
             return self._offsets.commit(wanted, allow_lower=allow_lower) if self._offsets is not None else wanted
 
-        timeout = self._config.connection_timeout if timeout is None else timeout
+        timeout = self._config.zookeeper_connection_timeout_s if timeout is None else timeout
         result: Future[dict[TopicPartition, int]] = Future()
         self._events.put((work, result))
         try:
@@ -201,7 +201,7 @@ class StandaloneReader:
             if self.unbalanced_since is None:
                 self.unbalanced_since = time.monotonic()
                 self._log.warning("partitions_not_found", error=str(error))
-            return time.monotonic() + self._config.rebalance_backoff
+            return time.monotonic() + self._config.rebalance_backoff_s
         self.unbalanced_since = self._problem = None
         if not self._first.done():
             self._first.set_result(None)
