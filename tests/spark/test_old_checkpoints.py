@@ -23,6 +23,8 @@ from kazoo.client import KazooClient
 from support import stored, wait_for, wait_until_equal
 from unit.test_public_names import PICKLED
 
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.config.properties import PROPERTIES
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.devcluster.load import numbered_batch
@@ -247,6 +249,27 @@ def test_old_pickles_have_the_ranges_of_their_batches(same_python: Callable[[str
                 for partition, (start, until) in found[kind].ranges_at(batch * 1000).items()
             }
             assert spans == before.spans(name, batch)
+
+
+def test_old_pickles_have_the_properties_of_their_consumers(
+    same_python: Callable[[str], Old], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, found = same_python("dstreams"), []
+    unpickle = ConsumerConfig.__setstate__
+
+    def record(config: ConsumerConfig, state: Any) -> None:
+        unpickle(config, state)
+        found.append(config)
+
+    monkeypatch.setattr(ConsumerConfig, "__setstate__", record)
+    for data in pickled(before):
+        pickle.loads(data)
+
+    [config] = found
+    assert (config.group_id, config.zookeeper_connect) == (before.group, before.about["zookeeper"])
+    for declared in PROPERTIES:
+        value = getattr(config, declared.name.replace(".", "_"))
+        assert value is None or declared.parse(value) == value
 
 
 @pytest.mark.slow

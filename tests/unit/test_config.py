@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 import pickle
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from zkconsumer import ConsumerConfig, ZkConsumerError, create_consumer
 from zkconsumer.config.consumer_config import read_properties
+from zkconsumer.config.pickled_lists import ORDER_OF_LISTS
 from zkconsumer.config.properties import WITHOUT_EFFECT, property_names, property_table
 from zkconsumer.config.properties_file import parse_properties
 from zkconsumer.config.tables import to_rst
@@ -51,14 +53,6 @@ OLD_DEFAULTS: dict[str, object] = {
     "offsets.channel.socket.timeout.ms": 10_000,
     "offsets.commit.max.retries": 5,
 }
-
-#: Properties that checkpoints of the first version lack.
-ADDED_AT_END = [
-    "decompressed.batch.max.bytes",
-    "fetch.max.bytes",
-    "queued.max.bytes",
-    "auto.offset.reset.new.partitions",
-]
 
 #: Defaults of properties that are new, or that had another default in the old consumer.
 OWN_DEFAULTS: dict[str, object] = {
@@ -101,6 +95,12 @@ def config(strict: bool = True, **settings: object) -> ConsumerConfig:
     return ConsumerConfig.from_dict(REQUIRED | given, strict=strict)
 
 
+def unpickled(state: Any) -> ConsumerConfig:
+    built = ConsumerConfig.__new__(ConsumerConfig)
+    built.__setstate__(state)
+    return built
+
+
 def value_of(built: ConsumerConfig, name: str) -> object:
     return getattr(built, name.replace(".", "_"))
 
@@ -115,14 +115,27 @@ def test_defaults_of_new_properties(name: str) -> None:
     assert value_of(config(), name) == OWN_DEFAULTS[name]
 
 
-def test_pickled_config_of_earlier_version_has_new_defaults() -> None:
-    earlier = config(group_id="stored")
-    values = [getattr(earlier, field.name) for field in dataclasses.fields(earlier)]
-    unpickled = ConsumerConfig.__new__(ConsumerConfig)
-    unpickled.__setstate__(values[: -len(ADDED_AT_END)])
+def test_pickled_config_has_values_by_property() -> None:
+    built = config(client_id="me", fetch_max_bytes=7, sasl_password="p", security_protocol="SASL_SSL")
 
-    assert unpickled == earlier == pickle.loads(pickle.dumps(earlier))
-    assert [name.replace("_", ".") for name in ConsumerConfig.__slots__][-len(ADDED_AT_END) :] == ADDED_AT_END
+    assert pickle.loads(pickle.dumps(built)) == copy.copy(built) == built
+    assert built.__getstate__() == {name: value_of(built, name) for name in property_names()}
+
+
+def test_pickled_config_without_property_has_its_default() -> None:
+    earlier = config(group_id="stored", offsets_storage="kafka")
+    state = earlier.__getstate__()
+    del state["fetch.max.bytes"], state["dual.commit.enabled"]
+
+    assert unpickled({**state, "property.of.later.version": 1}) == earlier
+
+
+@pytest.mark.parametrize("length", [54, 58])
+def test_list_of_first_versions_is_unpickled(length: int) -> None:
+    earlier = config(group_id="stored", client_id="me", fetch_min_bytes=7, offsets_commit_unchanged=True)
+    values = [value_of(earlier, name) for name in ORDER_OF_LISTS]
+
+    assert unpickled(values[:length]) == earlier
 
 
 def test_every_property_is_in_a_table() -> None:

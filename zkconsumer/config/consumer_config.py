@@ -5,7 +5,6 @@ Source: Kafka 1.1 kafka.consumer.ConsumerConfig, kafka.utils.VerifiablePropertie
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from zkconsumer.config.declared import REQUIRED
 from zkconsumer.config.name_hints import FOREIGN_PROPERTIES, hint
+from zkconsumer.config.pickled_lists import ORDER_OF_LISTS
 from zkconsumer.config.problems import Problems
 from zkconsumer.config.properties import ALIASES, PROPERTIES, WITHOUT_EFFECT, property_names
 from zkconsumer.config.properties_file import FileValue, parse_properties
@@ -45,7 +45,7 @@ class ConsumerConfig:
     of ``.``. Sizes are bytes. Times are milliseconds, and ``x_s`` has the seconds of ``x_ms``. ``config/properties.py``
     declares the properties.
 
-    The order of the attributes is part of the pickled form, which Spark's checkpoints contain.
+    Spark's checkpoints contain the pickled form, which is a dictionary with the values by property.
     """
 
     group_id: str
@@ -59,16 +59,20 @@ class ConsumerConfig:
     socket_timeout_ms: int
     socket_receive_buffer_bytes: int
     fetch_message_max_bytes: int
+    fetch_max_bytes: int
     num_consumer_fetchers: int
     queued_max_message_chunks: int
+    queued_max_bytes: int
     fetch_min_bytes: int
     fetch_wait_max_ms: int
     refresh_leader_backoff_ms: int
     auto_offset_reset: str
+    auto_offset_reset_new_partitions: str
     consumer_timeout_ms: int
     isolation_level: str
     check_crcs: bool
     corrupt_record_policy: str
+    decompressed_batch_max_bytes: int
     security_protocol: str
     ssl_ca_location: str | None
     ssl_certificate_location: str | None
@@ -102,10 +106,6 @@ class ConsumerConfig:
     offsets_channel_socket_timeout_ms: int
     offsets_commit_max_retries: int
     offsets_commit_unchanged: bool
-    decompressed_batch_max_bytes: int
-    fetch_max_bytes: int
-    queued_max_bytes: int
-    auto_offset_reset_new_partitions: str
 
     socket_timeout_s = _Seconds()
     zookeeper_session_timeout_s = _Seconds()
@@ -117,11 +117,18 @@ class ConsumerConfig:
     offsets_channel_backoff_s = _Seconds()
     offsets_channel_socket_timeout_s = _Seconds()
 
-    def __setstate__(self, state: Sequence[object]) -> None:
-        """Unpickle; a checkpoint of an earlier version lacks the properties that were added at the end."""
-        defaults = [declared.parse_default() for declared in PROPERTIES[len(state) :]]
-        for field, value in zip(dataclasses.fields(self), [*state, *defaults], strict=True):
-            object.__setattr__(self, field.name, value)
+    def __getstate__(self) -> dict[str, object]:
+        return {name: getattr(self, _attribute(name)) for name in property_names()}
+
+    def __setstate__(self, state: Mapping[str, object] | Sequence[object]) -> None:
+        """Unpickle; a property that an earlier version did not have has its default."""
+        given = state if isinstance(state, Mapping) else dict(zip(ORDER_OF_LISTS, state, strict=False))
+        values = {
+            declared.name: given[declared.name] if declared.name in given else declared.parse_default()
+            for declared in PROPERTIES
+        }
+        for name, value in {**values, **_derive(values)}.items():
+            object.__setattr__(self, _attribute(name), value)
 
     def __repr__(self) -> str:
         names = (_attribute(declared.name) for declared in PROPERTIES if not declared.type.is_secret)

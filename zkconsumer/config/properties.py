@@ -112,6 +112,14 @@ PROPERTIES = (
     _old(
         "fetch.message.max.bytes", Integer(1), 1 << 20, "Maximum bytes of records per partition in one fetch response."
     ),
+    _own(
+        "fetch.max.bytes",
+        Integer(1),
+        50 << 20,
+        "Maximum bytes of records in one fetch response, of all partitions together. A response contains at least one "
+        "batch, whatever its size.",
+        counterpart="none; same name and default in Kafka's new consumer",
+    ),
     _old("num.consumer.fetchers", Integer(1), 1, "Number of fetcher threads per broker."),
     _old(
         "queued.max.message.chunks",
@@ -119,6 +127,13 @@ PROPERTIES = (
         2,
         "Maximum number of fetched chunks that are queued per partition.",
         counterpart="``queued.max.message.chunks``, which applies per stream",
+    ),
+    _own(
+        "queued.max.bytes",
+        Integer(1),
+        256 << 20,
+        "Maximum bytes of records in the queues of all partitions together. Each fetcher thread may exceed it by one "
+        "fetch, and each stream by one record batch.",
     ),
     _old(
         "fetch.min.bytes",
@@ -144,6 +159,16 @@ PROPERTIES = (
         "largest",
         "Where to start if a partition has no committed offset or the offset is out of range: at the log start offset "
         "(``smallest``) or at the end offset (``largest``).",
+    ),
+    _own(
+        "auto.offset.reset.new.partitions",
+        Choice(("as-reset", "smallest")),
+        "as-reset",
+        "Where to start in a new partition: according to ``auto.offset.reset``, or at the log start offset. A "
+        "partition without a committed offset is new if it was created while the consumer was running, or if the "
+        "group has an offset for another partition of the topic. With ``auto.offset.reset=largest``, only "
+        "``smallest`` reads the records that a partition has received before the group has seen it. Members that "
+        "start a new group at the same time may see each other's offsets.",
     ),
     _old(
         "consumer.timeout.ms",
@@ -172,6 +197,13 @@ PROPERTIES = (
         "raise",
         "What to do with a corrupt batch: raise CorruptRecordError, or skip it and log an error if it is still corrupt "
         "after a second fetch and an intact batch follows.",
+    ),
+    _own(
+        "decompressed.batch.max.bytes",
+        Integer(1),
+        128 << 20,
+        "Maximum decompressed size of a batch in bytes. A larger one is a corrupt batch; "
+        "``corrupt.record.policy`` applies.",
     ),
     # ---- security of the brokers' listeners ----
     _librdkafka(
@@ -316,39 +348,6 @@ PROPERTIES = (
         False,
         "Whether to write unchanged offsets to ZooKeeper, too, and to create the group's znodes ``ids``, ``owners`` "
         "and ``offsets`` when a member registers; monitors such as Burrow and CMAK require it.",
-    ),
-    # ---- added at the end, because the order is that of the pickled form ----
-    _own(
-        "decompressed.batch.max.bytes",
-        Integer(1),
-        128 << 20,
-        "Maximum decompressed size of a batch in bytes. A larger one is a corrupt batch; "
-        "``corrupt.record.policy`` applies.",
-    ),
-    _own(
-        "fetch.max.bytes",
-        Integer(1),
-        50 << 20,
-        "Maximum bytes of records in one fetch response, of all partitions together. A response contains at least one "
-        "batch, whatever its size.",
-        counterpart="none; same name and default in Kafka's new consumer",
-    ),
-    _own(
-        "queued.max.bytes",
-        Integer(1),
-        256 << 20,
-        "Maximum bytes of records in the queues of all partitions together. Each fetcher thread may exceed it by one "
-        "fetch, and each stream by one record batch.",
-    ),
-    _own(
-        "auto.offset.reset.new.partitions",
-        Choice(("as-reset", "smallest")),
-        "as-reset",
-        "Where to start in a new partition: according to ``auto.offset.reset``, or at the log start offset. A "
-        "partition without a committed offset is new if it was created while the consumer was running, or if the "
-        "group has an offset for another partition of the topic. With ``auto.offset.reset=largest``, only "
-        "``smallest`` reads the records that a partition has received before the group has seen it. Members that "
-        "start a new group at the same time may see each other's offsets.",
     ),
 )
 
