@@ -398,7 +398,7 @@ def test_invalid_offset_znode_is_reported(topic: Topic, group: str, consumer: Co
     assert f"/consumers/{group}/offsets/{name}/0" in str(raised.value), "the message contains the path"
 
 
-@pytest.mark.parametrize(("setting", "expected"), [("as-reset", 0), ("smallest", 20)])
+@pytest.mark.parametrize(("setting", "expected"), [("inherit", 0), ("smallest", 20)])
 def test_partitions_added_to_topic_are_read_from_beginning_on_request(
     setting: str, expected: int, admin: Any, topic: Topic, consumer: Consumer
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from zkconsumer.config.declared import REQUIRED
 from zkconsumer.config.name_hints import FOREIGN_PROPERTIES, hint
-from zkconsumer.config.pickled_lists import ORDER_OF_LISTS
+from zkconsumer.config.pickled_lists import read_list
 from zkconsumer.config.problems import Problems
 from zkconsumer.config.properties import ALIASES, PROPERTIES, WITHOUT_EFFECT, property_names
 from zkconsumer.config.properties_file import FileValue, parse_properties
@@ -122,7 +122,7 @@ class ConsumerConfig:
 
     def __setstate__(self, state: Mapping[str, object] | Sequence[object]) -> None:
         """Unpickle; a property that an earlier version did not have has its default."""
-        given = state if isinstance(state, Mapping) else dict(zip(ORDER_OF_LISTS, state, strict=False))
+        given = state if isinstance(state, Mapping) else read_list(state)
         values = {
             declared.name: given[declared.name] if declared.name in given else declared.parse_default()
             for declared in PROPERTIES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 #: Properties in the order of such a list, which may lack the last ones. The order is frozen.
 ORDER_OF_LISTS = (
     "group.id",
@@ -63,3 +65,11 @@ ORDER_OF_LISTS = (
     "queued.max.bytes",
     "auto.offset.reset.new.partitions",
 )
+
+#: Values that have another name now, by property and previous name.
+_RENAMED = {("auto.offset.reset.new.partitions", "as-reset"): "inherit"}
+
+
+def read_list(values: Sequence[object]) -> dict[str, object]:
+    """Return the values of a list by property."""
+    return {name: _RENAMED.get((name, str(value)), value) for name, value in zip(ORDER_OF_LISTS, values, strict=False)}

@@ -162,13 +162,13 @@ PROPERTIES = (
     ),
     _own(
         "auto.offset.reset.new.partitions",
-        Choice(("as-reset", "smallest")),
-        "as-reset",
-        "Where to start in a new partition: according to ``auto.offset.reset``, or at the log start offset. A "
-        "partition without a committed offset is new if it was created while the consumer was running, or if the "
-        "group has an offset for another partition of the topic. With ``auto.offset.reset=largest``, only "
-        "``smallest`` reads the records that a partition has received before the group has seen it. Members that "
-        "start a new group at the same time may see each other's offsets.",
+        Choice(("inherit", "smallest")),
+        "inherit",
+        "Where to start in a new partition: according to ``auto.offset.reset`` (``inherit``), or at the log start "
+        "offset (``smallest``). A partition without a committed offset is new if it was created while the consumer was "
+        "running, or if the group has an offset for another partition of the topic. With "
+        "``auto.offset.reset=largest``, only ``smallest`` reads the records that a partition has received before the "
+        "group has seen it. Members that start a new group at the same time may see each other's offsets.",
     ),
     _old(
         "consumer.timeout.ms",
