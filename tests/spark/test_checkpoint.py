@@ -74,7 +74,7 @@ def test_offsets_move_through_json_to_new_checkpoint(
     assert "2 of 2 offsets would be copied" in migrate(f"json:{file}", f"checkpoint:{made}")[1]
     assert not made.exists()
     assert migrate(f"json:{file}", f"checkpoint:{made}", "--execute")[0] == 0
-    again = query(name, trigger=NOW, checkpoint=made, restart_from="checkpoint")
+    again = query(name, trigger=NOW, checkpoint=made, resumeFrom="checkpoint")
     again.finish()
     assert again.offsets == {(0, offset): 1 for offset in range(90, 100)}
 

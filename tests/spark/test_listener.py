@@ -224,7 +224,7 @@ def test_offset_reset_before_restart_is_kept(
     name = topic()
     store(name, {0: 10})
     replayed = offset_json({TopicPartition(name, 0): (40, 50)}, group="g")
-    done = commits.CompletedBatch(SourceOptions.parse(options(name, restart_from=restart)), replayed, time.time() + 5)
+    done = commits.CompletedBatch(SourceOptions.parse(options(name, resumeFrom=restart)), replayed, time.time() + 5)
     expected = {TopicPartition(name, partition): offset for partition, offset in committed.items()}
     assert commits.commit_batch(done, set(), {}) == expected
 

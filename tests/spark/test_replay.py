@@ -317,7 +317,7 @@ def test_killed_async_progress_query_loses_nothing(
     wait_until_equal(lambda: stored(zk, group, name), {0: "30"})
     killed.kill()
     assert planned(checkpoint).keys() == {0}
-    again = query(name, trigger={"availableNow": True}, restart_from=restart)
+    again = query(name, trigger={"availableNow": True}, resumeFrom=restart)
     again.finish()
     starts = {"checkpoint": 10, "furthest": 30}
     check_union([batch.spans for batch in again.batches], {(name, 0): (starts[restart], 40)})
@@ -352,7 +352,7 @@ def test_stopped_async_progress_query_loses_nothing(
         return Counter((p, offset) for file in notes.iterdir() for p, offset in json.loads(file.read_text() or "[]"))
 
     def start() -> Any:
-        frame = spark.readStream.format("zkconsumer").options(**options(name, restart_from=restart)).load()
+        frame = spark.readStream.format("zkconsumer").options(**options(name, resumeFrom=restart)).load()
         noted = frame.select("partition", "offset").mapInArrow(note, "partition int, offset bigint")
         return noted.writeStream.format("noop").options(**ASYNC, checkpointLocation=str(checkpoint)).start()
 

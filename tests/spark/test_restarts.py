@@ -89,7 +89,7 @@ def options_of_a_run(draw: random.Random) -> dict[str, object]:
     is_member = draw.random() < 0.65
     drawn: dict[str, object] = {
         "membership": "group" if is_member else "none",
-        "restart.from": draw.choice(["furthest", "checkpoint", "group"]),
+        "resumeFrom": draw.choice(["furthest", "checkpoint", "group"]),
         "maxOffsetsPerTrigger": draw.choice([None, 7, 100]),
         "minPartitions": draw.choice([None, 1, 5]),
         "partition.assignment.strategy": draw.choice(["range", "roundrobin", "flink"]),
@@ -288,7 +288,7 @@ class Restart:
             return 0
         if reached is None:
             return max(0, group)
-        restart = self.case.after["restart.from"]
+        restart = self.case.after["resumeFrom"]
         if restart == "checkpoint" or group < 0:
             return reached
         if restart == "furthest":
@@ -414,13 +414,13 @@ MEMBER = {
     "subscribe": "NAME",
     "startingOffsets": None,
     "maxOffsetsPerTrigger": 7,
-    "restart.from": "furthest",
+    "resumeFrom": "furthest",
     "commit.mode": None,
     "failOnDataLoss": "true",
 }
 WITH_BROKERS = {**MEMBER, "bootstrap.servers": "BOOTSTRAP"}
 ALONE = {**WITH_BROKERS, "membership": "none", "zookeeper.connect": None}
-FROM_GROUP = {**MEMBER, "restart.from": "group"}
+FROM_GROUP = {**MEMBER, "resumeFrom": "group"}
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_replay_after_option_change_loses_nothing(
 @pytest.mark.parametrize("situation", ["moved back", "moved ahead", "offsets deleted"])
 @pytest.mark.parametrize("interrupted", [1, None])
 @pytest.mark.slow
-def test_restart_from_group_follows_the_group(
+def test_resume_from_group_follows_the_group(
     situation: str, interrupted: int | None, restart: Callable[[Case], Restart], spark: Any
 ) -> None:
     check(restart(Case(MEMBER, FROM_GROUP, interrupted, situation)), spark)

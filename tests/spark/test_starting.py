@@ -103,7 +103,7 @@ def test_new_partition_is_read_from_beginning_despite_latest(
         pytest.param("group", 20, marks=pytest.mark.slow),
     ],
 )
-def test_restart_from_selects_checkpoint_or_group(
+def test_resume_from_selects_checkpoint_or_group(
     restart: str,
     start: int,
     zkconsumer_cluster: Cluster,
@@ -117,7 +117,7 @@ def test_restart_from_selects_checkpoint_or_group(
     first.finish()
     produce(admin, name, 0, numbers(10, 30))
     store(name, {0: 20})
-    again = query(name, trigger=NOW, restart_from=restart)
+    again = query(name, trigger=NOW, resumeFrom=restart)
     again.finish()
     assert planned(again.checkpoint)[1] == {(name, 0): (start, 30)}
 
@@ -502,7 +502,7 @@ def test_lowered_group_offset_is_read_again_if_configured(
     def look(_batch: Any) -> None:
         assert stored(zk, group, name) == {0: "10"}, "an offset from the checkpoint must not be committed at the start"
 
-    again = query(name, trigger=NOW, restart_from="group", on_batch=look)
+    again = query(name, trigger=NOW, resumeFrom="group", on_batch=look)
     again.finish()
     assert planned(again.checkpoint)[1] == {(name, 0): (10, 30)}
     assert stored(zk, group, name) == {0: "30"}

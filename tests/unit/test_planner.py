@@ -177,7 +177,7 @@ def test_batches_with_equal_ranges_have_different_offsets(alone: Planner, monkey
     replayed = alone._batches._offset(INITIAL, {A: (0, 10)})
     assert replayed is not None
     # The group's offset was reset before the restart, so the replayed batch is followed by one with the same range.
-    restarted = Planner(SourceOptions.parse({**SETTINGS, "restart.from": "group"}), replayed)
+    restarted = Planner(SourceOptions.parse({**SETTINGS, "resumeFrom": "group"}), replayed)
     claimed(restarted, p0=0)
     restarted.start_batch(replayed)
     restarted._tracker.set_positions(restarted._tracker.pending_starts(()), {A: 0})

@@ -155,7 +155,7 @@ def test_missing_option_is_named(name: str) -> None:
         ("startingOffsetsByTimestamp", '{"orders":{"0":"now"}}'),
         ("startingOffsetsByTimestamp", "5"),
         ("startingOffsetsByTimestampStrategy", "fail"),
-        ("restart.from", "newest"),
+        ("resumeFrom", "newest"),
         ("restore.filter", "no"),
         ("commit.mode", "always"),
         ("commit.mode", "periodic"),

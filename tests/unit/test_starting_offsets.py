@@ -136,8 +136,8 @@ def test_later_partitions_use_group_or_beginning(mode: str) -> None:
         ("group", -1, 15, ("checkpoint", 15)),
     ],
 )
-def test_restart_from_decides_after_restart(restart: str, group: int, reached: int, expected: tuple[str, int]) -> None:
-    decided = starts(restart_from=restart, startingOffsets="latest")
+def test_resume_from_decides_after_restart(restart: str, group: int, reached: int, expected: tuple[str, int]) -> None:
+    decided = starts(resumeFrom=restart, startingOffsets="latest")
     position = decided.start_position(A0, group, checkpoint_offset=reached, is_first_assignment=False, is_new=False)
     assert position == StartPosition(*expected)
 

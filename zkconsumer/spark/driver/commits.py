@@ -167,7 +167,7 @@ def commit_batch(
     """Commit those offsets of a batch that are higher than the group's offsets.
 
     Partitions that another member owns are skipped, and partitions whose offset was written after the batch was
-    completed, for example by an offset reset. With ``restart.from=group``, an offset below the start of the batch is
+    completed, for example by an offset reset. With ``resumeFrom=group``, an offset below the start of the batch is
     kept, too: it may have been reset before the restart, and the query resumes at it.
 
     Args:

@@ -84,7 +84,7 @@ class StartingOffsets:
         by_time = reader[f"{prefix}OffsetsByTimestamp"]
         common: dict[str, Any] = {"strict": reader[f"{prefix}OffsetsByTimestampStrategy"] == "error"}
         if prefix == "starting":
-            common["restart"] = reader["restart.from"]
+            common["restart"] = reader["resumeFrom"]
         if timestamp is not None:
             return cls(default, named={}, timestamps=True, timestamp=timestamp, **common)
         if by_time is not None:

@@ -144,7 +144,7 @@ OPTIONS = (
     ),
     *_times("ending", "For batch reads only: end", "For batch reads only: what to do", "none"),
     Declared(
-        "restart.from",
+        "resumeFrom",
         _choice("furthest", "checkpoint", "group"),
         "furthest",
         "Where to resume after a restart: ``furthest`` (checkpoint or group offset, whichever is higher), "

@@ -191,7 +191,7 @@ class PartitionRecord:
         """Record the range of a batch that is about to run: a new batch, or one that is replayed after a restart.
 
         The batch after a replayed one starts at its end. If the committed offset is outside the replayed range, another
-        member or a tool has changed it, and ``restart.from`` determines where the next batch starts.
+        member or a tool has changed it, and ``resumeFrom`` determines where the next batch starts.
         """
         pending = self.start
         if pending is not None and pending.source == "group" and start <= pending.offset <= until:
@@ -205,7 +205,7 @@ class PartitionRecord:
 
         Args:
             commits: whether offsets of finished batches are committed.
-            restart: value of the option ``restart.from``.
+            restart: value of the option ``resumeFrom``.
         """
         if self._was_set_back(start, until, restart):
             if self.in_flight == (start, until):
