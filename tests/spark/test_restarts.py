@@ -52,7 +52,7 @@ SITUATIONS = (
 #: Situations in which the second run is rejected, with the error, which names the remedy.
 REJECTED = {
     "other group": r"the checkpoint belongs to group '.*'.* set group.id to '.*', or start with a new checkpoint",
-    "other topic": r"subscribes to none of the topics in its checkpoint.*restore.filter=false, or start with",
+    "other topic": r"subscribes to none of the topics in its checkpoint.*ignoreUnsubscribedTopics=false, or start with",
 }
 
 
@@ -124,7 +124,7 @@ def case_of(seed: int) -> Case:
     if case.situation != "narrowed":
         return case
     both = {"subscribe": "NAME,OTHER", "subscribePattern": None, "whitelist": None, "assign": None}
-    one = {**both, "subscribe": "NAME", "restore.filter": draw.choice(["true", "false"])}
+    one = {**both, "subscribe": "NAME", "ignoreUnsubscribedTopics": draw.choice(["true", "false"])}
     return replace(case, before={**case.before, **both}, after={**case.after, **one}, topics=("NAME", "OTHER"))
 
 
@@ -276,7 +276,7 @@ class Restart:
         reached, ranges = BatchOffset.from_json(planned).ends, from_offset(planned)
         found: dict[tuple[str, int], tuple[int, int]] = {}
         for partition, end in self.ends.items():
-            if partition.topic != self.name and self.case.after.get("restore.filter") == "true":
+            if partition.topic != self.name and self.case.after.get("ignoreUnsubscribedTopics") == "true":
                 continue
             start = self._start_of(group[partition], reached.get(partition), ranges.get(partition))
             if start < end:

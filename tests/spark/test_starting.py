@@ -136,7 +136,7 @@ def test_checkpoint_of_other_group_or_topics_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("filtered", [True, False])
-def test_restore_filter_keeps_or_drops_topics(
+def test_unsubscribed_topics_are_ignored_or_kept(
     filtered: bool, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
     kept, left, admin = topic(), topic(), zkconsumer_cluster.admin
@@ -145,7 +145,7 @@ def test_restore_filter_keeps_or_drops_topics(
     query(f"{kept},{left}", trigger=NOW).finish()
     for name in (kept, left):
         produce(admin, name, 0, numbers(10, 20))
-    again = query(kept, trigger=NOW, restore_filter=str(filtered))
+    again = query(kept, trigger=NOW, ignoreUnsubscribedTopics=str(filtered))
     again.finish()
     assert planned(again.checkpoint)[1].keys() == ({(kept, 0)} if filtered else {(kept, 0), (left, 0)})
 

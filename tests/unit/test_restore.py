@@ -52,7 +52,7 @@ def test_skipped_topic_and_partition_are_both_logged(caplog: pytest.LogCaptureFi
     [
         ({"group.id": "h"}, "belongs to group 'g', but group.id is 'h'; set group.id to 'g'"),
         ({"subscribe": "u"}, r"subscribes to none of the topics in its checkpoint \(t\); subscribe to one of them"),
-        ({"whitelist": "u", "restore.filter": "false"}, "requires the option subscribe; .* the topics t$"),
+        ({"whitelist": "u", "ignoreUnsubscribedTopics": "false"}, "requires the option subscribe; .* the topics t$"),
     ],
     ids=["other group", "other topics", "filter"],
 )
@@ -65,6 +65,6 @@ def test_checkpoint_of_other_query_is_rejected(changes: dict[str, str], message:
 
 def test_topics_of_checkpoint_are_added_without_filter() -> None:
     options = SourceOptions.parse(
-        {"zookeeper.connect": "127.0.0.1:1", "group.id": "g", "subscribe": "u", "restore.filter": "false"}
+        {"zookeeper.connect": "127.0.0.1:1", "group.id": "g", "subscribe": "u", "ignoreUnsubscribedTopics": "false"}
     )
     assert restored_subscription(options, OFFSET).topics == ("u", "t")

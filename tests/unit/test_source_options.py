@@ -32,7 +32,7 @@ def test_defaults_match_documentation() -> None:
     assert options.starting_offsets == StartingOffsets("group", {})
     assert options.commits
     assert options.fails_on_data_loss
-    assert not options.keeps_restored
+    assert not options.keeps_unsubscribed
     assert options.limits == Limits(10_000_000, 0, 900.0, None, None)
     assert options.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
     assert options.min_partitions is None
@@ -156,7 +156,7 @@ def test_missing_option_is_named(name: str) -> None:
         ("startingOffsetsByTimestamp", "5"),
         ("startingOffsetsByTimestampStrategy", "fail"),
         ("resumeFrom", "newest"),
-        ("restore.filter", "no"),
+        ("ignoreUnsubscribedTopics", "no"),
         ("commit.mode", "always"),
         ("commit.mode", "periodic"),
         ("failOnDataLoss", "maybe"),

@@ -348,7 +348,7 @@ def _options_of(sources: list[SourceOptions], end: Mapping[str, Any]) -> SourceO
     for options in sources:
         exclude = options.consumer.exclude_internal_topics
         if options.consumer.group_id == end["group"] and (
-            options.keeps_restored or all(options.subscription.wants(topic, exclude) for topic in topics)
+            options.keeps_unsubscribed or all(options.subscription.wants(topic, exclude) for topic in topics)
         ):
             return options
     return None

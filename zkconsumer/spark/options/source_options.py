@@ -42,7 +42,7 @@ class SourceOptions:
         streams: number of thread ids per topic.
         starting_offsets: options that determine where reading starts.
         ending_offsets: options that determine where a batch read ends; unused in streams.
-        keeps_restored: topics of the checkpoint are read although the query no longer subscribes to them.
+        keeps_unsubscribed: topics of the checkpoint are read although the query no longer subscribes to them.
         fails_on_data_loss: raise for records that were deleted before they were read, rather than skip them.
         limits: limits of a batch.
         alignment: ``maxAlignmentLag`` in milliseconds and ``idleTimeout`` in seconds; None without alignment.
@@ -63,7 +63,7 @@ class SourceOptions:
     streams: int
     starting_offsets: StartingOffsets
     ending_offsets: StartingOffsets
-    keeps_restored: bool
+    keeps_unsubscribed: bool
     fails_on_data_loss: bool
     limits: Limits
     alignment: tuple[int, float] | None
@@ -104,7 +104,7 @@ class SourceOptions:
             "streams": read("streams"),
             "starting_offsets": get(StartingOffsets.parse, reader, default="earliest" if batch else None),
             "ending_offsets": get(StartingOffsets.parse, reader, prefix="ending"),
-            "keeps_restored": not read("restore.filter"),
+            "keeps_unsubscribed": not read("ignoreUnsubscribedTopics"),
             "fails_on_data_loss": read("failOnDataLoss"),
             "limits": get(Limits.parse, reader),
             "alignment": get(_alignment, reader),

@@ -151,7 +151,7 @@ OPTIONS = (
         "``checkpoint`` or ``group``.",
     ),
     Declared(
-        "restore.filter",
+        "ignoreUnsubscribedTopics",
         _FLAG,
         True,
         "Stop reading topics of the checkpoint to which the query no longer subscribes. ``false``: continue to read "

@@ -15,7 +15,7 @@ from zkconsumer.spark.options.subscription import Subscription
 def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> Subscription:
     """Return the subscription of a query that resumes from an offset of its checkpoint.
 
-    With ``restore.filter=false``, all topics of the checkpoint are added to the subscription.
+    With ``ignoreUnsubscribedTopics=false``, all topics of the checkpoint are added to the subscription.
 
     Raises:
         ConfigurationError: the checkpoint was written by a query of another group or for other topics, by another data
@@ -31,17 +31,17 @@ def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> 
     topics = {partition.topic for partition in last.partitions}
     exclude_internal = options.consumer.exclude_internal_topics
     unsubscribed = sorted(topic for topic in topics if not subscription.wants(topic, exclude_internal))
-    if unsubscribed and options.keeps_restored:
+    if unsubscribed and options.keeps_unsubscribed:
         if not subscription.topics:
             raise ConfigurationError(
-                "option restore.filter=false requires the option subscribe; the checkpoint also contains the topics "
-                f"{', '.join(unsubscribed)}"
+                "option ignoreUnsubscribedTopics=false requires the option subscribe; the checkpoint also contains the "
+                f"topics {', '.join(unsubscribed)}"
             )
         return Subscription(topics=(*subscription.topics, *unsubscribed))
     if unsubscribed and len(unsubscribed) == len(topics):
         raise ConfigurationError(
             f"the query subscribes to none of the topics in its checkpoint ({', '.join(unsubscribed)}); subscribe to "
-            "one of them, set restore.filter=false, or start with a new checkpointLocation"
+            "one of them, set ignoreUnsubscribedTopics=false, or start with a new checkpointLocation"
         )
     log = get_logger("zkconsumer.spark", group=options.consumer.group_id)
     if unsubscribed:
