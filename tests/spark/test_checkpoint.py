@@ -114,7 +114,7 @@ def test_checkpoint_offsets_are_copied_to_kafka(
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 7))
-    one = query(name, trigger=NOW, commit_mode="off")
+    one = query(name, trigger=NOW, commitOffsets="false")
     one.finish()
     assert migrate(f"checkpoint:{one.checkpoint}", "kafka", "--execute")[0] == 0
     assert json.loads(migrate("kafka", "json:-")[1]) == {name: {"0": 7}}

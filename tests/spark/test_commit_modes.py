@@ -23,20 +23,20 @@ Queries = Callable[..., Query]
 Topics = Callable[..., str]
 
 
-def test_commit_mode_off_changes_no_offset(
+def test_query_without_commits_changes_no_offset(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str, store: Callable[..., None]
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 10))
     store(name, {0: 3})
-    one = query(name, commit_mode="off")
+    one = query(name, commitOffsets="false")
     one.wait_for_records(7)
     produce(admin, name, 0, numbers(10, 20))
     one.wait_for_records(17)
     one.handle.processAllAvailable()
     one.stop()
     produce(admin, name, 0, numbers(20, 30))
-    again = query(name, commit_mode="off", trigger={"availableNow": True})
+    again = query(name, commitOffsets="false", trigger={"availableNow": True})
     again.finish()
     assert (one.offsets + again.offsets) == {(0, offset): 1 for offset in range(3, 30)}
     assert stored(zk, group, name) == {0: "3"}

@@ -164,7 +164,7 @@ def test_query_without_commits_resumes_from_checkpoint(
 ) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 50))
-    first = query(name, commit_mode="off")
+    first = query(name, commitOffsets="false")
     first.wait_for_records(50)
     produce(admin, name, 1, numbers(0, 10))
     first.wait_for_records(60)
@@ -173,7 +173,7 @@ def test_query_without_commits_resumes_from_checkpoint(
     first.stop()
     wait_until_equal(lambda: members(zk, group), [])
     produce(admin, name, 0, numbers(50, 60))
-    again = query(name, trigger=NOW, commit_mode="off")
+    again = query(name, trigger=NOW, commitOffsets="false")
     again.finish()
     assert [batch.spans for batch in again.batches] == [{(name, 0): (50, 60, 10)}]
     assert again.state["commits"] == first.state["commits"] == 0

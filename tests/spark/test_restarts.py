@@ -95,13 +95,13 @@ def options_of_a_run(draw: random.Random) -> dict[str, object]:
         "partition.assignment.strategy": draw.choice(["range", "roundrobin", "flink"]),
         "streams": draw.choice([1, 2]),
         "failOnDataLoss": draw.choice(["true", "false"]),
-        "commit.mode": draw.choice([None, "on-batch", "off"]),
+        "commitOffsets": draw.choice([None, "true", "false"]),
         "bootstrap.servers": draw.choice([None, "BOOTSTRAP"]),
     }
     if is_member:
         drawn["offsets.storage"] = draw.choice(["zookeeper", "zookeeper", "kafka"])
         drawn["dual.commit.enabled"] = draw.choice([None, "false"]) if drawn["offsets.storage"] == "kafka" else None
-    elif drawn["bootstrap.servers"] and drawn["commit.mode"] != "on-batch":
+    elif drawn["bootstrap.servers"] and drawn["commitOffsets"] != "true":
         drawn["zookeeper.connect"] = draw.choice([None, "ZOOKEEPER"])
     subscriptions = [{"subscribe": "NAME"}, {"subscribePattern": "NAME"}, {"whitelist": "NAME"}]
     subscriptions += [] if is_member else [{"assign": '{"NAME":[0,1]}'}]
@@ -320,7 +320,7 @@ class Restart:
 
 def commits(options: Mapping[str, object]) -> bool:
     """Return whether a run with these options commits the group's offsets."""
-    return (options["commit.mode"] or ("on-batch" if options["membership"] == "group" else "off")) == "on-batch"
+    return (options["commitOffsets"] or ("true" if options["membership"] == "group" else "false")) == "true"
 
 
 def in_kafka(options: Mapping[str, object]) -> bool:
@@ -415,7 +415,7 @@ MEMBER = {
     "startingOffsets": None,
     "maxOffsetsPerTrigger": 7,
     "resumeFrom": "furthest",
-    "commit.mode": None,
+    "commitOffsets": None,
     "failOnDataLoss": "true",
 }
 WITH_BROKERS = {**MEMBER, "bootstrap.servers": "BOOTSTRAP"}

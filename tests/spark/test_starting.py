@@ -191,7 +191,7 @@ def test_membership_none_reads_all_without_joining(
     one.handle.processAllAvailable()
     one.stop()
     produce(admin, name, 0, numbers(10, 20))
-    again = query(name, trigger=NOW, membership="none", commit_mode="on-batch")
+    again = query(name, trigger=NOW, membership="none", commitOffsets="true")
     again.finish()
     assert again.count == 10
     assert stored(zk, group, name) == {0: "20", 1: "10", 2: "5"}

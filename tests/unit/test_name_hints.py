@@ -85,7 +85,7 @@ def test_foreign_options_have_existing_counterparts() -> None:
         ("kafka.max.poll.records", NO_COUNTERPART),
         ("kafka.session.timeout.ms", "; its counterpart is 'zookeeper.session.timeout.ms'"),
         ("kafka.max.partition.fetch.bytes", "; its counterpart is 'fetch.message.max.bytes'"),
-        ("kafka.enable.auto.commit", "; its counterpart is 'commit.mode'"),
+        ("kafka.enable.auto.commit", "; its counterpart is 'commitOffsets'"),
         ("kafka.value.deserializer", "; its counterpart is 'decoder'"),
         ("kafka.ssl.truststore.password", NO_COUNTERPART),
     ],

@@ -157,8 +157,7 @@ def test_missing_option_is_named(name: str) -> None:
         ("startingOffsetsByTimestampStrategy", "fail"),
         ("resumeFrom", "newest"),
         ("ignoreUnsubscribedTopics", "no"),
-        ("commit.mode", "always"),
-        ("commit.mode", "periodic"),
+        ("commitOffsets", "periodic"),
         ("failOnDataLoss", "maybe"),
         ("maxOffsetsPerTrigger", "0"),
         ("minOffsetsPerTrigger", "-1"),
@@ -281,7 +280,7 @@ def test_error_lists_all_problems_of_options() -> None:
 @pytest.mark.parametrize("membership", ["both", "group"])
 def test_problem_of_membership_causes_no_others(membership: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
-        SourceOptions.parse({"membership": membership, "commit.mode": "periodic", "subscribe": "t"}, batch=True)
+        SourceOptions.parse({"membership": membership, "commitOffsets": "periodic", "subscribe": "t"}, batch=True)
 
     assert str(refusal.value).startswith("option 'membership' must be 'none'") or membership == "both"
     assert len(str(refusal.value).splitlines()) == 1
@@ -313,17 +312,17 @@ def test_columns_have_requested_order() -> None:
 
 def test_assign_requires_no_membership() -> None:
     options = SourceOptions.parse(
-        {"zookeeper.connect": "z", "membership": "none", "assign": '{"b":[1,0],"a":[2]}', "commit.mode": "off"}
+        {"zookeeper.connect": "z", "membership": "none", "assign": '{"b":[1,0],"a":[2]}', "commitOffsets": "false"}
     )
     assert options.subscription.assigned == (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
 
 
 @pytest.mark.parametrize("auto_commit", [None, "true", "false"])
 @pytest.mark.parametrize("interval", [None, "1000"])
-@pytest.mark.parametrize("mode", [None, "on-batch", "off", "periodic"])
+@pytest.mark.parametrize("commits", [None, "true", "false"])
 @pytest.mark.parametrize("membership", ["group", "none"])
 def test_query_commits_per_batch_or_never(
-    auto_commit: str | None, interval: str | None, mode: str | None, membership: str
+    auto_commit: str | None, interval: str | None, commits: str | None, membership: str
 ) -> None:
     wanted = {
         "zookeeper.connect": "localhost:2181",
@@ -332,15 +331,14 @@ def test_query_commits_per_batch_or_never(
         "membership": membership,
         "auto.commit.enable": auto_commit,
         "auto.commit.interval.ms": interval,
-        "commit.mode": mode,
+        "commitOffsets": commits,
     }
     options = {name: value for name, value in wanted.items() if value is not None}
     if auto_commit is not None or interval is not None:
         refused = "auto.commit.enable" if auto_commit is not None else "auto.commit.interval.ms"
-        with pytest.raises(ConfigurationError, match=f"'{refused}' cannot be set.*use commit.mode"):
-            SourceOptions.parse(options)
-    elif mode == "periodic":
-        with pytest.raises(ConfigurationError, match="must be 'on-batch' or 'off', got 'periodic'"):
+        with pytest.raises(ConfigurationError, match=f"'{refused}' cannot be set.*use commitOffsets"):
             SourceOptions.parse(options)
     else:
-        assert SourceOptions.parse(options).commits is (mode == "on-batch" or (mode is None and membership == "group"))
+        assert SourceOptions.parse(options).commits is (
+            commits == "true" or (commits is None and membership == "group")
+        )

@@ -17,7 +17,7 @@ class Membership:
 
     Attributes:
         is_member: the query joins the group (``membership``).
-        commits: the group's offsets are committed (``commit.mode``).
+        commits: the group's offsets are committed (``commitOffsets``).
         has_zookeeper: the query connects to ZooKeeper, for membership, for offsets or to find the brokers.
     """
 
@@ -27,7 +27,7 @@ class Membership:
 
     @classmethod
     def parse(cls, reader: OptionReader, subscription: Subscription, *, batch: bool) -> Membership:
-        """Read ``membership`` and ``commit.mode``, and check options that depend on them.
+        """Read ``membership`` and ``commitOffsets``, and check options that depend on them.
 
         Args:
             batch: whether the options are those of a batch read (``spark.read``).
@@ -45,7 +45,7 @@ class Membership:
                 "option assign requires membership=none, since the group assigns partitions to its members; use "
                 "subscribe to join the group"
             )
-        commits = reader.get("commit.mode", None if is_member else "off") == "on-batch"
+        commits = reader.get("commitOffsets", is_member)
         finds_brokers_in_zookeeper = not reader.given("bootstrap.servers")
         has_zookeeper = is_member or commits or finds_brokers_in_zookeeper or reader.given("zookeeper.connect")
         if not has_zookeeper and reader.get("startingOffsets", "") == "group":

@@ -159,12 +159,12 @@ OPTIONS = (
         "Flink ``disableFilterRestoredPartitionsWithSubscribedTopics``",
     ),
     Declared(
-        "commit.mode",
-        _choice("on-batch", "off"),
-        "on-batch",
-        "``on-batch``: commit the group's offsets when a batch has finished. ``off``: do not commit them.",
+        "commitOffsets",
+        _FLAG,
+        True,
+        "Commit the group's offsets when a batch has finished.",
         "Flink ``setCommitOffsetsOnCheckpoints``",
-        default_note="``on-batch``; ``off`` with ``membership=none``",
+        default_note="``true``; ``false`` with ``membership=none``",
     ),
     Declared(
         "failOnDataLoss",
@@ -295,8 +295,8 @@ BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 #: Properties of the consumer that a query cannot set, with the reason. Names are in lower case.
 REFUSED_PROPERTIES = {
-    "auto.commit.enable": "offsets are committed when a batch has finished; use commit.mode",
-    "auto.commit.interval.ms": "offsets are committed when a batch has finished; use commit.mode",
+    "auto.commit.enable": "offsets are committed when a batch has finished; use commitOffsets",
+    "auto.commit.interval.ms": "offsets are committed when a batch has finished; use commitOffsets",
     "consumer.timeout.ms": "a query without new records keeps waiting; use unavailable.timeout.ms for broker outages",
     "consumer.id": "each start of the query is a new consumer in the group",
 }
@@ -312,11 +312,11 @@ REFUSED_SPARK_OPTIONS = {
 
 #: Properties of other clients whose counterpart is another one in a Spark query. Names are in lower case.
 FOREIGN_OPTIONS = {
-    "autocommit.enable": Counterpart(("commit.mode",)),
+    "autocommit.enable": Counterpart(("commitOffsets",)),
     "autocommit.interval.ms": NO_COUNTERPART,
-    "commit.offsets.on.checkpoint": Counterpart(("commit.mode",)),
+    "commit.offsets.on.checkpoint": Counterpart(("commitOffsets",)),
     "consumerid": NO_COUNTERPART,
-    "enable.auto.commit": Counterpart(("commit.mode",)),
+    "enable.auto.commit": Counterpart(("commitOffsets",)),
     "key.deserializer": Counterpart(("decoder",)),
     "partition.discovery.interval.ms": Counterpart(("metadata.max.age.ms",)),
     "topics": Counterpart(("subscribe",)),
