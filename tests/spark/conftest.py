@@ -86,7 +86,7 @@ def options(zkconsumer_cluster: Cluster, group: str) -> Callable[..., dict[str, 
 
 @pytest.fixture
 def query(spark: Any, options: Callable[..., dict[str, str]], checkpoint: Path) -> Iterator[Callable[..., Query]]:
-    """Start queries: ``query("topic", on_batch=..., trigger=..., handover_timeout_ms=1000)``.
+    """Start queries: ``query("topic", on_batch=..., trigger=..., revokeTimeout="1s")``.
 
     All queries of a test have the same checkpoint. They are stopped after the test.
     """

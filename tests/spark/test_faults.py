@@ -254,9 +254,7 @@ def test_available_now_waits_for_brokers(
     for number in range(2):
         produce(admin, name, number, numbers(0, 10))
     options = dataclasses.replace(
-        SourceOptions.parse(
-            {"group.id": "g", "zookeeper.connect": "z", "subscribe": name, "handover.timeout.ms": "1000"}
-        ),
+        SourceOptions.parse({"group.id": "g", "zookeeper.connect": "z", "subscribe": name, "revokeTimeout": "1s"}),
         consumer=config(socket_timeout_ms=500),
         unavailable_timeout=30.0,
     )

@@ -57,7 +57,7 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
             dataclasses.replace(
                 options,
                 consumer=config(**settings),
-                handover_timeout=handover,
+                revoke_timeout_s=handover,
                 unavailable_timeout=5.0,
                 commits=commits,
             ),
@@ -173,7 +173,7 @@ def test_planner_start_fails_if_never_released(planner: Callable[..., Planner], 
     begun = time.monotonic()
     with pytest.raises(ConsumerRebalanceFailedError, match=path):
         planner(name, handover=1, **SHORT_RETRIES)
-    assert time.monotonic() - begun >= 6, "must wait for unavailable.timeout.ms plus handover.timeout.ms"
+    assert time.monotonic() - begun >= 6, "must wait for unavailable.timeout.ms plus revokeTimeout"
 
 
 def test_planner_waits_for_owner_of_other_strategy(
@@ -195,7 +195,7 @@ def test_planner_waits_for_owner_of_other_strategy(
     assert starting.result()._tracker.states().keys() == {(name, 0)}
 
 
-def test_batch_beyond_handover_timeout_is_not_committed(
+def test_batch_beyond_revoke_timeout_is_not_committed(
     zkconsumer_cluster: Cluster,
     planner: Callable[..., Planner],
     consumer: Callable[..., ZookeeperConsumerConnector],

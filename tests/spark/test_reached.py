@@ -32,7 +32,7 @@ def test_regained_partition_continues_after_checkpoint(
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for number in range(2):
         produce(admin, name, number, numbers(0, 50))
-    one = query(name, on_batch=gate.hold, handover_timeout_ms=500)
+    one = query(name, on_batch=gate.hold, revokeTimeout="500ms")
     one.wait_for(gate.holding.is_set, START)
     [mine] = members(zk, group)
     settings = {

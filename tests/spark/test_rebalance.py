@@ -112,7 +112,7 @@ def test_batch_beyond_handover_is_counted_and_lost_nothing(
     name, admin = topic(partitions=4), zkconsumer_cluster.admin
     for number in range(4):
         produce(admin, name, number, numbers(0, 50))
-    one = query(name, on_batch=gate.hold, handover_timeout_ms=1000)
+    one = query(name, on_batch=gate.hold, revokeTimeout="1s")
     one.wait_for(gate.holding.is_set, 60)
     other = plain(name, auto_commit_interval_ms=100)
     theirs = other.owned
@@ -142,7 +142,7 @@ def test_finished_batch_is_released_before_next_trigger(
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for number in range(2):
         produce(admin, name, number, numbers(0, 50))
-    one = query(name, trigger={"processingTime": "1 hour"}, handover_timeout_ms=600_000)
+    one = query(name, trigger={"processingTime": "1 hour"}, revokeTimeout="10m")
     one.wait_for_records(100)
     wait_until_equal(lambda: stored(zk, group, name), {0: "50", 1: "50"})
     other = plain(name)
@@ -170,7 +170,7 @@ def test_join_waits_for_replayed_batch(
 
     with pytest.raises(Exception, match="the sink is full"):
         query(name, on_batch=refuse).finish()
-    one = query(name, on_batch=gate.hold, handover_timeout_ms=20_000)
+    one = query(name, on_batch=gate.hold, revokeTimeout="20s")
     one.wait_for(gate.holding.is_set, 60)
     joining = in_thread(lambda: plain(name, rebalance_max_retries=1000))
     wait_for(lambda: len(members(zk, group)) == 2)
@@ -249,7 +249,7 @@ def test_changing_number_of_queries_is_exactly_once(
     writer = load(name, 6, per_second=500)
 
     def start(number: int) -> Query:
-        return query(name, checkpoint=folder / str(number), handover_timeout_ms=60_000)
+        return query(name, checkpoint=folder / str(number), revokeTimeout="1m")
 
     one = start(1)
     one.wait_for_records(100)

@@ -253,7 +253,7 @@ def test_replay_ignores_new_owner(
     assert stored(zk, group, name) == {0: "0", 1: "0"}
     other = plain(name, auto_commit_interval_ms=100)
     other.wait_for_messages(200)
-    again = query(name, handover_timeout_ms=1000)
+    again = query(name, revokeTimeout="1s")
     again.wait_for_records(200)
     assert spans(again.batches) == {0: batch.spans}
     other.leave()

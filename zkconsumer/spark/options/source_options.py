@@ -51,7 +51,7 @@ class SourceOptions:
         columns: names of the columns of the DataFrame, in this order; unused with a decoder.
         decoder: name of the decoder class, and its options; None without a decoder.
         corrupt_record_policy: ``raise``, ``skip`` or ``quarantine``.
-        handover_timeout: maximum seconds to wait for in-flight batches before a revoked partition is released.
+        revoke_timeout_s: maximum seconds to wait for in-flight batches before a revoked partition is released.
         unavailable_timeout: maximum seconds for which brokers may be unreachable.
         consumer: the properties of the consumer.
     """
@@ -72,7 +72,7 @@ class SourceOptions:
     columns: tuple[str, ...]
     decoder: tuple[str, Mapping[str, str]] | None
     corrupt_record_policy: str
-    handover_timeout: float
+    revoke_timeout_s: float
     unavailable_timeout: float
     consumer: ConsumerConfig
 
@@ -112,7 +112,7 @@ class SourceOptions:
             "max_records_per_partition": read("maxRecordsPerPartition"),
             "columns": get(_columns, reader),
             "corrupt_record_policy": read("corrupt.record.policy"),
-            "handover_timeout": (read("handover.timeout.ms") or 0) / 1000,
+            "revoke_timeout_s": read("revokeTimeout"),
             "unavailable_timeout": (read("unavailable.timeout.ms") or 0) / 1000,
             "consumer": _consumer(reader, membership, problems),
         }

@@ -272,19 +272,19 @@ OPTIONS = (
         "(``quarantine``).",
     ),
     Declared(
-        "handover.timeout.ms",
-        Integer(0, LONG_MAX),
-        5000,
-        "Maximum time to wait for in-flight batches before a revoked partition is released, in milliseconds. "
-        "Keep it below the time for which other members retry a rebalance (``rebalance.max.retries`` times "
-        "``rebalance.backoff.ms``, by default 8 s).",
+        "revokeTimeout",
+        Duration(),
+        "5s",
+        "Maximum time to wait for in-flight batches before a revoked partition is released. Keep it below the time "
+        "for which other members retry a rebalance (``rebalance.max.retries`` times ``rebalance.backoff.ms``, by "
+        "default 8 s).",
     ),
     Declared(
         "unavailable.timeout.ms",
         _COUNT,
         120_000,
         "Maximum time for which brokers may be unreachable before the query fails, in milliseconds. The first "
-        "rebalance may take this time plus ``handover.timeout.ms``. A query that resumes from a checkpoint also waits "
+        "rebalance may take this time plus ``revokeTimeout``. A query that resumes from a checkpoint also waits "
         "this time for a connection to ZooKeeper; a new query waits for ``zookeeper.connection.timeout.ms``.",
         "Spark ``kafkaConsumer.pollTimeoutMs``, ``fetchOffset.numRetries``",
     ),

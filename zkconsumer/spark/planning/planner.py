@@ -71,7 +71,7 @@ class Planner:
     def __init__(
         self, options: SourceOptions, seen: Mapping[str, Any] = INITIAL, *, application: int | None = None
     ) -> None:
-        self.release_timeout = options.handover_timeout
+        self.release_timeout = options.revoke_timeout_s
         self._options = options = dataclasses.replace(options, consumer=with_application(options.consumer, application))
         self._config = config = options.consumer
         self._application = application
@@ -337,7 +337,7 @@ class Planner:
                 "partitions_released_early",
                 ranges={str(p): list(span) for p, span in sorted(in_flight.items())},
                 records=total(in_flight),
-                remedy="the next owner reads these records again; make batches shorter than handover.timeout.ms",
+                remedy="the next owner reads these records again; make batches shorter than revokeTimeout",
             )
         return offsets
 
@@ -368,7 +368,7 @@ def _new_member(
             subscription.registration(options.streams),
             handler,
             auto_commit=False,
-            first_rebalance_timeout=options.unavailable_timeout + options.handover_timeout,
+            first_rebalance_timeout=options.unavailable_timeout + options.revoke_timeout_s,
         )
     return StandaloneReader(
         options.consumer,
