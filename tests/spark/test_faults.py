@@ -224,10 +224,10 @@ def test_unreachable_broker_fails_task_with_position(cluster: DevCluster, query:
         admin.produce(TopicPartition(name, 0), numbered_batch(number, 1, size=16))
     [victim] = [broker for broker in cluster.brokers if broker.endpoint == admin._leaders[TopicPartition(name, 0)]]
     earlier = task_connections([victim.endpoint.port])
-    one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1, unavailable_timeout_ms=3000)
+    one = query(name, trigger={"availableNow": True}, fetch_message_max_bytes=1, clusterUnavailableTimeout="3s")
     one.wait_for(lambda: task_connections([victim.endpoint.port]) - earlier, 60)
     victim.kill()
-    with pytest.raises(Exception, match=r"no records arrived for 3 s \(option unavailable.timeout.ms\)") as failure:
+    with pytest.raises(Exception, match=r"no records arrived for 3 s \(option clusterUnavailableTimeout\)") as failure:
         one.finish()
     assert f"topic {name!r} partition 0 must be read up to offset 1500" in str(failure.value)
 
@@ -237,11 +237,11 @@ def test_unreachable_brokers_fail_idle_query(
 ) -> None:
     name = topic(partitions=2)
     produce(cluster.admin, name, 0, numbers(0, 10))
-    one = query(name, unavailable_timeout_ms=3000)
+    one = query(name, clusterUnavailableTimeout="3s")
     one.wait_for_records(10)
     for broker in cluster.brokers:
         broker.kill()
-    with pytest.raises(Exception, match=r"no batch could be planned for 3 s \(option unavailable.timeout"):
+    with pytest.raises(Exception, match=r"no batch could be planned for 3 s \(option clusterUnavailableTimeout"):
         one.finish()
     assert stored(zk, group, name) == {0: "10", 1: "0"}
 
@@ -360,7 +360,7 @@ def test_batch_read_waits_for_frozen_broker(
     name, admin = topic(partitions=2), cluster.admin
     for number in range(2):
         produce(admin, name, number, numbers(0, 10))
-    settings = options(name, socket_timeout_ms=500, unavailable_timeout_ms=30_000)
+    settings = options(name, socket_timeout_ms=500, clusterUnavailableTimeout="30s")
 
     def read() -> list[tuple[int, int]]:
         frame = spark.read.format("zkconsumer").options(**settings).load()
@@ -432,7 +432,7 @@ def test_topic_re_created_under_available_now_is_read(cluster: DevCluster, query
         trigger={"availableNow": True},
         maxOffsetsPerTrigger=20,
         failOnDataLoss=False,
-        unavailable_timeout_ms=12_000,
+        clusterUnavailableTimeout="12s",
     )
     one.finish()
     assert [value for batch in one.batches for value in batch.column("value")] == numbers(0, 20) + numbers(1000, 1005)
@@ -460,7 +460,7 @@ def test_topic_deleted_before_batch_read_is_reported(
         before=replace,
         trigger={"availableNow": True},
         failOnDataLoss=False,
-        unavailable_timeout_ms=12_000,
+        clusterUnavailableTimeout="12s",
     )
     one.finish()
     again = query(f"{lost},{kept}", trigger={"availableNow": True}, failOnDataLoss=False)
@@ -488,7 +488,7 @@ def test_replay_of_deleted_topic_is_reported(
         admin.delete_topic(lost)
     else:
         recreate_topic(cluster, lost, count)
-    one = query(f"{lost},{kept}", trigger={"availableNow": True}, failOnDataLoss=fails, unavailable_timeout_ms=12_000)
+    one = query(f"{lost},{kept}", trigger={"availableNow": True}, failOnDataLoss=fails, clusterUnavailableTimeout="12s")
     if fails:
         with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS\.PARTITIONS_DELETED. topic '{lost}' was deleted"):
             one.finish()
@@ -511,7 +511,7 @@ def test_partition_without_leader_does_not_stop_others(
     port = leaders[TopicPartition(name, 0)][1].port
     [killed] = [broker for broker in cluster.brokers if broker.endpoint.port == port]
     killed.kill()
-    one = query(name, unavailable_timeout_ms=4000)  # partition 0 has no start position yet
+    one = query(name, clusterUnavailableTimeout="4s")  # partition 0 has no start position yet
     one.wait_for_records(10)
     check_others_are_read(cluster, one, name)
     assert {partition for partition, _ in one.offsets} == {1}

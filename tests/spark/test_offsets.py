@@ -106,7 +106,7 @@ def test_failed_query_leaves_group_at_once(
         assert len(members(zk, group)) == 1
         raise OSError("the sink is full")
 
-    settings = {"zookeeper_session_timeout_ms": LONG, "unavailable_timeout_ms": 1000}
+    settings = {"zookeeper_session_timeout_ms": LONG, "clusterUnavailableTimeout": "1s"}
     one = query(f"{name},{other}", on_batch=refuse if fault == "sink" else None, **settings)
     if fault == "source":
         one.wait_for_records(10)
@@ -253,6 +253,6 @@ def test_committed_offset_above_log_end_fails_query(
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 50))
     store(name, {0: 1000})
-    one = query(name, trigger=NOW, unavailable_timeout_ms=1000)
+    one = query(name, trigger=NOW, clusterUnavailableTimeout="1s")
     with pytest.raises(Exception, match=f"topic {name!r} partition 0.* 1000, .* 50"):
         one.finish()

@@ -173,7 +173,7 @@ def test_planner_start_fails_if_never_released(planner: Callable[..., Planner], 
     begun = time.monotonic()
     with pytest.raises(ConsumerRebalanceFailedError, match=path):
         planner(name, handover=1, **SHORT_RETRIES)
-    assert time.monotonic() - begun >= 6, "must wait for unavailable.timeout.ms plus revokeTimeout"
+    assert time.monotonic() - begun >= 6, "must wait for clusterUnavailableTimeout plus revokeTimeout"
 
 
 def test_planner_waits_for_owner_of_other_strategy(

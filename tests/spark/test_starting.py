@@ -282,7 +282,7 @@ def test_missing_records_are_skipped_if_allowed(
     store(name, {0: 1000, 1: 7})
     delete_records(zkconsumer_cluster, TopicPartition(name, 1), 50)
     produce(admin, name, 0, numbers(0, 10))
-    one = query(name, failOnDataLoss="false", unavailable_timeout_ms=1000)
+    one = query(name, failOnDataLoss="false", clusterUnavailableTimeout="1s")
     one.wait_for_records(60)
     assert one.offsets.keys() == {(0, offset) for offset in range(10)} | {(1, offset) for offset in range(50, 100)}
     assert one.count == len(one.offsets), "no record may be read twice"

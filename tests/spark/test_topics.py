@@ -265,7 +265,7 @@ def test_pattern_survives_replaced_topic_if_allowed(
     for name in (lost, kept):
         admin.create_topic(name, 2)
         produce(admin, name, 0, numbers(0, 10))
-    settings = {"subscribe": None, "subscribePattern": f"{stem}-.", "unavailable_timeout_ms": 60_000}
+    settings = {"subscribe": None, "subscribePattern": f"{stem}-.", "clusterUnavailableTimeout": "60s"}
     one = query("", **settings, failOnDataLoss=False)
     one.wait_for_records(20)
     one.handle.processAllAvailable()  # now the batch is in the commit log
@@ -332,7 +332,7 @@ def test_random_topic_changes_lose_nothing(
 
     create(f"{stem}-y")
     write(f"{stem}-y", 0)
-    settings = {"subscribe": None, "subscribePattern": f"{stem}-.", "unavailable_timeout_ms": 60_000}
+    settings = {"subscribe": None, "subscribePattern": f"{stem}-.", "clusterUnavailableTimeout": "60s"}
     one = query("", **settings, failOnDataLoss=False)
     one.wait_for_records(1)
     actions: list[Callable[..., None]] = [create, create, widen, delete, *[write] * 6]

@@ -73,7 +73,7 @@ def test_existing_records_are_not_skipped(
     with pytest.raises(kind) as raised:
         offsets(task_of(brokers, 1.0, fails_on_data_loss=fails_on_data_loss))
     assert text in str(raised.value)
-    assert "unavailable.timeout.ms" in str(raised.value)
+    assert "clusterUnavailableTimeout" in str(raised.value)
 
 
 @pytest.mark.parametrize("code", [UNKNOWN, DENIED, STORAGE_ERROR])

@@ -216,7 +216,7 @@ class RebalanceAttempts:
             failure = ConsumerRebalanceFailedError(
                 f"consumer {self._membership.consumer_id} failed to rebalance after {self._failures} attempts in "
                 f"{now - self._started_at:.0f} s: {error}. To retry longer, raise rebalance.max.retries (in a Spark "
-                "query, unavailable.timeout.ms)"
+                "query, clusterUnavailableTimeout)"
             )
             failure.__cause__ = error
             self.first_rebalance.set_exception(failure)

@@ -49,7 +49,7 @@ class ZkConsumerBatchReader(DataSourceReader):
             DataLossError: a log does not contain the starting or the ending offset of its partition, and
                 ``failOnDataLoss`` is true.
             RetriableError: none of ``bootstrap.servers`` has responded, or ZooKeeper or the brokers were unreachable
-                for ``unavailable.timeout.ms``.
+                for ``clusterUnavailableTimeout``.
         """
         options = SourceOptions.parse(self._options, batch=True)
         config, retry = options.consumer, retrying(options.unavailable_timeout)

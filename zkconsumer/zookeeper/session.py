@@ -162,7 +162,9 @@ class ZooKeeperSession:
             if time.monotonic() >= deadline:
                 if self._client.login_error:
                     raise self.authentication_error()
-                option = "zookeeper.connection.timeout.ms" if timeout_s == self._timeout_s else "unavailable.timeout.ms"
+                option = (
+                    "zookeeper.connection.timeout.ms" if timeout_s == self._timeout_s else "clusterUnavailableTimeout"
+                )
                 raise ZooKeeperUnavailableError(
                     f"could not connect to ZooKeeper at {self.hosts!r} within {timeout_s:g} s: "
                     f"{connection_diagnosis.explain(self.hosts, option)}"

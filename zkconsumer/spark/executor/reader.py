@@ -179,7 +179,7 @@ class _TaskReader:
         """Return the error of a task that has received no records for ``unavailable_timeout``."""
         partition = min(self._missing)
         failure = (
-            f"no records arrived for {self._task.unavailable_timeout:g} s (option unavailable.timeout.ms); topic "
+            f"no records arrived for {self._task.unavailable_timeout:g} s (option clusterUnavailableTimeout); topic "
             f"{partition.topic!r} partition {partition.partition} must be read up to offset {self._missing[partition]}"
         )
         problems = dict(self._manager.problems)

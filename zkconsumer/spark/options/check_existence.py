@@ -23,7 +23,7 @@ def check_brokers(config: ConsumerConfig) -> None:
     """Check that one of ``bootstrap.servers`` responds, if the property is set.
 
     It is retried for ``zookeeper.connection.timeout.ms``. A query that has been connected before waits for
-    ``unavailable.timeout.ms`` instead, because its addresses are known to be valid.
+    ``clusterUnavailableTimeout`` instead, because its addresses are known to be valid.
 
     Raises:
         BrokerUnavailableError: none of the brokers responds.

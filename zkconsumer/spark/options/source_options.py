@@ -113,7 +113,7 @@ class SourceOptions:
             "columns": get(_columns, reader),
             "corrupt_record_policy": read("corrupt.record.policy"),
             "revoke_timeout_s": read("revokeTimeout"),
-            "unavailable_timeout": (read("unavailable.timeout.ms") or 0) / 1000,
+            "unavailable_timeout": read("clusterUnavailableTimeout"),
             "consumer": _consumer(reader, membership, problems),
         }
         if membership is not None:

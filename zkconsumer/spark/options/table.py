@@ -280,12 +280,12 @@ OPTIONS = (
         "default 8 s).",
     ),
     Declared(
-        "unavailable.timeout.ms",
-        _COUNT,
-        120_000,
-        "Maximum time for which brokers may be unreachable before the query fails, in milliseconds. The first "
-        "rebalance may take this time plus ``revokeTimeout``. A query that resumes from a checkpoint also waits "
-        "this time for a connection to ZooKeeper; a new query waits for ``zookeeper.connection.timeout.ms``.",
+        "clusterUnavailableTimeout",
+        Duration(is_positive=True),
+        "2m",
+        "Maximum time for which brokers may be unreachable before the query fails. The first rebalance may take this "
+        "time plus ``revokeTimeout``. A query that resumes from a checkpoint also waits this time for a connection to "
+        "ZooKeeper; a new query waits for ``zookeeper.connection.timeout.ms``.",
         "Spark ``kafkaConsumer.pollTimeoutMs``, ``fetchOffset.numRetries``",
     ),
 )
@@ -297,15 +297,15 @@ BY_NAME = {option.name.lower(): option for option in OPTIONS}
 REFUSED_PROPERTIES = {
     "auto.commit.enable": "offsets are committed when a batch has finished; use commitOffsets",
     "auto.commit.interval.ms": "offsets are committed when a batch has finished; use commitOffsets",
-    "consumer.timeout.ms": "a query without new records keeps waiting; use unavailable.timeout.ms for broker outages",
+    "consumer.timeout.ms": "a query without new records waits; use clusterUnavailableTimeout for broker outages",
     "consumer.id": "each start of the query is a new consumer in the group",
 }
 
 #: Options of Spark's own source that this source does not have, with the remedy. Names are in lower case.
 REFUSED_SPARK_OPTIONS = {
-    "kafkaconsumer.polltimeoutms": "use unavailable.timeout.ms",
-    "fetchoffset.numretries": "requests to brokers are retried for unavailable.timeout.ms",
-    "fetchoffset.retryintervalms": "requests to brokers are retried for unavailable.timeout.ms",
+    "kafkaconsumer.polltimeoutms": "use clusterUnavailableTimeout",
+    "fetchoffset.numretries": "requests to brokers are retried for clusterUnavailableTimeout",
+    "fetchoffset.retryintervalms": "requests to brokers are retried for clusterUnavailableTimeout",
     "groupidprefix": "set group.id; the query joins that group",
     "topic": "the data source cannot write",
 }

@@ -90,7 +90,7 @@ class EndOffsets:
     def are_behind(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
         """Whether a log ends before its position, which a leader change can cause for a short time.
 
-        If this lasts longer than ``unavailable.timeout.ms``, the partitions start again at their log start offsets.
+        If this lasts longer than ``clusterUnavailableTimeout``, the partitions start again at their log start offsets.
 
         Raises:
             DataLossError: the timeout has expired, and ``failOnDataLoss`` is set.

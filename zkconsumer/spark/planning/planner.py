@@ -119,7 +119,7 @@ class Planner:
     def start(self) -> None:
         """Join the group.
 
-        A query that resumes waits up to ``unavailable.timeout.ms`` for ZooKeeper and the brokers, since it was
+        A query that resumes waits up to ``clusterUnavailableTimeout`` for ZooKeeper and the brokers, since it was
         connected to them before. A new query waits for ``zookeeper.connection.timeout.ms``, because the addresses may
         be wrong.
 
@@ -202,7 +202,7 @@ class Planner:
     def finish_batch(self, offset: Mapping[str, Any]) -> None:
         """Record that a batch has finished, and commit its offsets. Never raises: a later call retries the commit.
 
-        For a bounded query this may be the last call, so it retries for up to ``unavailable.timeout.ms``.
+        For a bounded query this may be the last call, so it retries for up to ``clusterUnavailableTimeout``.
         """
         deadline = time.monotonic() + self._options.unavailable_timeout
         self._commits.commit(offset)
@@ -230,7 +230,7 @@ class Planner:
 
         Raises:
             DataLossError: records were deleted, and ``failOnDataLoss`` is set.
-            ZkConsumerError: planning failed for ``unavailable.timeout.ms``, for example because the brokers were
+            ZkConsumerError: planning failed for ``clusterUnavailableTimeout``, for example because the brokers were
                 unreachable, or the member failed.
         """
         while True:
@@ -303,7 +303,7 @@ class Planner:
         """Wait before planning again.
 
         Raises:
-            ZkConsumerError: planning has failed for ``unavailable.timeout.ms``.
+            ZkConsumerError: planning has failed for ``clusterUnavailableTimeout``.
         """
         self._problem = Problem.again(self._problem, "planning_failed", error)
         now, timeout_s = time.monotonic(), self._options.unavailable_timeout
@@ -311,7 +311,7 @@ class Planner:
             self._failing_since = now
             self._log.warning("batch_planning_failed", error=str(error))
         if now - self._failing_since > timeout_s:
-            failure = f"no batch could be planned for {timeout_s:g} s (option unavailable.timeout.ms): {error}"
+            failure = f"no batch could be planned for {timeout_s:g} s (option clusterUnavailableTimeout): {error}"
             if isinstance(error, AuthorizationError):
                 raise type(error)(f"{failure}, and restart the query") from error
             remedy = "Check that ZooKeeper and the brokers are running, or increase the option"

@@ -96,8 +96,8 @@ class StartingPositions:
     def replaced_topics(self, ids: Mapping[str, str]) -> set[str]:
         """Return the topics that were deleted, or re-created since they had these ids.
 
-        Blocks until the topics have been checked, for up to ``unavailable.timeout.ms`` if ZooKeeper or the brokers do
-        not answer.
+        Blocks until the topics have been checked, for up to ``clusterUnavailableTimeout`` if ZooKeeper or the brokers
+        do not answer.
 
         Raises:
             DataLossError: see ``check_topics``.
