@@ -117,12 +117,12 @@ def test_failed_query_leaves_group_at_once(
     wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 5)
 
 
-def test_streams_option_sets_number_of_threads(
+def test_num_streams_sets_number_of_threads(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=3)
     produce(zkconsumer_cluster.admin, name, 2, numbers(0, 10))
-    one = query(name, streams=2)
+    one = query(name, numStreams=2)
     one.wait_for_records(10)
     [consumer_id] = members(zk, group)
     assert owners(zk, group, name) == {0: f"{consumer_id}-0", 1: f"{consumer_id}-0", 2: f"{consumer_id}-1"}

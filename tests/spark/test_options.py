@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(60)
     [
         ("subscribes", "a", "unknown option 'subscribes'; did you mean 'subscribe'?"),
         ("auto.commit.enable", "true", "option 'auto.commit.enable' cannot be set for a Spark query: offsets are"),
-        ("streams", "none", "option 'streams' must be an integer between 1 and 1000, got 'none'"),
+        ("numStreams", "none", "option 'numStreams' must be an integer between 1 and 1000, got 'none'"),
         ("auto.offset.reset", "earliest", "property 'auto.offset.reset' must be 'smallest' or 'largest', got"),
     ],
 )
@@ -33,11 +33,11 @@ def test_load_raises_option_errors(spark: Any, name: str, value: str, text: str)
 
 
 def test_load_lists_all_problems_without_frames(spark: Any) -> None:
-    wrong = {"kafka.max.poll.records": "1", "streams": "none", "kafka.ssl.truststore.location": "a.jks"}
+    wrong = {"kafka.max.poll.records": "1", "numStreams": "none", "kafka.ssl.truststore.location": "a.jks"}
     with pytest.raises(Exception, match="ConfigurationError") as refusal:
         spark.readStream.format("zkconsumer").options(**REQUIRED, **wrong).load()
 
-    assert "option 'streams' must be an integer between 1 and 1000, got 'none'" in str(refusal.value)
+    assert "option 'numStreams' must be an integer between 1 and 1000, got 'none'" in str(refusal.value)
     assert "'kafka.max.poll.records'; it has no counterpart; remove it" in str(refusal.value)
     assert "its counterpart is 'ssl.ca.location'" in str(refusal.value)
     assert str(refusal.value).count("zkconsumer/spark/source.py") == 1

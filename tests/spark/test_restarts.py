@@ -93,7 +93,7 @@ def options_of_a_run(draw: random.Random) -> dict[str, object]:
         "maxOffsetsPerTrigger": draw.choice([None, 7, 100]),
         "minPartitions": draw.choice([None, 1, 5]),
         "partition.assignment.strategy": draw.choice(["range", "roundrobin", "flink"]),
-        "streams": draw.choice([1, 2]),
+        "numStreams": draw.choice([1, 2]),
         "failOnDataLoss": draw.choice(["true", "false"]),
         "commitOffsets": draw.choice([None, "true", "false"]),
         "bootstrap.servers": draw.choice([None, "BOOTSTRAP"]),

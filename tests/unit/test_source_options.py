@@ -122,13 +122,13 @@ def test_missing_option_is_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("streams", "0"),
-        ("streams", "-1"),
-        ("streams", "1.5"),
-        ("streams", "two"),
-        ("streams", "1001"),
-        ("streams", ""),
-        ("streams", "\u00b2"),
+        ("numStreams", "0"),
+        ("numStreams", "-1"),
+        ("numStreams", "1.5"),
+        ("numStreams", "two"),
+        ("numStreams", "1001"),
+        ("numStreams", ""),
+        ("numStreams", "\u00b2"),
         ("minPartitions", "0"),
         ("revokeTimeout", "-1"),
         ("revokeTimeout", "5 weeks"),
@@ -194,12 +194,12 @@ def test_any_text_is_known_option_or_refused(name: str) -> None:
     assert repr(name.lower()) in str(refusal.value)
 
 
-@given(st.sampled_from(["streams", "minPartitions", "maxBytesPerTrigger"]), st.text())
+@given(st.sampled_from(["numStreams", "minPartitions", "maxBytesPerTrigger"]), st.text())
 @example("maxBytesPerTrigger", "00")
-@example("streams", "\x1f7")
-@example("streams", "9223372036854775808")
+@example("numStreams", "\x1f7")
+@example("numStreams", "9223372036854775808")
 def test_any_text_is_number_or_refused(name: str, value: str) -> None:
-    most = {"streams": 1000, "minPartitions": 100_000}.get(name, (1 << 63) - 1)
+    most = {"numStreams": 1000, "minPartitions": 100_000}.get(name, (1 << 63) - 1)
     digits = re.fullmatch(r"\s*([+-]?[0-9]{1,19})\s*", value)
     if digits is not None and 1 <= int(digits[1]) <= most:
         SourceOptions.parse(REQUIRED | {name: value})

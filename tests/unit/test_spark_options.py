@@ -28,6 +28,12 @@ def test_options_have_distinct_names_in_any_case() -> None:
     assert table.REFUSED_PROPERTIES.keys() <= set(property_names())
 
 
+def test_only_properties_have_dotted_names() -> None:
+    dotted = {option.name for option in OPTIONS if "." in option.name}
+
+    assert dotted - set(property_names()) == {"decoder.*"}
+
+
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_absent_option_has_its_default(option: Declared) -> None:
     given = {} if option.default is None else {option.name: str(option.default)}

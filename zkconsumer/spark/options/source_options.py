@@ -101,7 +101,7 @@ class SourceOptions:
         values: dict[str, Any] = {
             "subscription": subscription,
             "decoder": get(_decoder, reader),
-            "streams": read("streams"),
+            "streams": read("numStreams"),
             "starting_offsets": get(StartingOffsets.parse, reader, default="earliest" if batch else None),
             "ending_offsets": get(StartingOffsets.parse, reader, prefix="ending"),
             "keeps_unsubscribed": not read("ignoreUnsubscribedTopics"),

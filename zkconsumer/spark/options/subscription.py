@@ -32,7 +32,7 @@ class Subscription:
         topics: names, from ``subscribe``.
         filter: from ``subscribePattern``, ``whitelist`` or ``blacklist``.
         assigned: partitions, from ``assign``.
-        threads: number of thread ids by topic, for topics in which it differs from the option ``streams``.
+        threads: number of thread ids by topic, for topics in which it differs from the option ``numStreams``.
     """
 
     topics: tuple[str, ...] = ()

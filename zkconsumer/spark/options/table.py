@@ -120,7 +120,7 @@ OPTIONS = (
         default_note="``group``; ``none`` for batch reads",
     ),
     Declared(
-        "streams",
+        "numStreams",
         Integer(1, MAX_STREAMS),
         1,
         "Number of consumer threads per topic that the query registers in the group. It determines "
