@@ -12,7 +12,7 @@ from zkconsumer.spark.options.table import OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class GroupUse:
     """How a query uses its group.
 
     Attributes:
@@ -26,7 +26,7 @@ class Membership:
     has_zookeeper: bool
 
     @classmethod
-    def parse(cls, reader: OptionReader, subscription: Subscription, *, batch: bool) -> Membership:
+    def parse(cls, reader: OptionReader, subscription: Subscription, *, batch: bool) -> GroupUse:
         """Read ``membership`` and ``commitOffsets``, and check options that depend on them.
 
         Args:

@@ -16,7 +16,7 @@ from zkconsumer.config.properties import property_names
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout
-from zkconsumer.spark.options.group_use import Membership
+from zkconsumer.spark.options.group_use import GroupUse
 from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.option_reader import OptionReader, did_you_mean
 from zkconsumer.spark.options.starting_offsets import StartingOffsets
@@ -97,7 +97,7 @@ class SourceOptions:
             return get(reader.get, name)
 
         subscription = get(Subscription.parse, reader)
-        membership = get(Membership.parse, reader, subscription or Subscription(), batch=batch)
+        use = get(GroupUse.parse, reader, subscription or Subscription(), batch=batch)
         values: dict[str, Any] = {
             "subscription": subscription,
             "decoder": get(_decoder, reader),
@@ -114,18 +114,13 @@ class SourceOptions:
             "corrupt_record_policy": read("corrupt.record.policy"),
             "revoke_timeout_s": read("revokeTimeout"),
             "unavailable_timeout": read("clusterUnavailableTimeout"),
-            "consumer": _consumer(reader, membership, problems),
+            "consumer": _consumer(reader, use, problems),
         }
-        if membership is not None:
-            problems.attempt(membership.check_consumer, values["consumer"])
+        if use is not None:
+            problems.attempt(use.check_consumer, values["consumer"])
+            values |= {"is_member": use.is_member, "commits": use.commits, "has_zookeeper": use.has_zookeeper}
         problems.check()
-        assert membership is not None
-        return cls(
-            is_member=membership.is_member,
-            commits=membership.commits,
-            has_zookeeper=membership.has_zookeeper,
-            **values,
-        )
+        return cls(**values)
 
     def for_consumer(self, consumer: ConsumerConfig, topics: Mapping[str, int]) -> SourceOptions:
         """Return a copy of these options with other consumer properties and topics.
@@ -226,7 +221,7 @@ def _columns(reader: OptionReader) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def _consumer(reader: OptionReader, membership: Membership | None, problems: Problems) -> ConsumerConfig | None:
+def _consumer(reader: OptionReader, use: GroupUse | None, problems: Problems) -> ConsumerConfig | None:
     """Return the properties of the consumer: all options that the data source itself does not have."""
     known = property_names()
     properties = {}
@@ -235,10 +230,8 @@ def _consumer(reader: OptionReader, membership: Membership | None, problems: Pro
             properties[name] = text
         elif name not in BY_NAME:  # other options are unread only if there is another problem
             problems.add(f"unknown option {name!r}{did_you_mean(name, known)}")
-    if membership is None:
-        defaults = {"group.id": "none", "zookeeper.connect": "none"}  # a problem of its own has been added
-    else:
-        defaults = membership.consumer_defaults()
+    # Without the use of the group, a problem of its own has been added.
+    defaults = {"group.id": "none", "zookeeper.connect": "none"} if use is None else use.consumer_defaults()
     if "zookeeper.connect" not in {**defaults, **properties}:
         problems.add(
             "Missing required property 'zookeeper.connect'; to read without ZooKeeper and without joining a group, set "
