@@ -118,7 +118,7 @@ class ConsumerConfig:
     offsets_channel_socket_timeout_s = _Seconds()
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: getattr(self, _attribute(name)) for name in property_names()}
+        return {name: getattr(self, _to_attribute(name)) for name in property_names()}
 
     def __setstate__(self, state: Mapping[str, object] | Sequence[object]) -> None:
         """Unpickle; a property that an earlier version did not have has its default."""
@@ -128,10 +128,10 @@ class ConsumerConfig:
             for declared in PROPERTIES
         }
         for name, value in {**values, **_derive(values)}.items():
-            object.__setattr__(self, _attribute(name), value)
+            object.__setattr__(self, _to_attribute(name), value)
 
     def __repr__(self) -> str:
-        names = (_attribute(declared.name) for declared in PROPERTIES if not declared.type.is_secret)
+        names = (_to_attribute(declared.name) for declared in PROPERTIES if not declared.type.is_secret)
         return f"ConsumerConfig({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     @classmethod
@@ -175,7 +175,7 @@ class ConsumerConfig:
         problems.attempt(_check_timeouts, values)
         problems.check()
         values = {**values, **_derive(values)}
-        return cls(**{_attribute(name): value for name, value in values.items()})
+        return cls(**{_to_attribute(name): value for name, value in values.items()})
 
     @classmethod
     def from_properties(
@@ -223,7 +223,7 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
         raise ConfigurationError(f"{str(path)!r} is not a Java properties file: {error}") from None
 
 
-def _attribute(name: str) -> str:
+def _to_attribute(name: str) -> str:
     return name.replace(".", "_")
 
 

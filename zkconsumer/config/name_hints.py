@@ -192,7 +192,7 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
     Case is ignored, and ``_`` and ``-`` are the same as ``.``. The beginning of one known name only, up to a dot, is
     completed.
     """
-    form, by_form = _form(name), {_form(candidate): candidate for candidate in known}
+    form, by_form = _normalize(name), {_normalize(candidate): candidate for candidate in known}
     found = difflib.get_close_matches(form, by_form, 1, _MIN_SIMILARITY)
     completed = [candidate for candidate in by_form if candidate.startswith(f"{form}.")]
     if not found and len(completed) == 1:
@@ -212,7 +212,7 @@ def hint(
     """
     candidates = list(known)
     lower = name.lower()
-    if _form(name) not in map(_form, candidates):
+    if _normalize(name) not in map(_normalize, candidates):
         for key, counterpart in foreign.items():
             if lower == key or (key.endswith("*") and lower.startswith(key[:-1])):
                 return counterpart.hint(quote)
@@ -233,5 +233,5 @@ def documentation() -> str:
     return table_to_rst(("Client", "Property", "Counterpart"), rows)
 
 
-def _form(name: str) -> str:
+def _normalize(name: str) -> str:
     return name.lower().replace("_", ".").replace("-", ".")

@@ -32,87 +32,89 @@ WITHOUT_EFFECT = {
 ALIASES = {"sasl.mechanisms": "sasl.mechanism"}
 
 
-def _old(
+def _declare_old(
     name: str, type_: SettingType, default: object, meaning: str, *, counterpart: str = "", default_note: str = ""
 ) -> Declared:
     """Declare a property of the old consumer; ``counterpart`` says what is different."""
     return Declared(name, type_, default, meaning, counterpart or f"``{name}``", default_note)
 
 
-def _own(name: str, type_: SettingType, default: object, meaning: str, *, counterpart: str = "none") -> Declared:
+def _declare_own(
+    name: str, type_: SettingType, default: object, meaning: str, *, counterpart: str = "none"
+) -> Declared:
     """Declare a property that the old consumer does not have."""
     return Declared(name, type_, default, meaning, counterpart)
 
 
-def _librdkafka(name: str, type_: SettingType, default: object, meaning: str) -> Declared:
+def _declare_librdkafka(name: str, type_: SettingType, default: object, meaning: str) -> Declared:
     """Declare a property that the old consumer does not have, under librdkafka's name."""
-    return _own(name, type_, default, meaning, counterpart="none; same name in librdkafka")
+    return _declare_own(name, type_, default, meaning, counterpart="none; same name in librdkafka")
 
 
 #: All properties, in the order of the documentation.
 PROPERTIES = (
     # ---- identity and servers ----
-    _old("group.id", Name(is_znode=True), REQUIRED, "Name of the consumer group."),
-    _old(
+    _declare_old("group.id", Name(is_znode=True), REQUIRED, "Name of the consumer group."),
+    _declare_old(
         "zookeeper.connect",
         Servers(default_port=2181, has_chroot=True),
         REQUIRED,
         "ZooKeeper servers of the group, and of the brokers unless ``bootstrap.servers`` is set.",
     ),
-    _own(
+    _declare_own(
         "bootstrap.servers",
         Servers(),
         "",
         "Brokers of a cluster that does not register its brokers in ZooKeeper (KRaft).",
         counterpart=_NEW_CONSUMER,
     ),
-    _old(
+    _declare_old(
         "consumer.id",
         Name(),
         None,
         "Name of this member; its id in the group is ``<group.id>_<consumer.id>``.",
         default_note="generated from host, time and a random number",
     ),
-    _old(
+    _declare_old(
         "client.id",
         Name(),
         None,
         "Client id in requests to brokers and in metric names.",
         default_note="``group.id``",
     ),
-    _old(
+    _declare_old(
         "zookeeper.session.timeout.ms",
         Integer(1),
         6000,
         "ZooKeeper session timeout in milliseconds. A member that stops without closing its session leaves the group "
         "after this time.",
     ),
-    _old(
+    _declare_old(
         "zookeeper.connection.timeout.ms",
         Integer(1),
         None,
         "Maximum time to wait for a connection to ZooKeeper and for each of its responses, in milliseconds.",
         default_note="``zookeeper.session.timeout.ms``",
     ),
-    _old("zookeeper.sync.time.ms", Integer(0), 2000, "Default of ``rebalance.backoff.ms``, in milliseconds."),
+    _declare_old("zookeeper.sync.time.ms", Integer(0), 2000, "Default of ``rebalance.backoff.ms``, in milliseconds."),
     # ---- fetching ----
-    _old(
+    _declare_old(
         "socket.timeout.ms",
         Integer(1),
         30_000,
         "Maximum time to wait for the response of a broker, in milliseconds. At least ``fetch.wait.max.ms``.",
     ),
-    _old(
+    _declare_old(
         "socket.receive.buffer.bytes",
         Integer(-1),
         -1,
         "Size of the sockets' receive buffer in bytes; -1 leaves it to the operating system.",
         counterpart="``socket.receive.buffer.bytes``, whose default is 65536",
     ),
-    _old(
+    _declare_old(
         "fetch.message.max.bytes", Integer(1), 1 << 20, "Maximum bytes of records per partition in one fetch response."
     ),
-    _own(
+    _declare_own(
         "fetch.max.bytes",
         Integer(1),
         50 << 20,
@@ -120,47 +122,47 @@ PROPERTIES = (
         "batch, whatever its size.",
         counterpart="none; same name and default in Kafka's new consumer",
     ),
-    _old("num.consumer.fetchers", Integer(1), 1, "Number of fetcher threads per broker."),
-    _old(
+    _declare_old("num.consumer.fetchers", Integer(1), 1, "Number of fetcher threads per broker."),
+    _declare_old(
         "queued.max.message.chunks",
         Integer(1),
         2,
         "Maximum number of fetched chunks that are queued per partition.",
         counterpart="``queued.max.message.chunks``, which applies per stream",
     ),
-    _own(
+    _declare_own(
         "queued.max.bytes",
         Integer(1),
         256 << 20,
         "Maximum bytes of records in the queues of all partitions together. Each fetcher thread may exceed it by one "
         "fetch, and each stream by one record batch.",
     ),
-    _old(
+    _declare_old(
         "fetch.min.bytes",
         Integer(0),
         1,
         "Minimum bytes of a fetch response; the broker waits up to ``fetch.wait.max.ms`` for them.",
     ),
-    _old(
+    _declare_old(
         "fetch.wait.max.ms",
         Integer(0),
         100,
         "Maximum time that a broker waits for ``fetch.min.bytes``, in milliseconds.",
     ),
-    _old(
+    _declare_old(
         "refresh.leader.backoff.ms",
         Integer(0),
         200,
         "Time to wait before the leader of a partition is looked up again, in milliseconds.",
     ),
-    _old(
+    _declare_old(
         "auto.offset.reset",
         Choice(("smallest", "largest")),
         "largest",
         "Where to start if a partition has no committed offset or the offset is out of range: at the log start offset "
         "(``smallest``) or at the end offset (``largest``).",
     ),
-    _own(
+    _declare_own(
         "auto.offset.reset.new.partitions",
         Choice(("inherit", "smallest")),
         "inherit",
@@ -170,35 +172,35 @@ PROPERTIES = (
         "``auto.offset.reset=largest``, only ``smallest`` reads the records that a partition has received before the "
         "group has seen it. Members that start a new group at the same time may see each other's offsets.",
     ),
-    _old(
+    _declare_old(
         "consumer.timeout.ms",
         Integer(-1),
         -1,
         "Time without a record, in milliseconds, after which a stream raises ConsumerTimeoutError; -1 waits without a "
         "limit.",
     ),
-    _own(
+    _declare_own(
         "isolation.level",
         Choice(("read_uncommitted", "read_committed")),
         "read_uncommitted",
         "Whether to read all records, or to skip those of open and aborted transactions.",
         counterpart=_NEW_CONSUMER,
     ),
-    _own(
+    _declare_own(
         "check.crcs",
         Boolean(),
         True,
         "Whether to verify the checksums of records.",
         counterpart=_NEW_CONSUMER,
     ),
-    _own(
+    _declare_own(
         "corrupt.record.policy",
         Choice(("raise", "skip")),
         "raise",
         "What to do with a corrupt batch: raise CorruptRecordError, or skip it and log an error if it is still corrupt "
         "after a second fetch and an intact batch follows.",
     ),
-    _own(
+    _declare_own(
         "decompressed.batch.max.bytes",
         Integer(1),
         128 << 20,
@@ -206,107 +208,107 @@ PROPERTIES = (
         "``corrupt.record.policy`` applies.",
     ),
     # ---- security of the brokers' listeners ----
-    _librdkafka(
+    _declare_librdkafka(
         "security.protocol",
         Choice(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), ignores_case=True),
         "PLAINTEXT",
         "Security protocol of the connections to brokers; case-insensitive.",
     ),
-    _librdkafka(
+    _declare_librdkafka(
         "ssl.ca.location",
         _PEM_FILE,
         None,
         "CA certificates that sign the brokers' certificates; the system's if it is not set.",
     ),
-    _librdkafka("ssl.certificate.location", _PEM_FILE, None, "Certificate of this client."),
-    _librdkafka("ssl.key.location", _PEM_FILE, None, "Private key of this client's certificate."),
-    _librdkafka("ssl.key.password", Secret(), None, "Password of the private key."),
-    _librdkafka(
+    _declare_librdkafka("ssl.certificate.location", _PEM_FILE, None, "Certificate of this client."),
+    _declare_librdkafka("ssl.key.location", _PEM_FILE, None, "Private key of this client's certificate."),
+    _declare_librdkafka("ssl.key.password", Secret(), None, "Password of the private key."),
+    _declare_librdkafka(
         "ssl.endpoint.identification.algorithm",
         _VERIFY_HOST,
         "https",
         "Whether to verify that a broker's certificate names its host (``https``).",
     ),
-    _librdkafka(
+    _declare_librdkafka(
         "sasl.mechanism",
         Choice(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), ignores_case=True),
         "PLAIN",
         "SASL mechanism for brokers; case-insensitive. ``sasl.mechanisms`` is accepted, too.",
     ),
-    _librdkafka("sasl.username", Text(), None, "User name for SASL."),
-    _librdkafka("sasl.password", Secret(), None, "Password for SASL."),
+    _declare_librdkafka("sasl.username", Text(), None, "User name for SASL."),
+    _declare_librdkafka("sasl.password", Secret(), None, "Password for SASL."),
     # ---- security of ZooKeeper ----
-    _own("zookeeper.ssl.client.enable", Boolean(), False, "Whether to connect to ZooKeeper with TLS."),
-    _own(
+    _declare_own("zookeeper.ssl.client.enable", Boolean(), False, "Whether to connect to ZooKeeper with TLS."),
+    _declare_own(
         "zookeeper.ssl.ca.location",
         _PEM_FILE,
         None,
         "CA certificates that sign the ZooKeeper servers' certificates; the system's if it is not set.",
     ),
-    _own(
+    _declare_own(
         "zookeeper.ssl.certificate.location",
         _PEM_FILE,
         None,
         "Certificate of this client for ZooKeeper; set it together with the private key.",
     ),
-    _own("zookeeper.ssl.key.location", _PEM_FILE, None, "Private key of this client for ZooKeeper."),
-    _own("zookeeper.ssl.key.password", Secret(), None, "Password of the private key for ZooKeeper."),
-    _own(
+    _declare_own("zookeeper.ssl.key.location", _PEM_FILE, None, "Private key of this client for ZooKeeper."),
+    _declare_own("zookeeper.ssl.key.password", Secret(), None, "Password of the private key for ZooKeeper."),
+    _declare_own(
         "zookeeper.ssl.endpoint.identification.algorithm",
         _VERIFY_HOST,
         "https",
         "Whether to verify that a ZooKeeper server's certificate names its host (``https``).",
     ),
-    _own(
+    _declare_own(
         "zookeeper.sasl.mechanism",
         Choice(("DIGEST-MD5", "GSSAPI"), ignores_case=True),
         None,
         "SASL mechanism for ZooKeeper, case-insensitive; requires the extra ``sasl``.",
     ),
-    _own("zookeeper.sasl.username", Text(), None, "User name for SASL with ZooKeeper."),
-    _own("zookeeper.sasl.password", Secret(), None, "Password for SASL with ZooKeeper."),
-    _own(
+    _declare_own("zookeeper.sasl.username", Text(), None, "User name for SASL with ZooKeeper."),
+    _declare_own("zookeeper.sasl.password", Secret(), None, "Password for SASL with ZooKeeper."),
+    _declare_own(
         "zookeeper.auth.digest",
         Secret("``user:password``"),
         None,
         "Credentials for ZooKeeper's digest authentication scheme.",
     ),
     # ---- group ----
-    _old(
+    _declare_old(
         "rebalance.max.retries",
         Integer(1),
         4,
         "Number of attempts after which the first rebalance raises ConsumerRebalanceFailedError; later rebalances are "
         "retried without a limit.",
     ),
-    _old(
+    _declare_old(
         "rebalance.backoff.ms",
         Integer(0),
         None,
         "Maximum time between two attempts to rebalance, in milliseconds.",
         default_note="``zookeeper.sync.time.ms``",
     ),
-    _old(
+    _declare_old(
         "partition.assignment.strategy",
         Choice(("range", "roundrobin", "flink")),
         "range",
         "Partition assignment strategy. Every member of the group must use the same one.",
         counterpart="``partition.assignment.strategy``, without ``flink``",
     ),
-    _own(
+    _declare_own(
         "roundrobin.order",
         Choice(ROUND_ROBIN_ORDERS),
         "1.0",
         "JVM releases whose order ``roundrobin`` uses: ``1.0`` for 1.0 and 1.1, ``0.10.2`` for 0.10.2 and 0.11, "
         "``0.8.2`` for 0.8.2 to 0.10.1, where all members must read the same topics.",
     ),
-    _old(
+    _declare_old(
         "exclude.internal.topics",
         Boolean(),
         True,
         "Whether topic filters, those of the other members included, exclude Kafka's internal topics.",
     ),
-    _own(
+    _declare_own(
         "metadata.max.age.ms",
         Integer(1),
         30_000,
@@ -314,35 +316,37 @@ PROPERTIES = (
         counterpart=_NEW_CONSUMER,
     ),
     # ---- offsets ----
-    _old("auto.commit.enable", Boolean(), True, "Whether to commit the offsets of consumed records periodically."),
-    _old("auto.commit.interval.ms", Integer(1), 60_000, "Interval of the automatic commit, in milliseconds."),
-    _old(
+    _declare_old(
+        "auto.commit.enable", Boolean(), True, "Whether to commit the offsets of consumed records periodically."
+    ),
+    _declare_old("auto.commit.interval.ms", Integer(1), 60_000, "Interval of the automatic commit, in milliseconds."),
+    _declare_old(
         "offsets.storage",
         Choice(("zookeeper", "kafka"), ignores_case=True),
         "zookeeper",
         "Where to commit offsets; case-insensitive.",
     ),
-    _old(
+    _declare_old(
         "dual.commit.enabled",
         Boolean(),
         None,
         "Whether offsets that are committed to Kafka are also committed to ZooKeeper.",
         default_note="``true`` if ``offsets.storage`` is ``kafka``",
     ),
-    _old(
+    _declare_old(
         "offsets.channel.backoff.ms",
         Integer(0),
         1000,
         "Time between two attempts to commit offsets to Kafka, in milliseconds.",
     ),
-    _old(
+    _declare_old(
         "offsets.channel.socket.timeout.ms",
         Integer(1),
         10_000,
         "Maximum time to wait for the response of the group coordinator, in milliseconds.",
     ),
-    _old("offsets.commit.max.retries", Integer(0), 5, "Maximum number of retries of a commit to Kafka."),
-    _own(
+    _declare_old("offsets.commit.max.retries", Integer(0), 5, "Maximum number of retries of a commit to Kafka."),
+    _declare_own(
         "offsets.commit.unchanged",
         Boolean(),
         False,

@@ -60,10 +60,10 @@ def to_text(rows: Iterable[Row], *, width: int = 80) -> str:
     """
     lines = []
     for row in rows:
-        lines.append(f"  {row.name} ({row.type}, {_plain(row.default)})")
-        lines += textwrap.wrap(_plain(row.meaning), width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        lines.append(f"  {row.name} ({row.type}, {_remove_markup(row.default)})")
+        lines += textwrap.wrap(_remove_markup(row.meaning), width, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines) + "\n"
 
 
-def _plain(text: str) -> str:
+def _remove_markup(text: str) -> str:
     return text.replace("``", "")

@@ -78,8 +78,8 @@ def check_offsets(offsets: StartingOffsets, partitions: Collection[TopicPartitio
         matching = [name] if name in topics else [topic for topic in topics if matches(name, topic)]
         if not matching:
             raise ConfigurationError(
-                f"{option} names topic {name!r}, but the query reads {_listed(topics)}; correct the name, or remove it "
-                "from the option"
+                f"{option} names topic {name!r}, but the query reads {_list_topics(topics)}; correct the name, or "
+                "remove it from the option"
             )
         if not isinstance(wanted, dict):
             continue
@@ -91,6 +91,6 @@ def check_offsets(offsets: StartingOffsets, partitions: Collection[TopicPartitio
             )
 
 
-def _listed(topics: list[str]) -> str:
+def _list_topics(topics: list[str]) -> str:
     shown = ", ".join(topics[:10]) + (" and others" if len(topics) > 10 else "")
     return shown or "no existing topic"

@@ -18,14 +18,14 @@ class Limits:
     Attributes:
         max_offsets: ``maxOffsetsPerTrigger``.
         min_offsets: ``minOffsetsPerTrigger``; a batch with fewer offsets is delayed.
-        max_delay: ``maxTriggerDelay`` in seconds; maximum delay of a batch with fewer than ``min_offsets``.
+        max_delay_s: ``maxTriggerDelay`` in seconds; maximum delay of a batch with fewer than ``min_offsets``.
         max_bytes: ``maxBytesPerTrigger``; size of the keys and values of a batch, estimated from the next records.
         bytes_per_second: ``maxBytesPerSecond``; average rate of keys and values.
     """
 
     max_offsets: int
     min_offsets: int
-    max_delay: float
+    max_delay_s: float
     max_bytes: int | None
     bytes_per_second: int | None
 
@@ -50,7 +50,7 @@ class Limits:
         return cls(
             max_offsets=max_offsets,
             min_offsets=min_offsets,
-            max_delay=reader["maxTriggerDelay"],
+            max_delay_s=reader["maxTriggerDelay"],
             max_bytes=reader["maxBytesPerTrigger"],
             bytes_per_second=reader["maxBytesPerSecond"],
         )

@@ -91,7 +91,7 @@ class SourceOptions:
         """
         problems = Problems()
         get = problems.attempt
-        reader = OptionReader(_without_unsupported(_without_kafka_prefix(options, problems), problems))
+        reader = OptionReader(_remove_unsupported(_remove_kafka_prefix(options, problems), problems))
 
         def read(name: str) -> Any:
             return get(reader.get, name)
@@ -100,21 +100,21 @@ class SourceOptions:
         use = get(GroupUse.parse, reader, subscription or Subscription(), batch=batch)
         values: dict[str, Any] = {
             "subscription": subscription,
-            "decoder": get(_decoder, reader),
+            "decoder": get(_read_decoder, reader),
             "streams": read("numStreams"),
             "starting_offsets": get(StartingOffsets.parse, reader, default="earliest" if batch else None),
             "ending_offsets": get(StartingOffsets.parse, reader, prefix="ending"),
             "keeps_unsubscribed": not read("ignoreUnsubscribedTopics"),
             "fails_on_data_loss": read("failOnDataLoss"),
             "limits": get(Limits.parse, reader),
-            "alignment": get(_alignment, reader),
+            "alignment": get(_read_alignment, reader),
             "min_partitions": read("minPartitions"),
             "max_records_per_partition": read("maxRecordsPerPartition"),
-            "columns": get(_columns, reader),
+            "columns": get(_read_columns, reader),
             "corrupt_record_policy": read("corrupt.record.policy"),
             "revoke_timeout_s": read("revokeTimeout"),
             "unavailable_timeout": read("clusterUnavailableTimeout"),
-            "consumer": _consumer(reader, use, problems),
+            "consumer": _read_consumer(reader, use, problems),
         }
         if use is not None:
             problems.attempt(use.check_consumer, values["consumer"])
@@ -165,7 +165,7 @@ class SourceOptions:
         return self.decoder is not None and decoders.can_end_stream(decoders.load(self.decoder[0]))
 
 
-def _without_kafka_prefix(options: Mapping[str, str], problems: Problems) -> dict[str, str]:
+def _remove_kafka_prefix(options: Mapping[str, str], problems: Problems) -> dict[str, str]:
     """Return options with names in lower case, and ``kafka.x`` of Spark's own source as the property ``x``."""
     given = {name.lower(): text for name, text in options.items() if name.lower() not in _IGNORED}
     known = property_names()
@@ -182,7 +182,7 @@ def _without_kafka_prefix(options: Mapping[str, str], problems: Problems) -> dic
     return found
 
 
-def _without_unsupported(options: Mapping[str, str], problems: Problems) -> dict[str, str]:
+def _remove_unsupported(options: Mapping[str, str], problems: Problems) -> dict[str, str]:
     """Return the options that a query may set."""
     unsupported = {**REFUSED_PROPERTIES, **REFUSED_SPARK_OPTIONS}
     for name in unsupported:
@@ -191,14 +191,14 @@ def _without_unsupported(options: Mapping[str, str], problems: Problems) -> dict
     return {name: text for name, text in options.items() if name not in unsupported}
 
 
-def _alignment(reader: OptionReader) -> tuple[int, float] | None:
+def _read_alignment(reader: OptionReader) -> tuple[int, float] | None:
     lag, idle_timeout = reader["maxAlignmentLag"], reader["idleTimeout"]
     if lag is None and reader.given("idleTimeout"):
         raise ConfigurationError("option idleTimeout requires maxAlignmentLag")
     return None if lag is None else (round(lag * 1000), idle_timeout)
 
 
-def _decoder(reader: OptionReader) -> tuple[str, Mapping[str, str]] | None:
+def _read_decoder(reader: OptionReader) -> tuple[str, Mapping[str, str]] | None:
     name, options = reader["decoder"], reader.with_prefix(_DECODER_PREFIX)
     if name is None:
         if options:
@@ -212,7 +212,7 @@ def _decoder(reader: OptionReader) -> tuple[str, Mapping[str, str]] | None:
     return name, options
 
 
-def _columns(reader: OptionReader) -> tuple[str, ...]:
+def _read_columns(reader: OptionReader) -> tuple[str, ...]:
     has_headers, columns = reader["includeHeaders"], reader["columns"]
     if columns is None:
         return tuple(name for name in COLUMNS if has_headers or name != "headers")
@@ -221,7 +221,7 @@ def _columns(reader: OptionReader) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def _consumer(reader: OptionReader, use: GroupUse | None, problems: Problems) -> ConsumerConfig | None:
+def _read_consumer(reader: OptionReader, use: GroupUse | None, problems: Problems) -> ConsumerConfig | None:
     """Return the properties of the consumer: all options that the data source itself does not have."""
     known = property_names()
     properties = {}

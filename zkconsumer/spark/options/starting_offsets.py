@@ -118,19 +118,19 @@ class StartingOffsets:
                 return StartPosition("checkpoint", checkpoint_offset)
             return StartPosition("group", group_offset)
         if is_first_assignment:
-            return self._initial(partition, group_offset, is_new)
-        return self._from_group(group_offset, is_new)
+            return self._start_first(partition, group_offset, is_new)
+        return self._start_from_group(group_offset, is_new)
 
-    def _from_group(self, group_offset: int, is_new: bool) -> StartPosition:
+    def _start_from_group(self, group_offset: int, is_new: bool) -> StartPosition:
         if group_offset >= 0:
             return StartPosition("group", group_offset)
         if is_new:
             return StartPosition(NEW, timestamp=protocol.EARLIEST)
         return StartPosition("auto.offset.reset")
 
-    def _initial(self, partition: TopicPartition, group_offset: int, is_new: bool) -> StartPosition:
+    def _start_first(self, partition: TopicPartition, group_offset: int, is_new: bool) -> StartPosition:
         """Return the position by the starting options."""
-        wanted = self._named(partition)
+        wanted = self._find_named(partition)
         if self.timestamps and (wanted is not None or self.timestamp is not None):
             timestamp = self.timestamp if wanted is None else int(wanted)
             assert timestamp is not None
@@ -142,9 +142,9 @@ class StartingOffsets:
             if mode in _MARKERS:
                 return StartPosition("marker", timestamp=_MARKERS[mode])
             return StartPosition("offset", mode)
-        return self._from_group(group_offset, is_new)
+        return self._start_from_group(group_offset, is_new)
 
-    def _named(self, partition: TopicPartition) -> Any:
+    def _find_named(self, partition: TopicPartition) -> Any:
         for_topic = self.named.get(partition.topic)
         if for_topic is None:
             matching = (value for key, value in self.named.items() if matches(key, partition.topic))

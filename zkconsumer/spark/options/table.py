@@ -19,11 +19,11 @@ _FLAG = Boolean(ignores_case=True)
 _COUNT = Integer(1, LONG_MAX)
 
 
-def _choice(*words: str) -> Choice:
+def _make_choice(*words: str) -> Choice:
     return Choice(words, ignores_case=True)
 
 
-def _offsets(name: str, where: str, default: str, default_note: str, counterpart: str) -> Declared:
+def _declare_offsets(name: str, where: str, default: str, default_note: str, counterpart: str) -> Declared:
     """Return ``startingOffsets`` or ``endingOffsets``.
 
     Args:
@@ -41,7 +41,7 @@ def _offsets(name: str, where: str, default: str, default_note: str, counterpart
     )
 
 
-def _times(prefix: str, verb: str, strategy: str, strategy_counterpart: str) -> Iterator[Declared]:
+def _declare_times(prefix: str, verb: str, strategy: str, strategy_counterpart: str) -> Iterator[Declared]:
     """Yield the options that select offsets by time.
 
     Args:
@@ -68,7 +68,7 @@ def _times(prefix: str, verb: str, strategy: str, strategy_counterpart: str) -> 
     )
     yield Declared(
         f"{by_time}Strategy",
-        _choice("latest", "error"),
+        _make_choice("latest", "error"),
         "latest",
         f"{strategy} if a partition has no record at or after the time: use its end offset (``latest``), or "
         "fail (``error``).",
@@ -112,7 +112,7 @@ OPTIONS = (
     ),
     Declared(
         "membership",
-        _choice("group", "none"),
+        _make_choice("group", "none"),
         "group",
         "``group``: join the consumer group and read the assigned partitions. ``none``: read all partitions "
         "without joining the group.",
@@ -127,25 +127,27 @@ OPTIONS = (
         "the query's share of the partitions.",
         "Kafka 1.1 ``topicCountMap``",
     ),
-    _offsets(
+    _declare_offsets(
         "startingOffsets",
         "Where a query without a checkpoint starts reading",
         default="group",
         default_note="``group``; ``earliest`` for batch reads",
         counterpart="Spark ``startingOffsets`` (default ``latest`` for streams)",
     ),
-    *_times("starting", "Start", "What to do", "Spark ``startingOffsetsByTimestampStrategy`` (default ``error``)"),
-    _offsets(
+    *_declare_times(
+        "starting", "Start", "What to do", "Spark ``startingOffsetsByTimestampStrategy`` (default ``error``)"
+    ),
+    _declare_offsets(
         "endingOffsets",
         "For batch reads only: where reading ends",
         default="latest",
         default_note="",
         counterpart="Spark ``endingOffsets``",
     ),
-    *_times("ending", "For batch reads only: end", "For batch reads only: what to do", "none"),
+    *_declare_times("ending", "For batch reads only: end", "For batch reads only: what to do", "none"),
     Declared(
         "resumeFrom",
-        _choice("furthest", "checkpoint", "group"),
+        _make_choice("furthest", "checkpoint", "group"),
         "furthest",
         "Where to resume after a restart: ``furthest`` (checkpoint or group offset, whichever is higher), "
         "``checkpoint`` or ``group``.",
@@ -265,7 +267,7 @@ OPTIONS = (
     ),
     Declared(
         "corrupt.record.policy",
-        _choice("raise", "skip", "quarantine"),
+        _make_choice("raise", "skip", "quarantine"),
         "raise",
         "What to do with corrupt record batches and with records that the decoder cannot decode: fail the "
         "query (``raise``), skip them (``skip``), or return them in the additional column ``corrupt`` "

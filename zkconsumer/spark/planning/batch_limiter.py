@@ -67,7 +67,7 @@ class Admission:
             self._credit = min(self._credit, float(self.limits.bytes_per_second or 0))
             return {}
         is_enough = max(total, backlog) >= self.limits.min_offsets
-        if not is_enough and not at_once and now - self._planned_at < self.limits.max_delay:
+        if not is_enough and not at_once and now - self._planned_at < self.limits.max_delay_s:
             return {}
         if self.limits.counts_bytes and max_offsets is not None:
             if self.limits.bytes_per_second is not None and self._credit < 1:
