@@ -131,9 +131,8 @@ class StartingOffsets:
     def _start_first(self, partition: TopicPartition, group_offset: int, is_new: bool) -> StartPosition:
         """Return the position by the starting options."""
         wanted = self._find_named(partition)
-        if self.timestamps and (wanted is not None or self.timestamp is not None):
-            timestamp = self.timestamp if wanted is None else int(wanted)
-            assert timestamp is not None
+        timestamp = int(wanted) if self.timestamps and wanted is not None else self.timestamp
+        if timestamp is not None:
             return StartPosition("timestamp", timestamp=timestamp, strict=self.strict)
         mode = self.mode if wanted is None else wanted
         if mode in _ENDS:
