@@ -219,6 +219,8 @@ class _Translation:
         if char == "(":
             return self._group()
         if quantifier := self._take(_QUANTIFIER):
+            if re.fullmatch(r"\{.*\}\+", quantifier.group()) and self._regex[quantifier.start() - 1] == ")":
+                raise self._unsupported("a group with a possessive '{n}+'")  # regex backtracks into it
             return quantifier.group()
         if char == "{":
             raise self._unsupported("a '{' that is not part of a quantifier")
