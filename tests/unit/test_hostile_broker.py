@@ -18,6 +18,7 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import CorruptRecordError, MessageSizeTooLargeError, NotLeaderError, ZkConsumerError
 from zkconsumer.fetcher.batch_headers import make_chunk
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
+from zkconsumer.fetcher.damage import Damage, DamageKind
 from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
@@ -206,7 +207,7 @@ def test_records_above_high_watermark_of_response_are_read(reader: Callable[...,
 def test_truncated_last_batch_is_evidence_against_the_one_before(size: int) -> None:
     data = rebased(LOG[0][0], 103) + LOG[1][0][:size]
     chunk = make_chunk(PARTITION, 100, data, end_offset=1000)
-    assert chunk.damage == ("offset exceeds that of the next batch", 0)
+    assert chunk.damage == Damage(DamageKind.OFFSET_ABOVE_NEXT, 0)
     # Kafka's LazyDownConversionRecordsSend fills a response with an incomplete message of offset -1.
     chunk = make_chunk(PARTITION, 100, LOG[0][0] + struct.pack(">qi", -1, 1000) + bytes(5), end_offset=1000)
     assert (chunk.next_offset, chunk.damage) == (110, None)
@@ -233,7 +234,7 @@ def test_offsets_of_old_formats_are_checked(magic: int, codec: int) -> None:
     for offset in (own - 4, -5, 1 << 40):
         damaged = chunk(old(10), rebased(old(12), offset))
         assert damaged.damage is not None
-        assert damaged.damage[0].startswith("offset ")
+        assert damaged.damage.kind.is_offset
         assert damaged.next_offset == 12
 
 

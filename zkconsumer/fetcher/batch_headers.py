@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from zkconsumer.fetcher.chunk import MAX_DECOMPRESSED_BYTES, NO_LIMIT, Chunk
+from zkconsumer.fetcher.damage import Damage, DamageKind
 from zkconsumer.fetcher.native import native
-from zkconsumer.fetcher.record_format import CHECK_CRC, CODEC_MASK, OFFSET_REASONS, Segment
+from zkconsumer.fetcher.record_format import CHECK_CRC, CODEC_MASK, Segment
 from zkconsumer.message import TopicPartition
-
-#: The ``damage`` of a chunk that starts after the damaged batch of an earlier chunk, see ``DamagedBatch``.
-BATCH_MISSING = "the batch at this offset had a wrong offset before, and is missing now"
 
 _ANY_OFFSET = -1 << 63
 
@@ -67,7 +65,7 @@ def make_chunk(
         until,
         end_offset,
         max_decompressed_bytes,
-        None if reason is None else (reason, size),
+        None if reason is None else Damage.from_decoder(reason, size),
     )
 
 
@@ -81,17 +79,17 @@ class DamagedBatch:
     def __init__(self, chunk: Chunk) -> None:
         assert chunk.damage is not None
         self._offset = chunk.next_offset
-        self._identity = _identity(chunk.data, chunk.damage[1])
+        self._identity = _identity(chunk.data, chunk.damage.position)
 
     def check(self, chunk: Chunk) -> Chunk:
-        """Return a chunk that was fetched after the damage, with ``BATCH_MISSING`` if it starts after the batch."""
+        """Return a chunk that was fetched after the damage, as damaged if it starts after the batch."""
         if chunk.damage is not None or chunk.fetch_offset != self._offset or len(chunk.data) <= _MAGIC_AT:
             return chunk
         (first_offset,) = _OFFSET.unpack_from(chunk.data)
         is_message = memoryview(chunk.data)[_MAGIC_AT] < 2  # has the offset of its last record
         if is_message or first_offset <= self._offset or _identity(chunk.data, 0) == self._identity:
             return chunk
-        chunk.damage = (BATCH_MISSING, 0)
+        chunk.damage = Damage(DamageKind.BATCH_MISSING, 0)
         chunk.next_offset = chunk.fetch_offset
         return chunk
 
@@ -107,10 +105,11 @@ def entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, bytes]:
     if size is None:
         return -1, b""
     own, following = _intact_entry(data[:size]), _intact_entry(data[size:])
-    if chunk.damage == (BATCH_MISSING, position):
+    if chunk.damage == Damage(DamageKind.BATCH_MISSING, position):
         after, entry = -1 if own is None else own.base_offset, b""
     else:
-        is_offset_wrong = chunk.damage is not None and chunk.damage[1] == position and chunk.damage[0] in OFFSET_REASONS
+        damage = chunk.damage
+        is_offset_wrong = damage is not None and damage.position == position and damage.kind.is_offset
         if own is not None and not is_offset_wrong:  # its content is malformed
             after = own.next_offset
         elif following is None or (is_offset_wrong and not _is_confirmed(following, data[size:], chunk.end_offset)):

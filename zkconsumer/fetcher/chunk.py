@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from zkconsumer.fetcher.damage import Damage
 from zkconsumer.message import TopicPartition
 
 #: Value of ``Chunk.until`` for no end: the largest offset.
@@ -28,7 +29,7 @@ class Chunk:
         until: records from this offset on are skipped.
         end_offset: end of the log when the data were fetched.
         max_decompressed_bytes: limit of the decompressed size of a batch.
-        damage: why the entry at a byte position is invalid, and this position; None if no entry is known to be.
+        damage: the first invalid entry; None if no entry is known to be invalid.
     """
 
     partition: TopicPartition
@@ -39,7 +40,7 @@ class Chunk:
     until: int = NO_LIMIT
     end_offset: int = NO_LIMIT
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
-    damage: tuple[str, int] | None = None
+    damage: Damage | None = None
 
     @property
     def nbytes(self) -> int:

@@ -18,6 +18,7 @@ from zkconsumer.fetcher import codecs
 from zkconsumer.fetcher.batch_headers import entry_after
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
 from zkconsumer.fetcher.column_buffers import ColumnBuffers
+from zkconsumer.fetcher.damage import Damage, DamageKind
 from zkconsumer.fetcher.native import native
 from zkconsumer.fetcher.record_format import (
     CHECK_CRC,
@@ -117,7 +118,7 @@ class ChunkReader:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self._chunk = chunk
-        self._data = chunk.data if chunk.damage is None else memoryview(chunk.data)[: chunk.damage[1]]
+        self._data = chunk.data if chunk.damage is None else memoryview(chunk.data)[: chunk.damage.position]
         self._headers = headers
         self._flags = (CHECK_CRC if check_crcs else 0) | (SPLIT_TRANSACTIONS if chunk.aborted else 0)
         self._max_rows, self._max_bytes = max_rows, max_bytes
@@ -192,12 +193,12 @@ class ChunkReader:
             )
         except ValueError as error:
             reason, position = error.args
-            raise self._corrupt(reason, position, self._next_offset) from None
+            raise self._corrupt_record_error(reason, position, self._next_offset) from None
         if found is None:
             if chunk.damage is not None:
-                raise self._corrupt(*chunk.damage, self._next_offset)
+                raise self._damage_error(chunk.damage)
             if not self._position and chunk.next_offset == chunk.fetch_offset and len(chunk.data):
-                raise self._corrupt("no complete batch", 0, chunk.fetch_offset)
+                raise self._corrupt_record_error("no complete batch", 0, chunk.fetch_offset)
             return None
         segment = Segment(*found)
         # A compressed message of format 0 or 1 has the offset of its last record, not of its first.
@@ -254,19 +255,19 @@ class ChunkReader:
         data = self._decompress(segment)
         if segment.magic == 2:
             if segment.rows > len(data) // 7:
-                raise self._corrupt("record count exceeds the batch size", segment.begin, offset)
+                raise self._corrupt_record_error(DamageKind.COUNT_ABOVE_SIZE.text, segment.begin, offset)
             return _Part(data, segment, 0, len(data), offset)
         try:
             found = native.scan(data, 0, -1 << 63, NO_LIMIT, NO_LIMIT, NO_LIMIT, self._flags & CHECK_CRC)
         except ValueError as error:
-            raise self._corrupt(error.args[0], segment.begin, offset) from None
+            raise self._corrupt_record_error(error.args[0], segment.begin, offset) from None
         inner = Segment(*found) if found is not None else None
         if inner is None or inner.end != len(data) or inner.magic > 1 or inner.attributes & CODEC_MASK:
-            raise self._corrupt("malformed compressed message set", segment.begin, offset)
+            raise self._corrupt_record_error("malformed compressed message set", segment.begin, offset)
         # In format 1, offsets inside a wrapper count from 0, and the wrapper has the offset of its last message.
         shift = segment.base_offset - (inner.next_offset - 1) if segment.magic == 1 else 0
         if not -1 << 63 <= shift < 1 << 63:
-            raise self._corrupt("invalid offsets in a compressed message set", segment.begin, offset)
+            raise self._corrupt_record_error("invalid offsets in a compressed message set", segment.begin, offset)
         return _Part(data, segment._replace(base_offset=shift, rows=inner.rows), 0, len(data), offset)
 
     def _decompress(self, segment: Segment) -> Any:
@@ -276,7 +277,7 @@ class ChunkReader:
                 segment.attributes & CODEC_MASK, data, segment.magic, self._chunk.max_decompressed_bytes
             )
         except ValueError as error:
-            raise self._corrupt(str(error), segment.begin, self._next_offset) from None
+            raise self._corrupt_record_error(str(error), segment.begin, self._next_offset) from None
 
     # ---- rows ----
 
@@ -300,7 +301,7 @@ class ChunkReader:
         next_offset = part.segment.next_offset if part.ends_segment else self._after_last_row
         damage: CorruptRecordError | None = None
         if failed >= 0:
-            damage, next_offset = self._malformed(part, failed)
+            damage, next_offset = self._malformed_record_error(part, failed)
         if counts["rows"]:
             yield DecodedRows(chunk.partition, counts["rows"], next_offset, buffers.columns, buffers.headers, counts)
         if damage is not None:
@@ -311,7 +312,7 @@ class ChunkReader:
 
     # ---- errors ----
 
-    def _malformed(self, part: _Part, failed: int) -> tuple[CorruptRecordError, int]:
+    def _malformed_record_error(self, part: _Part, failed: int) -> tuple[CorruptRecordError, int]:
         """Return the error for the entry at byte ``failed`` of a part, and the offset where reading resumes."""
         segment = part.segment
         offset, position = max(part.offset, min(self._after_last_row, segment.next_offset)), segment.begin
@@ -319,15 +320,17 @@ class ChunkReader:
             position = failed  # the entries of a run before the malformed one have been decoded
             decoded = memoryview(part.data)[part.start : failed]
             offset = max(offset, native.next_offset(decoded, -1 << 63, -1 << 63, NO_LIMIT)[0])
-        return self._corrupt("malformed record", position, offset), offset
+        return self._corrupt_record_error("malformed record", position, offset), offset
 
-    def _corrupt(self, reason: str, position: int, offset: int) -> CorruptRecordError:
+    def _damage_error(self, damage: Damage) -> CorruptRecordError:
+        (own_offset,) = struct.unpack_from(">q", self._chunk.data, damage.position)
+        end = "" if self._chunk.end_offset == NO_LIMIT else f", log end offset {self._chunk.end_offset}"
+        reason = f"{damage.kind.text} (base offset {own_offset}{end})"
+        return self._corrupt_record_error(reason, damage.position, self._next_offset)
+
+    def _corrupt_record_error(self, reason: str, position: int, offset: int) -> CorruptRecordError:
         chunk = self._chunk
         topic, partition = chunk.partition
-        if chunk.damage == (reason, position):
-            (own_offset,) = struct.unpack_from(">q", chunk.data, position)
-            end = "" if chunk.end_offset == NO_LIMIT else f", log end offset {chunk.end_offset}"
-            reason = f"{reason} (base offset {own_offset}{end})"
         return CorruptRecordError(
             f"topic {topic!r} partition {partition} offset {offset}: {reason}, "
             f"at byte {position} of {len(chunk.data)} fetched from offset {chunk.fetch_offset}. "

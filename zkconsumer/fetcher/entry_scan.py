@@ -5,12 +5,10 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from zkconsumer.fetcher.damage import DamageKind
 from zkconsumer.fetcher.record_format import (
     CHECK_CRC,
     CONTROL,
-    OFFSET_ABOVE_END,
-    OFFSET_ABOVE_NEXT,
-    OFFSET_BACKWARD,
     Segment,
     is_plain,
     read_entry,
@@ -103,16 +101,16 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
             else:
                 may_be_right = offset >= first_offset and (entry is None or entry.next_offset > from_offset)
             if may_be_right:
-                reason, at, position = OFFSET_ABOVE_NEXT, last_at, position_of_last
+                reason, at, position = DamageKind.OFFSET_ABOVE_NEXT.text, last_at, position_of_last
                 break
         if entry is None:
             reason = error
             break
         if offset < lowest or entry.next_offset <= position:
-            reason = OFFSET_BACKWARD
+            reason = DamageKind.OFFSET_BACKWARD.text
             break
         if entry.next_offset > end_offset:
-            reason = OFFSET_ABOVE_END
+            reason = DamageKind.OFFSET_ABOVE_END.text
             break
         lowest_of_last, position_of_last = lowest, position
         span_of_last = wrap64(entry.next_offset - offset)

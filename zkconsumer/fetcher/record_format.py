@@ -12,17 +12,13 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from zkconsumer.fetcher.damage import DamageKind
+
 #: Bits of an entry's attributes.
 CODEC_MASK, LOG_APPEND, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 
 #: Flags of ``scan``.
 CHECK_CRC, SPLIT_TRANSACTIONS = 1, 2
-
-#: Why the offset of an entry is impossible.
-OFFSET_BACKWARD = "offset goes backward"
-OFFSET_ABOVE_NEXT = "offset exceeds that of the next batch"
-OFFSET_ABOVE_END = "offset exceeds the end of the log"
-OFFSET_REASONS = (OFFSET_BACKWARD, OFFSET_ABOVE_NEXT, OFFSET_ABOVE_END)
 
 #: Sizes in bytes. The log overhead is the offset and the size field, which precede every entry.
 _LOG_OVERHEAD = 12
@@ -140,14 +136,18 @@ def read_entry(data: memoryview, at: int, check_crc: bool) -> Segment | None:
     (size,) = struct.unpack_from(">i", data, at + 8)
     (magic,) = struct.unpack_from(">b", data, at + _MAGIC_OFFSET)
     if not 0 <= magic <= 2:
-        raise ValueError("unknown message format", at)
+        raise _entry_error(DamageKind.UNKNOWN_FORMAT, at)
     size += _LOG_OVERHEAD
     if size < (_BATCH_HEADER if magic == 2 else _MESSAGE_HEADER[magic]):
-        raise ValueError("invalid size", at)
+        raise _entry_error(DamageKind.INVALID_SIZE, at)
     if size > left:
         return None
     read = _read_batch if magic == 2 else _read_message
     return read(data, at, at + size, check_crc)
+
+
+def _entry_error(kind: DamageKind, at: int) -> ValueError:
+    return ValueError(kind.text, at)
 
 
 def _read_batch(data: memoryview, at: int, end: int, check_crc: bool) -> Segment:
@@ -157,13 +157,13 @@ def _read_batch(data: memoryview, at: int, end: int, check_crc: bool) -> Segment
         ">IHiqqq6xi", data, at + 17
     )
     if check_crc and crc32c(data[at + 21 : end]) != crc:
-        raise ValueError("CRC does not match", at)
+        raise _entry_error(DamageKind.CRC_MISMATCH, at)
     if last_delta < 0:
-        raise ValueError("negative last offset delta", at)
+        raise _entry_error(DamageKind.NEGATIVE_OFFSET_DELTA, at)
     if count < 0:
-        raise ValueError("negative record count", at)
+        raise _entry_error(DamageKind.NEGATIVE_COUNT, at)
     if not attributes & CODEC_MASK and count > (end - at - _BATCH_HEADER) // _MIN_RECORD:
-        raise ValueError("record count exceeds the batch size", at)
+        raise _entry_error(DamageKind.COUNT_ABOVE_SIZE, at)
     return Segment(
         begin=at,
         end=end,
@@ -183,7 +183,7 @@ def _read_message(data: memoryview, at: int, end: int, check_crc: bool) -> Segme
     """Return a complete message of format 0 or 1."""
     base_offset, _, crc, magic, attributes = struct.unpack_from(">qiIbB", data, at)
     if check_crc and zlib.crc32(data[at + _MAGIC_OFFSET : end]) != crc:
-        raise ValueError("CRC does not match", at)
+        raise _entry_error(DamageKind.CRC_MISMATCH, at)
     timestamp, position = -1, at + 18
     if magic == 1:
         (timestamp,) = struct.unpack_from(">q", data, position)
@@ -191,12 +191,12 @@ def _read_message(data: memoryview, at: int, end: int, check_crc: bool) -> Segme
     (key_size,) = struct.unpack_from(">i", data, position)
     position += 4
     if key_size < -1 or max(key_size, 0) > end - position - 4:
-        raise ValueError("invalid key length", at)
+        raise _entry_error(DamageKind.INVALID_KEY_LENGTH, at)
     position += max(key_size, 0)
     (value_size,) = struct.unpack_from(">i", data, position)
     position += 4
     if value_size < -1 or max(value_size, 0) != end - position:
-        raise ValueError("invalid value length", at)
+        raise _entry_error(DamageKind.INVALID_VALUE_LENGTH, at)
     return Segment(
         begin=at,
         end=end,

@@ -25,9 +25,10 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
-from zkconsumer.fetcher.batch_headers import BATCH_MISSING, DamagedBatch, make_chunk
+from zkconsumer.fetcher.batch_headers import DamagedBatch, make_chunk
 from zkconsumer.fetcher.channel_pool import ChannelPool
 from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.damage import DamageKind
 from zkconsumer.fetcher.fetch_session import (
     FETCH_SESSION_ID_NOT_FOUND,
     INVALID_FETCH_SESSION_EPOCH,
@@ -325,7 +326,7 @@ class ConsumerFetcherThread:
         info.queue.put(chunk)
         self._metrics.record_enqueued(info.partition.topic, chunk.nbytes)
         if chunk.damage is not None:
-            if chunk.damage[0] != BATCH_MISSING:
+            if chunk.damage.kind is not DamageKind.BATCH_MISSING:
                 self._damaged[info.partition] = DamagedBatch(chunk)
             self.remove_infos([info])  # the reader raises the error, and fetches again from a valid offset
             return True
