@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.connect import Connecting
@@ -19,7 +20,8 @@ from zkconsumer.errors import (
     CorruptRecordError,
     MessageSizeTooLargeError,
 )
-from zkconsumer.fetcher.batch_headers import make_chunk
+from zkconsumer.fetcher.batch_headers import make_checked_chunk
+from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import MAX_ROWS, read_messages
 from zkconsumer.message import Endpoint, MessageAndMetadata, TopicPartition
 
@@ -125,37 +127,32 @@ class SimpleConsumer:
             partition_max_bytes=fetch_size,
             read_committed=read_committed,
         )
-        with self._channel.exchange(request) as frame:
-            response = protocol.read_fetch_response(frame, request.API_VERSION)
-        operation = f"fetch {topic_partition} from offset {offset}"
-        self._check(response.error_code, operation)
-        if [data.partition for data in response.partitions] != [topic_partition]:
-            raise BrokerUnavailableError(f"broker {self._channel.endpoint} returned other partitions in {operation!r}")
-        [data] = response.partitions
-        self._check(data.error_code, operation)
+        data = self._send_fetch(request, topic_partition, offset)
         if not len(data.records):
             return FetchedMessages([], offset, data.high_watermark)
-        end = data.high_watermark
-        chunk = make_chunk(
-            topic_partition, offset, data.records, aborted=data.aborted, end_offset=end, is_end_certain=False
+        chunk = make_checked_chunk(
+            data,
+            offset,
+            lambda: self.earliest_or_latest_offset(topic, partition, LATEST_TIME),
+            aborted=data.aborted,
         )
-        if chunk.damage is not None:  # records may be above the high watermark of the same response
-            end = max(end, self.earliest_or_latest_offset(topic, partition, LATEST_TIME))
-            chunk = make_chunk(topic_partition, offset, data.records, aborted=data.aborted, end_offset=end)
-        next_offset = chunk.next_offset
-        if next_offset == offset and chunk.damage is None and len(data.records) >= fetch_size:
+        if chunk.next_offset == offset and chunk.damage is None and len(data.records) >= fetch_size:
             raise MessageSizeTooLargeError(
                 f"message at offset {offset} of {topic_partition} is larger than fetch_size = {fetch_size} bytes"
             )
-        messages: list[MessageAndMetadata] = []
-        try:
-            for found, _ in read_messages(chunk, check_crcs=check_crcs, max_rows=MAX_ROWS):
-                messages += found
-        except CorruptRecordError as error:
-            if not messages:
-                raise
-            next_offset = error.offset
+        messages, next_offset = _read_valid_messages(chunk, check_crcs)
         return FetchedMessages(messages, next_offset, data.high_watermark)
+
+    def _send_fetch(self, request: Any, partition: TopicPartition, offset: int) -> protocol.PartitionData:
+        with self._channel.exchange(request) as frame:
+            response = protocol.read_fetch_response(frame, request.API_VERSION)
+        operation = f"fetch {partition} from offset {offset}"
+        self._check(response.error_code, operation)
+        if [data.partition for data in response.partitions] != [partition]:
+            raise BrokerUnavailableError(f"broker {self._channel.endpoint} returned other partitions in {operation!r}")
+        [data] = response.partitions
+        self._check(data.error_code, operation)
+        return data
 
     def earliest_or_latest_offset(self, topic: str, partition: int, earliest_or_latest: int) -> int:
         """Return the log start offset or the end offset, for ``EARLIEST_TIME`` or ``LATEST_TIME``."""
@@ -178,7 +175,7 @@ class SimpleConsumer:
         offsets = protocol.parse_list_offsets_response(
             self._channel.request(protocol.list_offsets_request([topic_partition], timestamp_ms))
         )
-        error_code, offset = offsets.get(topic_partition, (-1, -1))
+        error_code, offset = offsets.get(topic_partition, (protocol.UNKNOWN_SERVER_ERROR, -1))
         self._check(error_code, f"list the offset of {topic_partition} at {timestamp_ms}")
         return offset
 
@@ -246,6 +243,23 @@ class SimpleConsumer:
         if not code:
             return
         raise broker_error(code, f"broker {self._channel.endpoint} could not {operation}")
+
+
+def _read_valid_messages(chunk: Chunk, check_crcs: bool) -> tuple[list[MessageAndMetadata], int]:
+    """Return the messages before the first corrupt batch, and the offset after them.
+
+    Raises:
+        CorruptRecordError: the first batch is corrupt.
+    """
+    messages: list[MessageAndMetadata] = []
+    try:
+        for found, _ in read_messages(chunk, check_crcs=check_crcs, max_rows=MAX_ROWS):
+            messages += found
+    except CorruptRecordError as error:
+        if not messages:
+            raise
+        return messages, error.offset
+    return messages, chunk.next_offset
 
 
 def _request_version(storage: str) -> int | None:

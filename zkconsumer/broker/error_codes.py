@@ -20,7 +20,7 @@ from zkconsumer.errors import (
 
 #: Names that differ from those of kafka-python.
 _NAMES = {
-    -1: "UNKNOWN_SERVER_ERROR",
+    protocol.UNKNOWN_SERVER_ERROR: "UNKNOWN_SERVER_ERROR",
     6: "NOT_LEADER_OR_FOLLOWER",
     10: "MESSAGE_TOO_LARGE",
     17: "INVALID_TOPIC_EXCEPTION",

@@ -21,6 +21,8 @@ from zkconsumer.message import TopicPartition
 
 EARLIEST, LATEST = -2, -1
 
+#: Also used for a partition that is missing in a response.
+UNKNOWN_SERVER_ERROR = -1
 NONE = 0
 OFFSET_OUT_OF_RANGE = 1
 CORRUPT_MESSAGE = 2

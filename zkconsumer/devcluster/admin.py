@@ -29,7 +29,6 @@ from zkconsumer.retry import retrying
 # Error codes of Kafka.
 _UNKNOWN_TOPIC = 3
 _NOT_CONTROLLER = 41
-_UNKNOWN_SERVER_ERROR = -1
 _NO_LEADER = (3, 5, 6, 7)
 
 _REQUEST_TIMEOUT_MS = 30_000
@@ -275,7 +274,7 @@ class Admin:
             if result.error_code in accepted:
                 return
             # A controller whose ZooKeeper session has expired returns an unknown error.
-            if result.error_code not in (_NOT_CONTROLLER, _UNKNOWN_SERVER_ERROR):
+            if result.error_code not in (_NOT_CONTROLLER, protocol.UNKNOWN_SERVER_ERROR):
                 text = getattr(result, "error_message", None) or f"error {result.error_code}"
                 raise ZkConsumerError(f"topic {result.name!r}: {text}")
         raise BrokerUnavailableError("no broker is the controller")

@@ -6,10 +6,12 @@ each other, and where reading continues after a damaged batch.
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.fetcher.chunk import MAX_DECOMPRESSED_BYTES, NO_LIMIT, Chunk
 from zkconsumer.fetcher.damage import Damage, DamageKind
 from zkconsumer.fetcher.native import native
@@ -67,6 +69,40 @@ def make_chunk(
         max_decompressed_bytes,
         None if reason is None else Damage.from_decoder(reason, size),
     )
+
+
+def make_checked_chunk(
+    data: PartitionData,
+    fetch_offset: int,
+    end_of_log: Callable[[], int],
+    *,
+    starts_at_batch: bool = False,
+    aborted: Sequence[tuple[int, int]] = (),
+    until: int = NO_LIMIT,
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> Chunk:
+    """Return the records of a fetch response as a chunk whose damage is certain; see ``make_chunk``.
+
+    A batch above the high watermark of the response may be valid, because the broker may have read the records after
+    the high watermark. Damage is therefore checked again with the end of the log.
+
+    Args:
+        end_of_log: looks up the log end offset; its errors are passed on.
+    """
+    build = functools.partial(
+        make_chunk,
+        data.partition,
+        fetch_offset,
+        data.records,
+        starts_at_batch=starts_at_batch,
+        aborted=aborted,
+        until=until,
+        max_decompressed_bytes=max_decompressed_bytes,
+    )
+    chunk = build(end_offset=data.high_watermark, is_end_certain=False)
+    if chunk.damage is None:
+        return chunk
+    return build(end_offset=max(data.high_watermark, end_of_log()))
 
 
 class DamagedBatch:

@@ -25,7 +25,7 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
-from zkconsumer.fetcher.batch_headers import DamagedBatch, make_chunk
+from zkconsumer.fetcher.batch_headers import DamagedBatch, make_checked_chunk
 from zkconsumer.fetcher.channel_pool import ChannelPool
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.damage import DamageKind
@@ -61,10 +61,14 @@ _ENTRY_START = struct.Struct(">qi")
 #: Share of the timeout within which a response is fast, so that more may be fetched at once.
 _FAST_SHARE = 0.25
 
-#: Kafka's UNKNOWN_SERVER_ERROR; also used for a partition that is missing in a response.
-_UNKNOWN_SERVER_ERROR = -1
+#: Error code and offset of a partition that is missing in a ListOffsets response.
+_MISSING = protocol.UNKNOWN_SERVER_ERROR, -1
 
 _JOIN_TIMEOUT_S = 5.0
+
+
+class _LogEndUnknownError(Exception):
+    """The broker did not return the log end offset of a partition."""
 
 
 class ConsumerFetcherThread:
@@ -309,15 +313,10 @@ class ConsumerFetcherThread:
         info.high_watermark, info.problem = data.high_watermark, None
         if not len(data.records):
             return True
-        chunk = self._chunk_of(info, data, data.high_watermark, is_end_certain=False)
-        if chunk.damage is not None:
-            # Without damage too: the records may have been read after the high watermark of this response.
-            error, end = self._list_offsets([info], protocol.LATEST, read_committed=False).get(
-                info.partition, (_UNKNOWN_SERVER_ERROR, -1)
-            )
-            if error:
-                return False
-            chunk = self._chunk_of(info, data, max(data.high_watermark, end))
+        try:
+            chunk = self._make_chunk(info, data)
+        except _LogEndUnknownError:
+            return False
         damaged = self._damaged.get(info.partition)
         if damaged is not None:
             chunk = damaged.check(chunk)
@@ -337,20 +336,23 @@ class ConsumerFetcherThread:
         self._partition_map.move_to_end(info)
         return True
 
-    def _chunk_of(
-        self, info: PartitionTopicInfo, data: protocol.PartitionData, end_offset: int, *, is_end_certain: bool = True
-    ) -> Chunk:
-        return make_chunk(
-            info.partition,
+    def _make_chunk(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> Chunk:
+        return make_checked_chunk(
+            data,
             info.fetch_offset,
-            data.records,
+            lambda: self._log_end_offset(info),
             starts_at_batch=info.starts_at_batch,
             aborted=data.aborted if self._settings.read_committed else (),
             until=info.until,
-            end_offset=end_offset,
-            is_end_certain=is_end_certain,
             max_decompressed_bytes=self._settings.max_decompressed_bytes,
         )
+
+    def _log_end_offset(self, info: PartitionTopicInfo) -> int:
+        offsets = self._list_offsets([info], protocol.LATEST, read_committed=False)
+        error, end = offsets.get(info.partition, _MISSING)
+        if error:
+            raise _LogEndUnknownError
+        return end
 
     def _reduce_fetch_sizes(self, infos: Sequence[PartitionTopicInfo]) -> None:
         """Halve the size of the next response, so that a slow connection still makes progress."""
@@ -437,7 +439,7 @@ class ConsumerFetcherThread:
             info.fetch_offset = -1  # looked up before the next request
             return not is_repeated  # back off if the broker does not have the offset that it returned
         (start_error, start), (end_error, end) = (
-            self._list_offsets([info], timestamp).get(info.partition, (_UNKNOWN_SERVER_ERROR, -1))
+            self._list_offsets([info], timestamp).get(info.partition, _MISSING)
             for timestamp in (protocol.EARLIEST, protocol.LATEST)
         )
         if start_error or end_error:
@@ -468,7 +470,7 @@ class ConsumerFetcherThread:
             offsets = self._list_offsets(infos_to_reset, RESET_TIMESTAMPS[reset])
             for info in infos_to_reset:
                 topic, partition = info.partition
-                error, offset = offsets.get(info.partition, (_UNKNOWN_SERVER_ERROR, -1))
+                error, offset = offsets.get(info.partition, _MISSING)
                 if error or offset < 0:
                     self._log.warning(
                         "offset_lookup_failed",
