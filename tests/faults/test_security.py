@@ -326,8 +326,8 @@ def test_login_that_was_accepted_before_is_repeated(
             accepted.connect()
         assert connector._runtime is not None
         [fetcher] = connector._runtime.fetchers._fetchers.values()
-        assert fetcher._channel._socket is not None
-        fetcher._channel._socket.shutdown(socket.SHUT_RDWR)
+        assert fetcher._requests._channel._socket is not None
+        fetcher._requests._channel._socket.shutdown(socket.SHUT_RDWR)
         wait_for(lambda: "an earlier login was accepted" in caplog.text, what="the refusal of the consumer's login")
     finally:
         write_credentials(secured, PASSWORD)

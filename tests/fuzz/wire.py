@@ -35,6 +35,7 @@ from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
+from zkconsumer.fetcher.requests import FetchRequests
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.metrics import Metrics
 
@@ -161,7 +162,12 @@ class Reading:
         }
         settings = FetchSettings.from_config(ConsumerConfig.from_dict(properties))
         self._fetcher = ConsumerFetcherThread(
-            "fuzz-fetcher", broker.endpoint, settings, self._on_error, self._on_failure, Metrics(), budget
+            "fuzz-fetcher",
+            FetchRequests(broker.endpoint, settings, budget, Metrics()),
+            settings,
+            budget,
+            self._on_error,
+            self._on_failure,
         )
         self._returned: list[PartitionTopicInfo] = []
         self._has_failed = False

@@ -17,6 +17,7 @@ from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import decode
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
+from zkconsumer.fetcher.requests import FetchRequests
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.metrics import Metrics
 from zkconsumer.rebalance.committer import OffsetCommitter
@@ -194,14 +195,14 @@ def test_unknown_start_offset_blocks_no_other_partition(admin: Any, topic: Topic
         for number in (0, 99)
     )
     leader = admin._leader_of(good.partition)
+    settings = fetch_settings()
     fetcher = ConsumerFetcherThread(
         "test-fetcher",
-        leader,
-        fetch_settings(),
+        FetchRequests(leader, settings, budget, Metrics()),
+        settings,
+        budget,
         handed_back.extend,
         lambda info, error: stream.fail(error),
-        Metrics(),
-        budget,
     )
     fetcher.start()
     try:

@@ -17,6 +17,7 @@ from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.manager import ConsumerFetcherManager, fetcher_id
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
+from zkconsumer.fetcher.requests import FetchAnswer, FetchRequests
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.javahash import java_hash
 from zkconsumer.message import Endpoint, TopicPartition
@@ -108,8 +109,14 @@ PARTITION = TopicPartition("t", 0)
 def test_reassigned_partition_with_queued_response_stays() -> None:
     failures: list[Any] = []
     budget = ByteBudget(1 << 30)
+    settings = fetch_settings()
     fetcher = ConsumerFetcherThread(
-        "t", NOWHERE, fetch_settings(), failures.extend, lambda *failure: failures.append(failure), Metrics(), budget
+        "t",
+        FetchRequests(NOWHERE, settings, budget, Metrics()),
+        settings,
+        budget,
+        failures.extend,
+        lambda *failure: failures.append(failure),
     )
     stream = StreamQueue(budget)
     added_again = PartitionTopicInfo(PARTITION, PartitionQueue(stream, 2), 5)
@@ -126,7 +133,7 @@ def test_reassigned_partition_with_queued_response_stays() -> None:
     fetcher.add_partitions([old])
     data = PartitionData(PARTITION, 0, 1, (), entry(2, [Record(0)]))
 
-    assert fetcher.process_partition_data(old, data)
+    assert fetcher.process_partition_data(old, data, FetchAnswer([data], is_fast=True, truncates_batches=False))
 
     assert fetcher.infos == [added_again]
     assert failures == []

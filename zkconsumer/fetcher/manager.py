@@ -14,6 +14,7 @@ from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.leader_finder import LeaderFinderThread
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue
+from zkconsumer.fetcher.requests import FetchRequests
 from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.health import Problem
 from zkconsumer.javahash import java_hash, signed32
@@ -185,13 +186,11 @@ class ConsumerFetcherManager:
     def _new_fetcher(self, broker_id: int, number: int, endpoint: Endpoint) -> ConsumerFetcherThread:
         return ConsumerFetcherThread(
             f"ConsumerFetcherThread-{self._name}-{number}-{broker_id}",
-            endpoint,
+            FetchRequests(endpoint, self._settings, self.budget, self._metrics, self._channels),
             self._settings,
+            self.budget,
             self._find_leaders,
             self._on_failure,
-            self._metrics,
-            self.budget,
-            self._channels,
         )
 
     def _find_leaders(self, infos: Iterable[PartitionTopicInfo]) -> None:

@@ -2,6 +2,13 @@
 
 A Spark task, which reads up to given offsets, uses the same thread as a stream without an end.
 
+The thread repeats four steps, until it is closed:
+
+- ``build_fetch_request`` selects the partitions whose queues have room;
+- ``fetch`` sends the request (``FetchRequests``), after ``resolve_offsets`` has looked up unknown offsets;
+- ``process_partition_data`` puts the records of each partition into its queue (errors: ``PartitionErrors``);
+- ``handle_partitions_with_errors`` returns partitions that could not be fetched to the leader finder.
+
 Source: Kafka 1.1 kafka.server.AbstractFetcherThread, kafka.consumer.ConsumerFetcherThread. Deliberate differences: a
 partition whose queue is full is left out of the request instead of blocking the thread, and no lock is held during a
 request.
@@ -9,60 +16,29 @@ request.
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.error_codes import broker_error, error_name
-from zkconsumer.broker.throttle import Throttle
-from zkconsumer.errors import (
-    ClosedError,
-    CorruptRecordError,
-    MessageSizeTooLargeError,
-    OffsetOutOfRangeError,
-    RetriableError,
-    ZkConsumerError,
-)
+from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
 from zkconsumer.fetcher.batch_headers import DamagedBatch, make_checked_chunk
-from zkconsumer.fetcher.channel_pool import ChannelPool
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.damage import DamageKind
-from zkconsumer.fetcher.fetch_session import (
-    FETCH_SESSION_ID_NOT_FOUND,
-    INVALID_FETCH_SESSION_EPOCH,
-    FetchSession,
-)
 from zkconsumer.fetcher.fetch_settings import FATAL_ERROR_BACKOFF_S, FetchSettings
-from zkconsumer.fetcher.fetcher_metrics import FetcherMetrics
-from zkconsumer.fetcher.partition import MIN_FETCH_BYTES, RESET_TIMESTAMPS, PartitionTopicInfo
+from zkconsumer.fetcher.offset_lookup import resolve_offsets
+from zkconsumer.fetcher.partition import MIN_FETCH_BYTES, PartitionTopicInfo
+from zkconsumer.fetcher.partition_errors import PartitionErrors
 from zkconsumer.fetcher.partition_map import PartitionMap
 from zkconsumer.fetcher.queues import ByteBudget
+from zkconsumer.fetcher.requests import FetchAnswer, FetchRequests
 from zkconsumer.log import get_logger
-from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.metrics import Metrics
+from zkconsumer.message import TopicPartition
 
 #: Milliseconds that the broker waits for data while a partition is left out of the request. When the queue of that
 #: partition has room again, its next fetch is delayed by up to this time. Doubles up to ``fetch.wait.max.ms`` while
 #: the queue stays full.
 _MIN_WAIT_WITH_FULL_QUEUE_MS = 5
-
-#: Maximum bytes to which a fetch is enlarged because a batch claims to have them, unless ``fetch.message.max.bytes`` is
-#: larger. Brokers accept no larger requests from producers by default (``socket.request.max.bytes``).
-_MAX_ENLARGED_FETCH_BYTES = 100 << 20
-
-#: First version of Fetch responses with a whole batch of any size (KIP-74), since Kafka 0.10.1.
-_FIRST_WITH_WHOLE_BATCH = 3
-
-#: Offset and size field of an entry.
-_ENTRY_START = struct.Struct(">qi")
-
-#: Share of the timeout within which a response is fast, so that more may be fetched at once.
-_FAST_SHARE = 0.25
-
-#: Error code and offset of a partition that is missing in a ListOffsets response.
-_MISSING = protocol.UNKNOWN_SERVER_ERROR, -1
 
 _JOIN_TIMEOUT_S = 5.0
 
@@ -77,43 +53,41 @@ class ConsumerFetcherThread:
     Other threads call ``add_partitions``, ``remove_partitions``, ``remove_infos`` and ``close``.
 
     Args:
+        name: name of the thread.
+        requests: sends the requests; closed by this thread.
+        settings: how to fetch.
+        budget: limits the bytes of all fetchers and queues of a consumer or task.
         on_error: called with partitions that could not be fetched; their leaders must be looked up again.
         on_failure: called with a partition and the error to raise to its reader.
-        budget: limits the bytes of all fetchers and queues of a consumer or task.
-        channels: connections of earlier fetchers, to which this one returns its connection; None to open and close it.
+
+    Attributes:
+        endpoint: the broker.
+        has_ended: whether an unexpected error has ended the thread.
     """
 
     def __init__(
         self,
         name: str,
-        endpoint: Endpoint,
+        requests: FetchRequests,
         settings: FetchSettings,
+        budget: ByteBudget,
         on_error: Callable[[Iterable[PartitionTopicInfo]], None],
         on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
-        metrics: Metrics,
-        budget: ByteBudget,
-        channels: ChannelPool | None = None,
     ) -> None:
-        self.endpoint = endpoint
+        self.endpoint = requests.endpoint
+        self.has_ended = False
+        self._requests = requests
         self._settings = settings
+        self._budget = budget
         self._on_error = on_error
         self._on_failure = on_failure
-        self._log = get_logger("zkconsumer.fetcher", endpoint=str(endpoint))
-        self._budget = budget
-        self._channels = channels
-        connecting = settings.connecting
-        self._channel = connecting.channel(endpoint) if channels is None else channels.take(endpoint, connecting)
-        self._session = FetchSession(is_requested=channels is None)  # not in Spark tasks, which end soon
-        self._throttle = Throttle(connecting.timeout_s)
-        self._metrics = FetcherMetrics(metrics, connecting.client_id, endpoint)
+        self._log = get_logger("zkconsumer.fetcher", endpoint=str(self.endpoint))
         self._partition_map = PartitionMap()
+        self._errors = PartitionErrors(requests, settings, self._partition_map, on_failure, self._log)
         self._wakeup = threading.Event()
         self._stopping = False
-        self.has_ended = False
         self._wait_ms = settings.max_wait_ms
         self._partition_max_bytes = settings.partition_max_bytes  # of the current request
-        self._truncates_batches = False
-        self._is_fast = True  # whether the last response took a small share of the timeout
         self._damaged: dict[TopicPartition, DamagedBatch] = {}
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -127,8 +101,7 @@ class ConsumerFetcherThread:
         """Stop the thread and abort its current request."""
         self._stopping = True
         self._wakeup.set()
-        if self._channels is None or self._channel.is_in_use:
-            self._channel.close()
+        self._requests.abort()
         if join and self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(_JOIN_TIMEOUT_S)
 
@@ -152,7 +125,7 @@ class ConsumerFetcherThread:
     @property
     def request_rate(self) -> float:
         """Requests per second, averaged over one minute."""
-        return self._metrics.requests.one_minute_rate
+        return self._requests.metrics.requests.one_minute_rate
 
     @property
     def infos(self) -> list[PartitionTopicInfo]:
@@ -175,10 +148,7 @@ class ConsumerFetcherThread:
                 self.handle_partitions_with_errors(infos)
         finally:
             self._budget.unwatch(self._wakeup)
-            if self._channels is None:
-                self._channel.close()
-            else:
-                self._channels.put(self._channel, self._settings.connecting)
+            self._requests.close()
 
     def _do_work(self) -> None:
         self._wakeup.clear()
@@ -189,15 +159,8 @@ class ConsumerFetcherThread:
         if not requested:
             self._wakeup.wait()
             return
-        failed: list[PartitionTopicInfo] = []
         try:
-            failed = self._resolve_offsets(requested)
-            by_partition = {info.partition: info for info in requested if info not in failed}
-            response = self.fetch(list(by_partition.values())) if by_partition else ()
-            for data in response:
-                info = by_partition[data.partition]
-                if not self.process_partition_data(info, data):
-                    failed.append(info)
+            failed = self._fetch_and_process(requested)
         except ClosedError:
             return
         except RetriableError as error:
@@ -205,7 +168,7 @@ class ConsumerFetcherThread:
             for info in requested:
                 info.record_problem("fetch_failed", error)
             if isinstance(error.__cause__, TimeoutError):
-                self._reduce_fetch_sizes(requested)
+                _reduce_fetch_sizes(requested, self._settings)
             failed = requested
         except ZkConsumerError as error:  # not retriable, such as failed authentication
             for info in requested:
@@ -214,6 +177,19 @@ class ConsumerFetcherThread:
             self._pause(FATAL_ERROR_BACKOFF_S)
             failed = requested
         self.handle_partitions_with_errors(failed)
+
+    def _fetch_and_process(self, requested: Sequence[PartitionTopicInfo]) -> list[PartitionTopicInfo]:
+        """Fetch partitions and fill their queues; return those whose leaders must be looked up again."""
+        failed = resolve_offsets(self._requests, requested, self._log)
+        by_partition = {info.partition: info for info in requested if info not in failed}
+        if not by_partition:
+            return failed
+        answer = self.fetch(list(by_partition.values()))
+        for data in answer.partitions:
+            info = by_partition[data.partition]
+            if not self.process_partition_data(info, data, answer):
+                failed.append(info)
+        return failed
 
     def build_fetch_request(self) -> list[PartitionTopicInfo]:
         """Return the partitions to request: those that are not at their end and whose queue has room.
@@ -233,75 +209,26 @@ class ConsumerFetcherThread:
             self._wait_ms = min(self._settings.max_wait_ms, 2 * previous or _MIN_WAIT_WITH_FULL_QUEUE_MS)
         return requested
 
-    def fetch(self, infos: Sequence[PartitionTopicInfo]) -> Sequence[protocol.PartitionData]:
-        """Send a fetch request and return the response.
-
-        Raises:
-            RetriableError: the broker is unreachable, rejected the request, or returned other partitions.
-            ClosedError: the thread has been closed.
-        """
-        throttle_s = self._throttle.remaining()
+    def fetch(self, infos: Sequence[PartitionTopicInfo]) -> FetchAnswer:
+        """Wait as long as the broker has requested, and fetch the partitions; raises what ``FetchRequests`` raises."""
+        throttle_s = self._requests.throttle_s
         if throttle_s:
             self._pause(throttle_s)
         is_limited = self._partition_max_bytes < self._settings.partition_max_bytes
-        wanted = self._partition_max_bytes if is_limited else self._response_size(infos)
-        max_bytes = self._budget.reserve(wanted, self._partition_max_bytes)
-        try:
-            return self._fetch(infos, max_bytes)
-        finally:
-            self._budget.release(max_bytes)  # the chunks of the response take their own share when they are queued
-
-    def _response_size(self, infos: Sequence[PartitionTopicInfo]) -> int:
-        default = self._settings.partition_max_bytes
-        return min(sum(info.fetch_size(default) for info in infos), self._settings.max_bytes)
-
-    def _fetch(self, infos: Sequence[PartitionTopicInfo], max_bytes: int) -> Sequence[protocol.PartitionData]:
-        wanted = {info.partition: (info.fetch_offset, info.fetch_size(self._partition_max_bytes)) for info in infos}
-        delta = self._session.delta(wanted)
-        request = protocol.fetch_request(
-            {partition: offset for partition, (offset, _) in delta.positions.items()},
-            max_wait_ms=self._wait_ms,
-            min_bytes=self._settings.min_bytes,
+        return self._requests.fetch(
+            {info.partition: (info.fetch_offset, info.fetch_size(self._partition_max_bytes)) for info in infos},
+            wait_ms=self._wait_ms,
             partition_max_bytes=self._partition_max_bytes,
-            max_bytes=max_bytes,
-            max_bytes_overrides={partition: size for partition, (_, size) in delta.positions.items()},
-            read_committed=self._settings.read_committed,
-            session=(delta.session_id, delta.epoch),
-            forgotten=delta.forgotten,
+            max_bytes=self._partition_max_bytes if is_limited else _response_size(infos, self._settings),
         )
-        if self._stopping:  # close() has not aborted the request, because it had not been sent
-            raise ClosedError("the fetcher has been closed")
-        sent_at = time.monotonic()
-        try:
-            with self._channel.exchange(request) as frame:
-                size = frame.remaining
-                response = protocol.read_fetch_response(frame, request.API_VERSION)
-        except ZkConsumerError:
-            self._session.reset()
-            raise
-        self._throttle.update(response.throttle_time_ms)
-        duration = time.monotonic() - sent_at
-        self._is_fast = duration < self._settings.connecting.timeout_s * _FAST_SHARE
-        self._metrics.record_response(duration, size, response.throttle_time_ms / 1000)
-        if response.error_code:
-            self._session.reset()
-            if response.error_code in (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH):
-                return ()  # the broker restarted or discarded the session; the next request is a full one
-            raise broker_error(response.error_code, f"broker {self.endpoint} rejected the fetch request")
-        self._session.update(wanted, response)
-        returned, requested = {data.partition for data in response.partitions}, wanted.keys()
-        is_complete = returned == requested if delta.is_full else returned <= requested
-        if not is_complete or len(response.partitions) != len(returned):
-            self._session.reset()
-            raise RetriableError(
-                f"broker {self.endpoint} did not return the requested partitions exactly once: missing "
-                f"[{_names(requested - returned)}], not requested [{_names(returned - requested)}]"
-            )
-        self._truncates_batches = request.API_VERSION < _FIRST_WITH_WHOLE_BATCH
-        return response.partitions
 
-    def process_partition_data(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
+    def process_partition_data(
+        self, info: PartitionTopicInfo, data: protocol.PartitionData, answer: FetchAnswer
+    ) -> bool:
         """Add the records of a partition to its queue.
+
+        Args:
+            answer: the response that contains the data.
 
         Returns:
             False if the leader of the partition must be looked up again.
@@ -309,7 +236,7 @@ class ConsumerFetcherThread:
         if not self._partition_map.holds(info):
             return True  # removed while the request was in flight
         if data.error_code:
-            return self._process_error(info, data.error_code)
+            return self._errors.handle(info, data.error_code)
         info.high_watermark, info.problem = data.high_watermark, None
         if not len(data.records):
             return True
@@ -321,9 +248,10 @@ class ConsumerFetcherThread:
         if damaged is not None:
             chunk = damaged.check(chunk)
         if chunk.next_offset == info.fetch_offset and chunk.damage is None:
-            return self._process_incomplete(info, data)
+            fetch_size = info.fetch_size(self._partition_max_bytes)
+            return self._errors.handle_incomplete_batch(info, data, fetch_size, is_truncated=answer.truncates_batches)
         info.queue.put(chunk)
-        self._metrics.record_enqueued(info.partition.topic, chunk.nbytes)
+        self._requests.metrics.record_enqueued(info.partition.topic, chunk.nbytes)
         if chunk.damage is not None:
             if chunk.damage.kind is not DamageKind.BATCH_MISSING:
                 self._damaged[info.partition] = DamagedBatch(chunk)
@@ -332,34 +260,27 @@ class ConsumerFetcherThread:
         self._damaged.pop(info.partition, None)
         info.fetch_offset = chunk.next_offset
         info.starts_at_batch, info.reset_offset = True, -1
-        info.restore_fetch_size(self._settings.partition_max_bytes, is_fast=self._is_fast)
+        info.restore_fetch_size(self._settings.partition_max_bytes, is_fast=answer.is_fast)
         self._partition_map.move_to_end(info)
         return True
 
     def _make_chunk(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> Chunk:
+        def look_up_log_end() -> int:
+            offsets = self._requests.list_offsets([info.partition], protocol.LATEST, read_committed=False)
+            error, end = offsets[info.partition]
+            if error:
+                raise _LogEndUnknownError
+            return end
+
         return make_checked_chunk(
             data,
             info.fetch_offset,
-            lambda: self._log_end_offset(info),
+            look_up_log_end,
             starts_at_batch=info.starts_at_batch,
             aborted=data.aborted if self._settings.read_committed else (),
             until=info.until,
             max_decompressed_bytes=self._settings.max_decompressed_bytes,
         )
-
-    def _log_end_offset(self, info: PartitionTopicInfo) -> int:
-        offsets = self._list_offsets([info], protocol.LATEST, read_committed=False)
-        error, end = offsets.get(info.partition, _MISSING)
-        if error:
-            raise _LogEndUnknownError
-        return end
-
-    def _reduce_fetch_sizes(self, infos: Sequence[PartitionTopicInfo]) -> None:
-        """Halve the size of the next response, so that a slow connection still makes progress."""
-        default = self._settings.partition_max_bytes
-        share = self._response_size(infos) // len(infos)
-        for info in infos:
-            info.reduce_fetch_size(min(info.fetch_size(default), share) // 2)
 
     def handle_partitions_with_errors(self, infos: Sequence[PartitionTopicInfo]) -> None:
         """Remove partitions and pass them to the leader finder."""
@@ -372,136 +293,13 @@ class ConsumerFetcherThread:
             self._wakeup.wait(remaining)
             self._wakeup.clear()
 
-    # ---- errors of one partition; the results are those of process_partition_data ----
 
-    def _process_error(self, info: PartitionTopicInfo, error_code: int) -> bool:
-        if error_code == protocol.OFFSET_OUT_OF_RANGE:
-            return self._process_out_of_range(info)
-        topic, partition = info.partition
-        if error_code == protocol.CORRUPT_MESSAGE:
-            error = CorruptRecordError(
-                f"topic {topic!r} partition {partition} offset {info.fetch_offset}: broker {self.endpoint} cannot read "
-                "its log at this offset. The batch is fetched again; if the error persists, restore the partition from "
-                "a replica, or commit an offset after the damaged batch",
-                info.fetch_offset,
-            )
-            self._on_failure(info, error)
-        else:
-            self._record_problem(info, error_code)
-        return False
-
-    def _record_problem(self, info: PartitionTopicInfo, error_code: int) -> None:
-        """Record why the broker does not return records, and log each new reason once."""
-        topic, partition = info.partition
-        error = broker_error(error_code, f"could not fetch partition {info.partition} from broker {self.endpoint}")
-        if info.record_problem("fetch_failed", error):
-            log = self._log.warning if error_code == protocol.TOPIC_AUTHORIZATION_FAILED else self._log.info
-            log(
-                "partition_fetch_failed",
-                topic=topic,
-                partition=partition,
-                error=error_name(error_code),
-                error_code=error_code,
-            )
-
-    def _process_incomplete(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> bool:
-        """Handle data without a complete batch: it exceeds the fetch size, or its header is damaged."""
-        fetch_size = info.fetch_size(self._partition_max_bytes)
-        topic, partition = info.partition
-        if not self._truncates_batches or len(data.records) < fetch_size:
-            # The broker has not truncated the data, so they are damaged. The reader raises the error.
-            info.queue.put(Chunk(info.partition, info.fetch_offset, info.fetch_offset, data.records))
-            self.remove_infos([info])
-            return True
-        needed = 2 * fetch_size
-        if len(data.records) >= _ENTRY_START.size:
-            needed = max(_ENTRY_START.size + _ENTRY_START.unpack_from(data.records)[1], fetch_size + 1)
-        limit = max(self._settings.partition_max_bytes, _MAX_ENLARGED_FETCH_BYTES)
-        if needed <= limit:
-            info.max_bytes, info.is_slow = needed, False
-            self._log.info(
-                "record_too_large", topic=topic, partition=partition, offset=info.fetch_offset, fetch_size=needed
-            )
-            return True
-        error = MessageSizeTooLargeError(
-            f"topic {topic!r} partition {partition} offset {info.fetch_offset}: the next record claims {needed} bytes, "
-            f"more than the limit of {limit} bytes. If the size is right, increase fetch.message.max.bytes; "
-            "if the record is damaged, commit an offset after it"
-        )
-        self._on_failure(info, error)
-        return False
-
-    def _process_out_of_range(self, info: PartitionTopicInfo) -> bool:
-        topic, partition = info.partition
-        if info.auto_offset_reset is not None:
-            self._log.warning("offset_out_of_range", topic=topic, partition=partition, offset=info.fetch_offset)
-            is_repeated = info.fetch_offset == info.reset_offset
-            info.fetch_offset = -1  # looked up before the next request
-            return not is_repeated  # back off if the broker does not have the offset that it returned
-        (start_error, start), (end_error, end) = (
-            self._list_offsets([info], timestamp).get(info.partition, _MISSING)
-            for timestamp in (protocol.EARLIEST, protocol.LATEST)
-        )
-        if start_error or end_error:
-            return False
-        error = OffsetOutOfRangeError(
-            f"topic {topic!r} partition {partition}: offset {info.fetch_offset} is out of range; the log start "
-            f"offset is {start} and the end offset is {end}",
-            start,
-            end,
-        )
-        self._on_failure(info, error)
-        self.remove_infos([info])
-        return True
-
-    # ---- offset lookup ----
-
-    def _resolve_offsets(self, infos: Sequence[PartitionTopicInfo]) -> list[PartitionTopicInfo]:
-        """Look up unknown fetch offsets according to ``auto.offset.reset``; return the partitions that failed.
-
-        An empty chunk announces the offset to the reader.
-        """
-        unknown: dict[str, list[PartitionTopicInfo]] = {}
-        for info in infos:
-            if info.fetch_offset < 0:
-                unknown.setdefault(info.auto_offset_reset or "largest", []).append(info)
-        failed = []
-        for reset, infos_to_reset in unknown.items():
-            offsets = self._list_offsets(infos_to_reset, RESET_TIMESTAMPS[reset])
-            for info in infos_to_reset:
-                topic, partition = info.partition
-                error, offset = offsets.get(info.partition, _MISSING)
-                if error or offset < 0:
-                    self._log.warning(
-                        "offset_lookup_failed",
-                        topic=topic,
-                        partition=partition,
-                        error=error_name(error),
-                        error_code=error,
-                    )
-                    failed.append(info)
-                    continue
-                info.fetch_offset = offset
-                if offset == info.reset_offset:
-                    continue  # already announced
-                self._log.info("offset_reset", topic=topic, partition=partition, offset=offset, auto_offset_reset=reset)
-                if info.start_offset < 0:
-                    info.start_offset = offset
-                info.reset_offset = offset
-                info.starts_at_batch = False
-                info.queue.put(Chunk(info.partition, offset, offset, b""))
-        return failed
-
-    def _list_offsets(
-        self, infos: Iterable[PartitionTopicInfo], timestamp: int, *, read_committed: bool | None = None
-    ) -> Mapping[TopicPartition, tuple[int, int]]:
-        request = protocol.list_offsets_request(
-            [info.partition for info in infos],
-            timestamp,
-            read_committed=self._settings.read_committed if read_committed is None else read_committed,
-        )
-        return protocol.parse_list_offsets_response(self._channel.request(request))
+def _response_size(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> int:
+    return min(sum(info.fetch_size(settings.partition_max_bytes) for info in infos), settings.max_bytes)
 
 
-def _names(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(map(str, sorted(partitions)))
+def _reduce_fetch_sizes(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> None:
+    """Halve the size of the next response, so that a slow connection still makes progress."""
+    share = _response_size(infos, settings) // len(infos)
+    for info in infos:
+        info.reduce_fetch_size(min(info.fetch_size(settings.partition_max_bytes), share) // 2)

@@ -1,0 +1,140 @@
+"""PartitionErrors: what a fetcher does if a broker returns no usable records of a partition."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from zkconsumer.broker import protocol
+from zkconsumer.broker.error_codes import broker_error, error_name
+from zkconsumer.errors import CorruptRecordError, MessageSizeTooLargeError, OffsetOutOfRangeError, ZkConsumerError
+from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.fetch_settings import FetchSettings
+from zkconsumer.fetcher.partition import PartitionTopicInfo
+from zkconsumer.fetcher.partition_map import PartitionMap
+from zkconsumer.fetcher.requests import FetchRequests
+
+#: Maximum bytes to which a fetch is enlarged because a batch claims to have them, unless ``fetch.message.max.bytes`` is
+#: larger. Brokers accept no larger requests from producers by default (``socket.request.max.bytes``).
+_MAX_ENLARGED_FETCH_BYTES = 100 << 20
+
+#: Offset and size field of an entry.
+_ENTRY_START = struct.Struct(">qi")
+
+
+class PartitionErrors:
+    """Handles errors of single partitions. Used by the fetcher's thread.
+
+    The methods return False if the leader of the partition must be looked up again.
+
+    Args:
+        partition_map: the partitions of the fetcher, from which those are removed that wait for their reader.
+        on_failure: called with a partition and the error to raise to its reader.
+    """
+
+    def __init__(
+        self,
+        requests: FetchRequests,
+        settings: FetchSettings,
+        partition_map: PartitionMap,
+        on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
+        log: Any,
+    ) -> None:
+        self._requests = requests
+        self._settings = settings
+        self._partition_map = partition_map
+        self._on_failure = on_failure
+        self._log = log
+
+    def handle(self, info: PartitionTopicInfo, error_code: int) -> bool:
+        """Handle an error code of a fetch response."""
+        if error_code == protocol.OFFSET_OUT_OF_RANGE:
+            return self.handle_offset_out_of_range(info)
+        topic, partition = info.partition
+        if error_code == protocol.CORRUPT_MESSAGE:
+            error = CorruptRecordError(
+                f"topic {topic!r} partition {partition} offset {info.fetch_offset}: broker {self._requests.endpoint} "
+                "cannot read its log at this offset. The batch is fetched again; if the error persists, restore the "
+                "partition from a replica, or commit an offset after the damaged batch",
+                info.fetch_offset,
+            )
+            self._on_failure(info, error)
+        else:
+            self._record_problem(info, error_code)
+        return False
+
+    def _record_problem(self, info: PartitionTopicInfo, error_code: int) -> None:
+        """Record why the broker does not return records, and log each new reason once."""
+        topic, partition = info.partition
+        endpoint = self._requests.endpoint
+        error = broker_error(error_code, f"could not fetch partition {info.partition} from broker {endpoint}")
+        if info.record_problem("fetch_failed", error):
+            log = self._log.warning if error_code == protocol.TOPIC_AUTHORIZATION_FAILED else self._log.info
+            log(
+                "partition_fetch_failed",
+                topic=topic,
+                partition=partition,
+                error=error_name(error_code),
+                error_code=error_code,
+            )
+
+    def handle_offset_out_of_range(self, info: PartitionTopicInfo) -> bool:
+        """Reset the fetch offset, or raise an error to the reader if ``auto.offset.reset`` does not apply.
+
+        Source: Kafka 1.1 ConsumerFetcherThread.handleOffsetOutOfRange.
+        """
+        topic, partition = info.partition
+        if info.auto_offset_reset is not None:
+            self._log.warning("offset_out_of_range", topic=topic, partition=partition, offset=info.fetch_offset)
+            is_repeated = info.fetch_offset == info.reset_offset
+            info.fetch_offset = -1  # looked up before the next request
+            return not is_repeated  # back off if the broker does not have the offset that it returned
+        (start_error, start), (end_error, end) = (
+            self._requests.list_offsets([info.partition], timestamp)[info.partition]
+            for timestamp in (protocol.EARLIEST, protocol.LATEST)
+        )
+        if start_error or end_error:
+            return False
+        error = OffsetOutOfRangeError(
+            f"topic {topic!r} partition {partition}: offset {info.fetch_offset} is out of range; the log start "
+            f"offset is {start} and the end offset is {end}",
+            start,
+            end,
+        )
+        self._on_failure(info, error)
+        self._partition_map.remove_infos([info])
+        return True
+
+    def handle_incomplete_batch(
+        self, info: PartitionTopicInfo, data: protocol.PartitionData, fetch_size: int, *, is_truncated: bool
+    ) -> bool:
+        """Handle data without a complete batch: it exceeds the fetch size, or its header is damaged.
+
+        Args:
+            fetch_size: requested bytes of the partition.
+            is_truncated: whether the broker cuts a batch that is larger than ``fetch_size``.
+        """
+        topic, partition = info.partition
+        if not is_truncated or len(data.records) < fetch_size:
+            # The broker has not truncated the data, so they are damaged. The reader raises the error.
+            info.queue.put(Chunk(info.partition, info.fetch_offset, info.fetch_offset, data.records))
+            self._partition_map.remove_infos([info])
+            return True
+        needed = 2 * fetch_size
+        if len(data.records) >= _ENTRY_START.size:
+            needed = max(_ENTRY_START.size + _ENTRY_START.unpack_from(data.records)[1], fetch_size + 1)
+        limit = max(self._settings.partition_max_bytes, _MAX_ENLARGED_FETCH_BYTES)
+        if needed <= limit:
+            info.max_bytes, info.is_slow = needed, False
+            self._log.info(
+                "record_too_large", topic=topic, partition=partition, offset=info.fetch_offset, fetch_size=needed
+            )
+            return True
+        error = MessageSizeTooLargeError(
+            f"topic {topic!r} partition {partition} offset {info.fetch_offset}: the next record claims {needed} bytes, "
+            f"more than the limit of {limit} bytes. If the size is right, increase fetch.message.max.bytes; "
+            "if the record is damaged, commit an offset after it"
+        )
+        self._on_failure(info, error)
+        return False

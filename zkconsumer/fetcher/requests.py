@@ -1,0 +1,202 @@
+"""FetchRequests: the requests of a fetcher to its broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from zkconsumer.broker import protocol
+from zkconsumer.broker.error_codes import broker_error
+from zkconsumer.broker.throttle import Throttle
+from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
+from zkconsumer.fetcher.channel_pool import ChannelPool
+from zkconsumer.fetcher.fetch_session import (
+    FETCH_SESSION_ID_NOT_FOUND,
+    INVALID_FETCH_SESSION_EPOCH,
+    FetchDelta,
+    FetchSession,
+    Position,
+)
+from zkconsumer.fetcher.fetch_settings import FetchSettings
+from zkconsumer.fetcher.fetcher_metrics import FetcherMetrics
+from zkconsumer.fetcher.queues import ByteBudget
+from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.metrics import Metrics
+
+#: First version of Fetch responses with a whole batch of any size (KIP-74), since Kafka 0.10.1.
+_FIRST_WITH_WHOLE_BATCH = 3
+
+#: Maximum share of the timeout that a fast response takes, so that more may be fetched at once.
+_FAST_SHARE = 0.25
+
+#: Error code and offset of a partition that is missing in a ListOffsets response.
+_MISSING = protocol.UNKNOWN_SERVER_ERROR, -1
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswer:
+    """The response to a fetch request.
+
+    Attributes:
+        partitions: the returned partitions; none if the broker rejected the fetch session.
+        is_fast: whether the response took a small share of the timeout.
+        truncates_batches: whether the broker cuts a batch that is larger than the fetch size.
+    """
+
+    partitions: Sequence[protocol.PartitionData]
+    is_fast: bool
+    truncates_batches: bool
+
+
+class FetchRequests:
+    """Sends Fetch and ListOffsets requests to one broker over one connection, which opens at the first request.
+
+    One thread sends the requests. Other threads may only call ``abort``.
+
+    Args:
+        budget: limits the bytes of all responses and queues of a consumer or task.
+        metrics: registry of the meters and timers.
+        channels: connections of earlier fetchers, to which ``close`` returns the connection; None to close it.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        settings: FetchSettings,
+        budget: ByteBudget,
+        metrics: Metrics,
+        channels: ChannelPool | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.metrics = FetcherMetrics(metrics, settings.connecting.client_id, endpoint)
+        self._settings = settings
+        self._budget = budget
+        self._channels = channels
+        connecting = settings.connecting
+        self._channel = connecting.channel(endpoint) if channels is None else channels.take(endpoint, connecting)
+        self._session = FetchSession(is_requested=channels is None)  # not in Spark tasks, which end soon
+        self._throttle = Throttle(connecting.timeout_s)
+        self._is_aborted = False
+
+    def abort(self) -> None:
+        """Make the current fetch and all later ones raise ``ClosedError``. Any thread may call this method."""
+        self._is_aborted = True
+        if self._channels is None or self._channel.is_in_use:
+            self._channel.close()
+
+    def close(self) -> None:
+        """Close the connection, or keep it for later fetchers."""
+        if self._channels is None:
+            self._channel.close()
+        else:
+            self._channels.put(self._channel, self._settings.connecting)
+
+    @property
+    def throttle_s(self) -> float:
+        """Seconds to wait before the next fetch, as the broker has requested."""
+        return self._throttle.remaining()
+
+    def fetch(
+        self, positions: Mapping[TopicPartition, Position], *, wait_ms: int, partition_max_bytes: int, max_bytes: int
+    ) -> FetchAnswer:
+        """Fetch records from the positions.
+
+        Args:
+            wait_ms: maximum milliseconds that the broker waits for records.
+            partition_max_bytes: maximum bytes of a partition if the broker does not support one limit per partition.
+            max_bytes: bytes of the response, which are reserved from the budget during the request, as far as it
+                allows.
+
+        Raises:
+            RetriableError: the broker is unreachable, rejected the request, or returned other partitions.
+            ClosedError: ``abort`` was called.
+        """
+        reserved = self._budget.reserve(max_bytes, partition_max_bytes)
+        try:
+            return self._fetch(positions, wait_ms, partition_max_bytes, reserved)
+        finally:
+            self._budget.release(reserved)  # the chunks of the response take their own share when they are queued
+
+    def _fetch(
+        self, positions: Mapping[TopicPartition, Position], wait_ms: int, partition_max_bytes: int, max_bytes: int
+    ) -> FetchAnswer:
+        delta = self._session.delta(positions)
+        request = protocol.fetch_request(
+            {partition: offset for partition, (offset, _) in delta.positions.items()},
+            max_wait_ms=wait_ms,
+            min_bytes=self._settings.min_bytes,
+            partition_max_bytes=partition_max_bytes,
+            max_bytes=max_bytes,
+            max_bytes_overrides={partition: size for partition, (_, size) in delta.positions.items()},
+            read_committed=self._settings.read_committed,
+            session=(delta.session_id, delta.epoch),
+            forgotten=delta.forgotten,
+        )
+        response, is_fast = self._send(request)
+        truncates_batches = request.API_VERSION < _FIRST_WITH_WHOLE_BATCH
+        if response.error_code:
+            self._session.reset()
+            if response.error_code in (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH):
+                # The broker restarted or discarded the session; the next request is a full one.
+                return FetchAnswer((), is_fast, truncates_batches)
+            raise broker_error(response.error_code, f"broker {self.endpoint} rejected the fetch request")
+        self._session.update(positions, response)
+        self._check_returned(delta, positions.keys(), [data.partition for data in response.partitions])
+        return FetchAnswer(response.partitions, is_fast, truncates_batches)
+
+    def _send(self, request: Any) -> tuple[protocol.FetchResult, bool]:
+        """Send a fetch request; return the response, and whether it was fast."""
+        if self._is_aborted:  # abort() has not closed the connection, because no request had been sent
+            raise ClosedError("the fetcher has been closed")
+        sent_at = time.monotonic()
+        try:
+            with self._channel.exchange(request) as frame:
+                size = frame.remaining
+                response = protocol.read_fetch_response(frame, request.API_VERSION)
+        except ZkConsumerError:
+            self._session.reset()
+            raise
+        self._throttle.update(response.throttle_time_ms)
+        duration_s = time.monotonic() - sent_at
+        self.metrics.record_response(duration_s, size, response.throttle_time_ms / 1000)
+        return response, duration_s < self._settings.connecting.timeout_s * _FAST_SHARE
+
+    def _check_returned(
+        self, delta: FetchDelta, requested: Set[TopicPartition], returned: Collection[TopicPartition]
+    ) -> None:
+        """Raise RetriableError unless the broker returned the requested partitions, each of them once."""
+        found = set(returned)
+        is_complete = found == requested if delta.is_full else found <= requested
+        if not is_complete or len(returned) != len(found):
+            self._session.reset()
+            raise RetriableError(
+                f"broker {self.endpoint} did not return the requested partitions exactly once: missing "
+                f"[{_join_names(requested - found)}], not requested [{_join_names(found - requested)}]"
+            )
+
+    def list_offsets(
+        self, partitions: Iterable[TopicPartition], timestamp: int, *, read_committed: bool | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Look up offsets by timestamp; return the error code and the offset of each partition.
+
+        Args:
+            timestamp: ``protocol.EARLIEST``, ``protocol.LATEST``, or milliseconds since the epoch.
+            read_committed: the last stable offset is the end of the log; None for the setting of the consumer.
+
+        Raises:
+            RetriableError: the broker is unreachable.
+        """
+        requested = list(partitions)
+        request = protocol.list_offsets_request(
+            requested,
+            timestamp,
+            read_committed=self._settings.read_committed if read_committed is None else read_committed,
+        )
+        found = protocol.parse_list_offsets_response(self._channel.request(request))
+        return {partition: found.get(partition, _MISSING) for partition in requested}
+
+
+def _join_names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions)))
