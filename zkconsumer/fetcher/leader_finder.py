@@ -18,7 +18,9 @@ from zkconsumer.fetcher.fetch_settings import FATAL_ERROR_BACKOFF_S, FetchSettin
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.threads import OwnedThread
 
+#: Maximum seconds that ``close`` waits for the end of the thread.
 _JOIN_TIMEOUT_S = 5.0
 
 
@@ -59,7 +61,7 @@ class LeaderFinderThread:
             stop=stop_when_event_set(self._stop),
             retry_error_callback=lambda _state: None,  # the thread is being stopped
         )
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = OwnedThread(self._run, name, self._report_crash)
 
     def start(self) -> None:
         """Start the thread."""
@@ -70,8 +72,7 @@ class LeaderFinderThread:
         self._stop.set()
         self._changed.set()
         self._lookup.close()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(_JOIN_TIMEOUT_S)
+        self._thread.join(_JOIN_TIMEOUT_S)
 
     def add_no_leader_partitions(self, infos: Iterable[PartitionTopicInfo]) -> None:
         """Start to look up the leaders of partitions."""
@@ -100,16 +101,19 @@ class LeaderFinderThread:
             try:
                 self._retrying(self._find_leaders)
             except Exception as error:  # else the partitions would stall silently (KAFKA-4384)
-                self._log.error("leader_finder_crashed", exc_info=True)
-                with self._lock:
-                    infos = list(self._no_leader.values())
-                for info in infos:
-                    failure = ZkConsumerError(f"failed to find the leader of {info.partition}: {error!r}")
-                    failure.__cause__ = error
-                    self._on_failure(info, failure)
+                self._report_crash(error)
                 self._changed.set()
             # Back off: a broker that rejects fetches of its partition returns the partition immediately.
             self._stop.wait(self._settings.backoff_s)
+
+    def _report_crash(self, error: BaseException) -> None:
+        self._log.error("leader_finder_crashed", exc_info=error)
+        with self._lock:
+            infos = list(self._no_leader.values())
+        for info in infos:
+            failure = ZkConsumerError(f"failed to find the leader of {info.partition}: {error!r}")
+            failure.__cause__ = error
+            self._on_failure(info, failure)
 
     def _find_leaders(self) -> bool:
         """Look up leaders once and start to fetch from those that were found; return whether partitions remain."""

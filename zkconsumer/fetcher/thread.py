@@ -34,12 +34,14 @@ from zkconsumer.fetcher.queues import ByteBudget
 from zkconsumer.fetcher.requests import FetchAnswer, FetchRequests
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.threads import OwnedThread
 
 #: Milliseconds that the broker waits for data while a partition is left out of the request. When the queue of that
 #: partition has room again, its next fetch is delayed by up to this time. Doubles up to ``fetch.wait.max.ms`` while
 #: the queue stays full.
 _MIN_WAIT_WITH_FULL_QUEUE_MS = 5
 
+#: Maximum seconds that ``close`` waits for the end of the thread.
 _JOIN_TIMEOUT_S = 5.0
 
 
@@ -89,7 +91,7 @@ class ConsumerFetcherThread:
         self._wait_ms = settings.max_wait_ms
         self._partition_max_bytes = settings.partition_max_bytes  # of the current request
         self._damaged: dict[TopicPartition, DamagedBatch] = {}
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = OwnedThread(self._run, name, self._report_crash)
 
     # ---- called by other threads ----
 
@@ -102,7 +104,7 @@ class ConsumerFetcherThread:
         self._stopping = True
         self._wakeup.set()
         self._requests.abort()
-        if join and self._thread.is_alive() and threading.current_thread() is not self._thread:
+        if join:
             self._thread.join(_JOIN_TIMEOUT_S)
 
     def add_partitions(self, infos: Iterable[PartitionTopicInfo]) -> None:
@@ -138,17 +140,20 @@ class ConsumerFetcherThread:
         try:
             while not self._stopping:
                 self._do_work()
-        except BaseException as error:  # else its partitions would stall silently (KAFKA-4384)
-            self.has_ended = True
-            if not self._stopping:
-                self._log.error("fetcher_failed", exc_info=True)
-                infos = self.infos
-                for info in infos:
-                    self._on_failure(info, ZkConsumerError(f"fetching from broker {self.endpoint} failed: {error!r}"))
-                self.handle_partitions_with_errors(infos)
         finally:
             self._budget.unwatch(self._wakeup)
             self._requests.close()
+
+    def _report_crash(self, error: BaseException) -> None:
+        """Fail the partitions of the thread, which would otherwise stall silently (KAFKA-4384)."""
+        self.has_ended = True
+        if self._stopping:
+            return
+        self._log.error("fetcher_failed", exc_info=error)
+        infos = self.infos
+        for info in infos:
+            self._on_failure(info, ZkConsumerError(f"fetching from broker {self.endpoint} failed: {error!r}"))
+        self.handle_partitions_with_errors(infos)
 
     def _do_work(self) -> None:
         self._wakeup.clear()
