@@ -193,7 +193,7 @@ class Reading:
                     if (returned := self._returned.pop()) is self._info:  # else it was replaced, as in the manager
                         self._fetcher.add_partitions([returned])
                 taken = self._stream.take(0.01)
-                if taken is not None:
+                if taken is not None and isinstance(taken[1], Chunk):
                     self._read(taken[1])
         finally:
             self._fetcher.close()

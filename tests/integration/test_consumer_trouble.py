@@ -15,6 +15,7 @@ from zkconsumer import TopicPartition, ZkConsumerError, ZookeeperConsumerConnect
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import decode
+from zkconsumer.fetcher.chunk import Chunk, PositionChanged
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.fetcher.requests import FetchRequests
@@ -211,9 +212,8 @@ def test_unknown_start_offset_blocks_no_other_partition(admin: Any, topic: Topic
     finally:
         fetcher.close()
 
-    chunks = [chunk for _, chunk in filter(None, taken)]
-    assert [(chunk.partition, chunk.fetch_offset, chunk.next_offset) for chunk in chunks] == [
-        (good.partition, 0, 0),
-        (good.partition, 0, 3),
-    ]
+    changed, chunk = [item for _, item in filter(None, taken)]
+    assert changed == PositionChanged(good.partition, 0)
+    assert isinstance(chunk, Chunk)
+    assert (chunk.partition, chunk.fetch_offset, chunk.next_offset) == (good.partition, 0, 3)
     assert handed_back == [missing]

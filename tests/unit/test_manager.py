@@ -13,7 +13,7 @@ from support import fetch_settings, wait_for
 
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.errors import ZkConsumerError
-from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.chunk import QueueItem
 from zkconsumer.fetcher.manager import ConsumerFetcherManager, fetcher_id
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
@@ -124,10 +124,10 @@ def test_reassigned_partition_with_queued_response_stays() -> None:
     class Queue(PartitionQueue):
         """A queue that removes its partition and adds it again while the fetcher puts a chunk."""
 
-        def put(self, chunk: Chunk) -> None:
+        def put(self, item: QueueItem) -> None:
             fetcher.remove_partitions([PARTITION])
             fetcher.add_partitions([added_again])
-            super().put(chunk)
+            super().put(item)
 
     old = PartitionTopicInfo(PARTITION, Queue(stream, 2), 0)
     fetcher.add_partitions([old])

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support import in_thread, wait_for
 
 from zkconsumer.errors import ZkConsumerError
-from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.chunk import Chunk, PositionChanged
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.message import TopicPartition
 
@@ -28,6 +28,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 def taken(stream: StreamQueue, timeout: float | None = 0) -> Chunk:
     found = stream.take(timeout)
     assert found is not None
+    assert isinstance(found[1], Chunk)
     return found[1]
 
 
@@ -46,7 +47,7 @@ def test_chunks_of_partition_stay_in_order(stream: StreamQueue) -> None:
 
     found = [stream.take(0) for _ in range(3)]
 
-    assert [(q, c.fetch_offset) for q, c in filter(None, found)] == [(queue, 0), (queue, 1), (queue, 2)]
+    assert found == [(queue, chunk(offset)) for offset in range(3)]
 
 
 def test_queue_has_room_below_capacity(stream: StreamQueue) -> None:
@@ -363,9 +364,7 @@ class AnyOrder(RuleBasedStateMachine):
             assert (found, self.on_room_calls) == (None, calls)
             return
         number = self.turns.pop(0)
-        assert found is not None
-        assert found[0] is self.queues[number]
-        assert (found[1].partition.partition, found[1].fetch_offset) == (number, self.waiting[number].pop(0))
+        assert found == (self.queues[number], chunk(self.waiting[number].pop(0), number))
         assert self.on_room_calls == calls + 1
         if self.waiting[number]:
             self.turns.append(number)
@@ -474,10 +473,10 @@ def test_queues_share_bytes_of_their_streams() -> None:
     assert budget.reserve(1000, 1) == 100
 
 
-def test_chunks_without_records_use_no_room() -> None:
+def test_changed_positions_use_no_room() -> None:
     stream = StreamQueue(budget := ByteBudget(1))
     full, announced = PartitionQueue(stream, 1), PartitionQueue(stream, 1)
-    announced.put(Chunk(P0, 5, 5, b""))
+    announced.put(PositionChanged(P0, 5))
     assert announced.has_room
     full.put(Chunk(P1, 0, 1, b"x"))
     assert budget.is_spent

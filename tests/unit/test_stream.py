@@ -19,7 +19,7 @@ from support import Reader, in_thread, take, wait_for
 from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
 from zkconsumer.consumer import decoded_items
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
-from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.chunk import Chunk, PositionChanged
 from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.message import decoded_message_type, string_decoder
@@ -73,6 +73,11 @@ class Fed:
         aborted: Sequence[tuple[int, int]] = (),
     ) -> Fed:
         self.queues[partition].put(Chunk(partition, fetch_offset, next_offset, data, aborted))
+        return self
+
+    def move(self, offset: int, partition: TopicPartition = P0) -> Fed:
+        """Announce that the next chunk starts at an offset, as a fetcher does that has looked up the offset."""
+        self.queues[partition].put(PositionChanged(partition, offset))
         return self
 
     def release(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
@@ -239,7 +244,7 @@ def test_aborted_transactions_count_as_consumed() -> None:
 def test_position_is_unknown_before_start_offset() -> None:
     fed = Fed().acquire(offset=-1)
     before = fed.consumed
-    fed.put(b"", 40, 40)
+    fed.move(40)
     with pytest.raises(ConsumerTimeoutError):
         next(fed.stream)
 
@@ -248,7 +253,7 @@ def test_position_is_unknown_before_start_offset() -> None:
 
 
 def test_reset_applies_after_queued_chunks() -> None:
-    fed = Fed().acquire(offset=100).put(entry([100]), 101, 100).put(b"", 5, 5).put(entry([5]), 6, 5)
+    fed = Fed().acquire(offset=100).put(entry([100]), 101, 100).move(5).put(entry([5]), 6, 5)
 
     next(fed.stream)
     assert (fed.consumed, fed.resets) == ({0: 100}, [])
@@ -286,7 +291,7 @@ def test_chunks_without_records_do_not_extend_timeout() -> None:
 
     def announce() -> None:
         while not stop.wait(0.01):
-            fed.queues[P0].put(Chunk(P0, 0, 0, b""))
+            fed.queues[P0].put(PositionChanged(P0, 0))
 
     announcing = in_thread(announce)
     started = time.monotonic()
@@ -547,7 +552,7 @@ def test_reset_before_release_is_ignored() -> None:
     old = fed.queues[P0]
     fed.stream.release({P0})
     old.close()
-    old.put(Chunk(P0, 3, 3, b""))
+    old.put(PositionChanged(P0, 3))
     fed.acquire(P0, 60)
 
     read_until_timeout(fed.stream)

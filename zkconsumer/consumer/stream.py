@@ -18,7 +18,7 @@ from typing import Any
 from zkconsumer.consumer.decoded_items import Decode, DecodedItems, decode_batches, decode_messages
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
 from zkconsumer.fetcher.arrow import ArrowReader
-from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.chunk import Chunk, PositionChanged
 from zkconsumer.fetcher.decode import MAX_ROWS, log_skipped
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.log import get_logger
@@ -346,21 +346,22 @@ class KafkaStream:
             raise ConsumerTimeoutError(
                 f"no record was received from {self.topic!r} within consumer.timeout.ms = {self._timeout_s * 1000:.0f}"
             )
-        queue, chunk = taken
-        self._chunk_source = queue, chunk.partition
+        queue, item = taken
+        partition = item.partition
+        self._chunk_source = queue, partition
         with self._lock:
-            position = self._positions.get(chunk.partition)
+            position = self._positions.get(partition)
             if queue.is_closed or position is None:
                 return  # the partition was released meanwhile
-            if not len(chunk.data):  # the fetcher has looked up the start offset, or has reset it
-                self._positions[chunk.partition] = chunk.fetch_offset
-                self._committed.pop(chunk.partition, None)
-        if not len(chunk.data):
-            self._on_reset(chunk.partition)
-        elif chunk.fetch_offset != position:
+            if isinstance(item, PositionChanged):
+                self._positions[partition] = item.offset
+                self._committed.pop(partition, None)
+        if isinstance(item, PositionChanged):
+            self._on_reset(partition)
+        elif item.fetch_offset != position:
             self._refetch_from(None)  # a KeyboardInterrupt has discarded the previous chunk
         else:
-            self._decoded = decode(queue, chunk)
+            self._decoded = decode(queue, item)
 
     def _decode_messages(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[DecodedItems]:
         return decode_messages(queue, chunk, self._message_type, check_crcs=self._check_crcs)

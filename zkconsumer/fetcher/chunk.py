@@ -1,4 +1,4 @@
-"""Chunk: the records of one partition in one fetch response."""
+"""What fetchers put into queues: Chunk and PositionChanged."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class Chunk:
     Attributes:
         fetch_offset: the requested offset. The data may start below it, because brokers send whole batches.
         next_offset: the offset to fetch next.
-        data: complete batches or messages of any format; the last one may be incomplete. Empty if the chunk only
-            announces an offset that was looked up.
+        data: complete batches or messages of any format; the last one may be incomplete.
         aborted: ``(producer id, first offset)`` of aborted transactions, with ``isolation.level=read_committed``.
         until: records from this offset on are skipped.
         end_offset: end of the log when the data were fetched.
@@ -46,3 +45,24 @@ class Chunk:
     def nbytes(self) -> int:
         """Size of the data in bytes."""
         return len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class PositionChanged:
+    """The next chunk of a partition starts at ``offset``, and no records precede it.
+
+    A fetcher has looked up the start offset, or has reset an offset that is out of range. In a Spark task, records were
+    deleted before they were read.
+    """
+
+    partition: TopicPartition
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """0, because the item takes no room in a queue."""
+        return 0
+
+
+#: An item of a queue.
+QueueItem = Chunk | PositionChanged

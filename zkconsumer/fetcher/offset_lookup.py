@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from zkconsumer.broker.error_codes import error_name
-from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.chunk import PositionChanged
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS, PartitionTopicInfo
 from zkconsumer.fetcher.requests import FetchRequests
 
@@ -14,7 +14,7 @@ from zkconsumer.fetcher.requests import FetchRequests
 def resolve_offsets(requests: FetchRequests, infos: Iterable[PartitionTopicInfo], log: Any) -> list[PartitionTopicInfo]:
     """Look up unknown fetch offsets according to ``auto.offset.reset``; return the partitions that failed.
 
-    An empty chunk announces the offset to the reader.
+    The readers of the partitions receive the offset as ``PositionChanged``.
     """
     unknown: dict[str, list[PartitionTopicInfo]] = {}
     for info in infos:
@@ -44,5 +44,5 @@ def resolve_offsets(requests: FetchRequests, infos: Iterable[PartitionTopicInfo]
                 info.start_offset = offset
             info.reset_offset = offset
             info.starts_at_batch = False
-            info.queue.put(Chunk(info.partition, offset, offset, b""))
+            info.queue.put(PositionChanged(info.partition, offset))
     return failed

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.chunk import Chunk, QueueItem
 
 #: Maximum number of errors that are kept for a stream that is not read; the oldest ones are dropped.
 _MAX_ERRORS = 100
@@ -79,9 +79,10 @@ class ByteBudget:
 
 
 class StreamQueue:
-    """The queues of one stream: their lock, and which of them are not empty.
+    """The queues of one stream: takes items from those that are not empty, in turn.
 
-    Any number of fetchers add chunks; one thread takes them.
+    Any number of fetchers add items; one thread takes them. ``StreamQueue`` and ``PartitionQueue`` are one unit and use
+    each other's private fields, because the lock of the stream guards its partition queues, too.
 
     Args:
         budget: bytes that all queues of this stream share with those of other streams.
@@ -90,22 +91,22 @@ class StreamQueue:
     def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
         self._nbytes = 0  # of records in all queues of this stream
-        self._lock = threading.Lock()  # guards this object and the chunks of its partition queues
+        self._lock = threading.Lock()  # guards this object and the items of its partition queues
         self._changed = threading.Condition(self._lock)
         self._ready: deque[PartitionQueue] = deque()
         self._closed = False
         self._errors: deque[BaseException] = deque(maxlen=_MAX_ERRORS)
         self._final_error: BaseException | None = None
 
-    def take(self, timeout: float | None) -> tuple[PartitionQueue, Chunk] | None:
-        """Return the next chunk and its queue, or None if the stream is closed or ``timeout`` seconds have passed.
+    def take(self, timeout_s: float | None) -> tuple[PartitionQueue, QueueItem] | None:
+        """Return the next item and its queue, or None if the stream is closed or ``timeout_s`` has passed.
 
-        Blocks until there is a chunk; without a limit if ``timeout`` is None.
+        Blocks until there is an item; without a limit if ``timeout_s`` is None.
 
         Raises:
             BaseException: an error passed to ``fail``; once, unless it is final.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
             while True:
                 if self._errors:
@@ -121,17 +122,17 @@ class StreamQueue:
                     return None
                 self._changed.wait(remaining)
             queue = self._ready.popleft()
-            chunk = queue._chunks.popleft()
-            self._count(-chunk.nbytes)
-            if queue._chunks:
+            item = queue._items.popleft()
+            self._count(-item.nbytes)
+            if queue._items:
                 self._ready.append(queue)
         queue.on_room()
-        return queue, chunk
+        return queue, item
 
     def __len__(self) -> int:
-        """Return the number of chunks in all queues of the stream."""
+        """Return the number of items in all queues of the stream."""
         with self._lock:
-            return sum(len(queue._chunks) for queue in self._ready)
+            return sum(len(queue._items) for queue in self._ready)
 
     def _count(self, size: int) -> None:  # with the lock held
         self._nbytes += size
@@ -143,16 +144,16 @@ class StreamQueue:
         return self._closed
 
     def close(self) -> None:
-        """Discard all chunks, and make ``take`` return None."""
+        """Discard all items, and make ``take`` return None."""
         with self._lock:
             self._closed = True
             for queue in self._ready:
-                queue._discard_chunks()
+                queue._discard_items()
             self._ready.clear()
             self._changed.notify_all()
 
     def fail(self, error: BaseException, *, is_final: bool = False) -> None:
-        """Make ``take`` raise an error. Errors are raised in order, before any chunk is returned.
+        """Make ``take`` raise an error. Errors are raised in order, before any item is returned.
 
         Args:
             is_final: raise the error each time, until ``close``.
@@ -166,18 +167,18 @@ class StreamQueue:
 
 
 class PartitionQueue:
-    """The chunks of one partition while it is assigned.
+    """The fetched items of one partition while it is assigned.
 
     Args:
-        capacity: number of chunks with records at which the queue is full.
+        capacity: number of chunks at which the queue is full; other items do not count.
     """
 
     def __init__(self, stream: StreamQueue, capacity: int) -> None:
         self._stream = stream
         self._capacity = capacity
-        self._chunks: deque[Chunk] = deque()
+        self._items: deque[QueueItem] = deque()
         self.is_closed = False
-        #: Called after a chunk has been taken; set by the fetcher that fills the queue.
+        #: Called after an item has been taken; set by the fetcher that fills the queue.
         self.on_room: Callable[[], object] = lambda: None
 
     @property
@@ -190,43 +191,43 @@ class PartitionQueue:
         stream = self._stream
         if stream._nbytes and stream._budget.is_spent:
             return False
-        return len(self._chunks) < self._capacity or self._is_below_capacity()
+        return len(self._items) < self._capacity or self._is_below_capacity()
 
     def _is_below_capacity(self) -> bool:
         with self._stream._lock:
-            return sum(1 for chunk in self._chunks if chunk.nbytes) < self._capacity
+            return sum(isinstance(item, Chunk) for item in self._items) < self._capacity
 
     @property
     def nbytes(self) -> int:
         """Bytes of records in the queue."""
         with self._stream._lock:
-            return sum(chunk.nbytes for chunk in self._chunks)
+            return sum(item.nbytes for item in self._items)
 
-    def put(self, chunk: Chunk) -> None:
-        """Append a chunk, even if the queue is full; discards the chunk if the queue is closed."""
+    def put(self, item: QueueItem) -> None:
+        """Append an item, even if the queue is full; discards the item if the queue is closed."""
         stream = self._stream
         with stream._lock:
             if self.is_closed or stream._closed:
                 return
-            self._chunks.append(chunk)
-            stream._count(chunk.nbytes)
-            if len(self._chunks) == 1:
+            self._items.append(item)
+            stream._count(item.nbytes)
+            if len(self._items) == 1:
                 stream._ready.append(self)
             stream._changed.notify()
 
     def close(self) -> None:
-        """Discard the chunks in the queue and those that are still added."""
+        """Discard the items in the queue and those that are still added."""
         stream = self._stream
         with stream._lock:
             self.is_closed = True
-            if self._chunks:
-                self._discard_chunks()
+            if self._items:
+                self._discard_items()
                 stream._ready.remove(self)
 
     def replacement(self) -> PartitionQueue:
         """Return an empty queue of the same stream and capacity."""
         return PartitionQueue(self._stream, self._capacity)
 
-    def _discard_chunks(self) -> None:  # with the stream's lock held
-        self._stream._count(-sum(chunk.nbytes for chunk in self._chunks))
-        self._chunks.clear()
+    def _discard_items(self) -> None:  # with the stream's lock held
+        self._stream._count(-sum(item.nbytes for item in self._items))
+        self._items.clear()

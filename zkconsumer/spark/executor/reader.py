@@ -20,7 +20,7 @@ from zkconsumer.errors import (
     ZkConsumerError,
 )
 from zkconsumer.fetcher.channel_pool import ChannelPool
-from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.chunk import Chunk, PositionChanged, QueueItem
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
@@ -90,7 +90,7 @@ def _on_failure(task: FetchTask, stream: StreamQueue, info: PartitionTopicInfo, 
     else:
         raise_or_log(loss, False, get_logger("zkconsumer.spark"))
         next_offset = min(error.first, until) if info.fetch_offset < error.first else until
-        info.queue.put(Chunk(partition, next_offset, next_offset, b""))  # fetching resumes at its offset
+        info.queue.put(PositionChanged(partition, next_offset))
 
 
 class _TaskReader:
@@ -126,17 +126,21 @@ class _TaskReader:
                 self._check_missing(time.monotonic() - last_chunk_at)
                 continue
             last_chunk_at = time.monotonic()
-            yield from self._read_chunk(*taken)
+            yield from self._read_item(*taken)
         self._report_skipped()
 
-    def _read_chunk(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[Any]:
-        partition = chunk.partition
-        if partition not in self._missing:
+    def _read_item(self, queue: PartitionQueue, item: QueueItem) -> Iterator[Any]:
+        if item.partition not in self._missing:
             return  # fetched before the end of the stream was read
-        next_offset = chunk.next_offset
-        is_refetch_needed = not chunk.nbytes  # deleted records are skipped
-        if is_refetch_needed:
-            self._lost[partition] += next_offset - self._positions[partition]
+        if isinstance(item, PositionChanged):
+            self._lost[item.partition] += item.offset - self._positions[item.partition]
+            self._advance(queue, item.partition, item.offset, is_refetch_needed=True)
+        else:
+            yield from self._read_chunk(queue, item)
+
+    def _read_chunk(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[Any]:
+        partition, next_offset = chunk.partition, chunk.next_offset
+        is_refetch_needed = False
         try:
             yield from self._rows.read(chunk)
         except CorruptRecordError as error:
@@ -148,11 +152,18 @@ class _TaskReader:
                 if self._task.layout.policy == "skip":
                     self._skipped[partition] += min(next_offset, self._missing[partition]) - error.offset
             self._corrupt.add(place)  # fetched again: maybe corrupted in transit
-        self._positions[partition] = next_offset
         if self._rows.has_ended:
             assert self._task.reports is not None
             self._task.reports.send(TaskReport(has_ended=True))
-            next_offset = self._missing[partition]
+            self._complete(partition)
+        else:
+            self._advance(queue, partition, next_offset, is_refetch_needed=is_refetch_needed)
+
+    def _advance(
+        self, queue: PartitionQueue, partition: TopicPartition, next_offset: int, *, is_refetch_needed: bool
+    ) -> None:
+        """Continue at ``next_offset``, unless the range ends there."""
+        self._positions[partition] = next_offset
         if next_offset >= self._missing[partition]:
             self._complete(partition)
         elif is_refetch_needed:
