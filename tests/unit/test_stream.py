@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,6 +19,7 @@ from support import Reader, in_thread, take, wait_for
 
 from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
 from zkconsumer.consumer import decoded_items
+from zkconsumer.consumer.stream import StreamSettings
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk, PositionChanged
 from zkconsumer.fetcher.decode import read_messages
@@ -34,33 +36,44 @@ def entry(offsets: Iterable[int], **options: Any) -> bytes:
 
 @dataclass
 class Fed:
-    """A stream with its queues, which records calls to the connector."""
+    """A stream with its queues; also its owner, which records the calls."""
 
     timeout: float | None = 0.0
     message_type: type[MessageAndMetadata] = MessageAndMetadata
     check_crcs: bool = True
+    skips_corrupt_batches: bool = False
     refetched: list[tuple[PartitionQueue, TopicPartition, int]] = field(default_factory=list)
     resets: list[TopicPartition] = field(default_factory=list)
+    counted: Counter[TopicPartition] = field(default_factory=Counter)
+    skipped: Counter[TopicPartition] = field(default_factory=Counter)
     holds_lease: bool = True
 
     def __post_init__(self) -> None:
         self.queue = StreamQueue(ByteBudget(1 << 30))
         self.queues: dict[TopicPartition, PartitionQueue] = {}
-        self.stream = KafkaStream(
-            "t",
-            "client",
-            self.queue,
+        settings = StreamSettings(
+            client_id="client",
             message_type=self.message_type,
             timeout_s=self.timeout,
             check_crcs=self.check_crcs,
-            holds_lease=lambda: self.holds_lease,
-            refetch=lambda *what: self.refetched.append(what),
-            on_reset=self.resets.append,
-            on_consumed=lambda _partition, _messages: None,
+            skips_corrupt_batches=self.skips_corrupt_batches,
         )
+        self.stream = KafkaStream("t", self.queue, self, settings)
+
+    def refetch(self, queue: PartitionQueue, partition: TopicPartition, offset: int) -> None:
+        self.refetched.append((queue, partition, offset))
+
+    def on_position_changed(self, partition: TopicPartition) -> None:
+        self.resets.append(partition)
+
+    def on_consumed(self, partition: TopicPartition, rows: int) -> None:
+        self.counted[partition] += rows
+
+    def on_skipped(self, partition: TopicPartition, offsets: int) -> None:
+        self.skipped[partition] += offsets
 
     def acquire(self, partition: TopicPartition = P0, offset: int = 0) -> Fed:
-        self.stream.acquire(partition, offset)
+        self.stream.positions.acquire(partition, offset)
         self.queues[partition] = PartitionQueue(self.queue, 100)
         return self
 
@@ -84,15 +97,15 @@ class Fed:
         """Close the queues and release the partitions, as the connector does."""
         for partition in partitions:
             self.queues.pop(partition).close()
-        return self.stream.release(set(partitions))
+        return self.stream.positions.release(set(partitions))
 
     @property
     def consumed(self) -> dict[int, int]:
-        return {p.partition: offset for p, offset in self.stream.positions(handed_out=False).items()}
+        return {p.partition: offset for p, offset in self.stream.positions.offsets(include_current=False).items()}
 
     @property
-    def handed_out(self) -> dict[int, int]:
-        return {p.partition: offset for p, offset in self.stream.positions(handed_out=True).items()}
+    def delivered(self) -> dict[int, int]:
+        return {p.partition: offset for p, offset in self.stream.positions.offsets(include_current=True).items()}
 
 
 def offsets(messages: Iterable[MessageAndMetadata]) -> list[int]:
@@ -189,14 +202,14 @@ def test_positions_within_two_chunks() -> None:
     fed = Fed().acquire(offset=10)
     fed.put(entry([10, 11, 13]), 15, 10)  # compaction has removed 12 and 14
     fed.put(entry([15]), 16, 15)
-    steps = [(fed.consumed[0], fed.handed_out[0])]
+    steps = [(fed.consumed[0], fed.delivered[0])]
 
     for _ in range(4):
         next(fed.stream)
-        steps.append((fed.consumed[0], fed.handed_out[0]))
+        steps.append((fed.consumed[0], fed.delivered[0]))
     with pytest.raises(ConsumerTimeoutError):
         next(fed.stream)
-    steps.append((fed.consumed[0], fed.handed_out[0]))
+    steps.append((fed.consumed[0], fed.delivered[0]))
 
     assert steps == [
         (10, 10),  # nothing returned
@@ -214,7 +227,7 @@ def test_positions_are_kept_per_partition() -> None:
 
     take(fed.stream, 3)
 
-    assert (fed.consumed, fed.handed_out) == ({0: 2, 1: 100}, {0: 2, 1: 101})
+    assert (fed.consumed, fed.delivered) == ({0: 2, 1: 100}, {0: 2, 1: 101})
 
 
 def test_position_advances_over_skipped_records() -> None:
@@ -225,7 +238,7 @@ def test_position_advances_over_skipped_records() -> None:
     with pytest.raises(ConsumerTimeoutError):
         next(fed.stream)
 
-    assert (fed.consumed, fed.handed_out) == ({0: 10}, {0: 10})
+    assert (fed.consumed, fed.delivered) == ({0: 10}, {0: 10})
 
 
 def test_aborted_transactions_count_as_consumed() -> None:
@@ -248,7 +261,7 @@ def test_position_is_unknown_before_start_offset() -> None:
     with pytest.raises(ConsumerTimeoutError):
         next(fed.stream)
 
-    assert (before, fed.consumed, fed.handed_out) == ({0: -1}, {0: 40}, {0: 40})
+    assert (before, fed.consumed, fed.delivered) == ({0: -1}, {0: 40}, {0: 40})
     assert fed.resets == [P0]
 
 
@@ -258,14 +271,14 @@ def test_reset_applies_after_queued_chunks() -> None:
     next(fed.stream)
     assert (fed.consumed, fed.resets) == ({0: 100}, [])
     assert next(fed.stream).offset == 5
-    assert (fed.consumed, fed.handed_out, fed.resets) == ({0: 5}, {0: 6}, [P0])
+    assert (fed.consumed, fed.delivered, fed.resets) == ({0: 5}, {0: 6}, [P0])
 
 
 def test_positions_hold_across_pieces_of_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoded_items, "_MESSAGES_PER_LIST", 2)
     fed = Fed().acquire().put(b"".join(entry([offset]) for offset in range(7)), 7)
 
-    steps = [(message.offset, fed.consumed[0], fed.handed_out[0]) for message in islice(fed.stream, 7)]
+    steps = [(message.offset, fed.consumed[0], fed.delivered[0]) for message in islice(fed.stream, 7)]
 
     assert steps == [(offset, offset, offset + 1) for offset in range(7)]
 
@@ -318,7 +331,7 @@ def test_second_thread_in_stream_is_refused(arrow: bool) -> None:
     fed = Fed(timeout=None).acquire()
     items = fed.stream.batches() if arrow else fed.stream
     reading = in_thread(lambda: next(items))
-    wait_for(lambda: fed.stream._reading_thread is not None)
+    wait_for(lambda: fed.stream._guard.is_reading)
 
     for read in (lambda: next(items), fed.stream.has_next, fed.stream.peek):
         with pytest.raises(
@@ -395,7 +408,7 @@ def test_corrupt_batch_is_raised_and_refetched() -> None:
     assert raised.value.offset == 2
     assert "topic 't' partition 0 offset 2" in str(raised.value)
     assert fed.refetched == [(queue, P0, 2)]
-    assert (fed.consumed, fed.handed_out) == ({0: 2}, {0: 2})
+    assert (fed.consumed, fed.delivered) == ({0: 2}, {0: 2})
     with pytest.raises(ConsumerTimeoutError):
         next(fed.stream)
     assert len(fed.refetched) == 1
@@ -425,6 +438,29 @@ def test_corrupt_batch_does_not_stop_other_partition() -> None:
     assert fed.consumed == {0: 0, 1: 1}
 
 
+def test_batch_corrupt_in_two_fetches_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    fed = Fed(skips_corrupt_batches=True).acquire()
+    data = entry([0, 1]) + damaged(entry([2, 3, 4])) + entry([5])
+    fed.put(data, 6)
+    assert offsets(read_until_timeout(fed.stream)) == [0, 1]
+    assert (fed.refetched[-1][2], fed.skipped) == (2, {}), "it may have been corrupted in transit"
+
+    fed.put(data, 6, 2)
+    assert read_until_timeout(fed.stream) == []
+
+    assert (fed.refetched[-1][2], fed.consumed, fed.skipped) == (5, {0: 5}, {P0: 3})
+    assert "corrupt_records_skipped" in caplog.text
+
+
+def test_corrupt_batch_of_unknown_end_is_raised_despite_skip() -> None:
+    fed = Fed(skips_corrupt_batches=True).acquire()
+    for _ in range(2):
+        fed.put(damaged(entry([0])), 1)
+        with pytest.raises(CorruptRecordError):
+            next(fed.stream)
+    assert fed.skipped == {}
+
+
 def test_corrupt_value_passes_without_crc_check() -> None:
     record = batches.batch([Record(0, value=b"good")])
     bad = record.replace(b"good", b"gold")
@@ -443,13 +479,13 @@ def malformed(offset: int) -> bytes:
 def test_position_is_known_after_malformed_record() -> None:
     fed = Fed().acquire().put(entry([0, 1]) + malformed(2), 4)
 
-    steps = [(message.offset, fed.consumed[0], fed.handed_out[0]) for message in islice(fed.stream, 2)]
+    steps = [(message.offset, fed.consumed[0], fed.delivered[0]) for message in islice(fed.stream, 2)]
     with pytest.raises(CorruptRecordError) as raised:
         next(fed.stream)
 
     assert steps == [(0, 0, 1), (1, 1, 2)]
     assert (raised.value.offset, fed.refetched[0][2]) == (2, 2)
-    assert (fed.consumed, fed.handed_out) == ({0: 2}, {0: 2})
+    assert (fed.consumed, fed.delivered) == ({0: 2}, {0: 2})
 
 
 def test_header_with_invalid_utf8_loses_no_record() -> None:
@@ -531,7 +567,7 @@ def test_release_keeps_current_message_of_other_partition() -> None:
 
 
 def test_release_of_unowned_partition_returns_nothing() -> None:
-    assert Fed().stream.release({P0}) == {}
+    assert Fed().stream.positions.release({P0}) == {}
 
 
 def test_unknown_position_is_released_as_unknown() -> None:
@@ -550,7 +586,7 @@ def test_regained_partition_starts_at_given_offset() -> None:
 def test_reset_before_release_is_ignored() -> None:
     fed = Fed().acquire(offset=50)
     old = fed.queues[P0]
-    fed.stream.release({P0})
+    fed.stream.positions.release({P0})
     old.close()
     old.put(PositionChanged(P0, 3))
     fed.acquire(P0, 60)
@@ -567,7 +603,7 @@ def test_no_item_is_returned_after_end_of_lease(arrow: bool) -> None:
     items = fed.stream.batches(3) if arrow else fed.stream
     next(items)
     fed.holds_lease = False
-    fed.stream.lease_ended()
+    fed.stream.positions.end_lease()
 
     with pytest.raises(ConsumerTimeoutError):
         next(items)
@@ -592,7 +628,7 @@ def test_late_end_of_lease_keeps_items_of_new_lease() -> None:
     fed = Fed().acquire()
     fed.put(entry(range(3)), 3)
     assert next(fed.stream).offset == 0
-    fed.stream.lease_ended()  # the member has registered again meanwhile
+    fed.stream.positions.end_lease()  # the member has registered again meanwhile
     assert [message.offset for message in islice(fed.stream, 2)] == [1, 2]
 
 
@@ -655,11 +691,11 @@ def test_released_position_repeats_at_most_one_message(sizes: list[list[int]], r
                 seen.append(next(fed.stream).offset)
             except ConsumerTimeoutError:
                 asked_too_often = True
-        consumed, handed_out = fed.consumed[0], fed.handed_out[0]
+        consumed, delivered = fed.consumed[0], fed.delivered[0]
         released = fed.release(P0)[P0]
 
     assert seen == list(range(min(reads, at)))
-    assert handed_out == len(seen)
+    assert delivered == len(seen)
     assert consumed == released == (len(seen) if asked_too_often or not seen else len(seen) - 1)
 
 
@@ -712,14 +748,14 @@ def test_batches_are_limited_to_max_rows() -> None:
 
 def test_positions_within_batches() -> None:
     fed = Fed().acquire(offset=0).put(entry([0, 1]) + entry([3, 4]), 6)
-    found, steps = fed.stream.batches(max_rows=2), [(fed.consumed[0], fed.handed_out[0])]
+    found, steps = fed.stream.batches(max_rows=2), [(fed.consumed[0], fed.delivered[0])]
 
     for _ in range(2):
         next(found)
-        steps.append((fed.consumed[0], fed.handed_out[0]))
+        steps.append((fed.consumed[0], fed.delivered[0]))
     with pytest.raises(ConsumerTimeoutError):
         next(found)
-    steps.append((fed.consumed[0], fed.handed_out[0]))
+    steps.append((fed.consumed[0], fed.delivered[0]))
 
     assert steps == [(0, 0), (0, 2), (3, 5), (6, 6)]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from zkconsumer.fetcher.arrow import ArrowReader
@@ -21,15 +22,15 @@ _MESSAGES_PER_LIST = 2048
 class DecodedItems:
     """Decoded items of one partition: messages, or one Arrow batch.
 
-    ``deque.popleft`` is atomic, so an item in ``remaining`` is either handed out by the application's thread or
-    discarded by ``KafkaStream.release``. No lock is needed per message.
+    ``deque.popleft`` is atomic, so the application's thread delivers an item in ``remaining``, or
+    ``StreamPositions.release`` discards it. No lock is needed per message.
 
     Attributes:
         offset_of: returns the offset of the item with an index.
         size: number of items.
         rows: number of records in the items.
         next_offset: the offset after the last item.
-        remaining: the items that have not been handed out.
+        remaining: the items that have not been delivered.
     """
 
     queue: PartitionQueue
@@ -62,7 +63,7 @@ def decode_messages(
         yield DecodedItems(
             queue,
             chunk.partition,
-            lambda i, messages=messages: messages[i].offset,  # type: ignore[misc]
+            partial(_message_offset, messages),
             len(messages),
             len(messages),
             next_offset,
@@ -82,7 +83,7 @@ def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> 
         yield DecodedItems(
             queue,
             chunk.partition,
-            lambda _index, first=first: first,  # type: ignore[misc]
+            partial(_first_offset, first),
             1,
             batch.num_rows,
             next_offset,
@@ -97,4 +98,13 @@ def _end_of_chunk(queue: PartitionQueue, chunk: Chunk) -> DecodedItems:
     The last offsets of a chunk may have no records: they belong to control batches, aborted transactions or compacted
     records.
     """
-    return DecodedItems(queue, chunk.partition, lambda _index: chunk.next_offset, 0, 0, chunk.next_offset, deque())
+    end = chunk.next_offset
+    return DecodedItems(queue, chunk.partition, partial(_first_offset, end), 0, 0, end, deque())
+
+
+def _message_offset(messages: Sequence[MessageAndMetadata], index: int) -> int:
+    return messages[index].offset
+
+
+def _first_offset(offset: int, _index: int) -> int:
+    return offset

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Set
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.consumer.metrics import ConsumerMetrics
-from zkconsumer.consumer.stream import KafkaStream
+from zkconsumer.consumer.stream import StreamSettings
+from zkconsumer.consumer.streams import ConsumerStreams
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
-from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.health import Health, HealthListener, HealthMonitor, HealthState, stalled_partitions
 from zkconsumer.log import get_logger
 from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
@@ -23,19 +24,24 @@ from zkconsumer.metrics import Metrics
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.handler import Claim
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.zookeeper.registry import OFFSET_MAX, Registration, thread_ids
-
-#: Identifies a stream: the topic, or the regular expression of a filter, and the thread id.
-_StreamKey = tuple[str, str]
+from zkconsumer.zookeeper.registry import OFFSET_MAX, Registration
 
 
 class ConsumerRuntime:
-    """The group member, the fetchers and the streams of a consumer; also the member's ``PartitionHandler``.
+    """The group member, the fetchers and the streams of a consumer.
 
-    It exists from the creation of the streams to the shutdown of the consumer.
+    It is the member's ``PartitionHandler`` and the ``StreamOwner`` of the streams. It exists from the creation of the
+    streams to the shutdown of the consumer.
 
-    Only the member's thread writes ``_thread_of`` and ``_released_offsets``; the fetchers' threads read ``_thread_of``.
-    ``_close_lock`` guards ``_is_closed``. The other fields are set in the constructor.
+    Only the member's thread writes ``_released_offsets``. ``_close_lock`` guards ``_is_closed``. The other fields are
+    set in the constructor.
+
+    Args:
+        registration: the topics, or the filter, that the member registers.
+        key_decoder: decodes keys; None to return bytes.
+        value_decoder: decodes values; None to return bytes.
+        listener: called when partitions are assigned or revoked.
+        health_listener: called when the health changes.
 
     Attributes:
         streams: the streams by topic, or by the regular expression of a filter.
@@ -68,25 +74,22 @@ class ConsumerRuntime:
             FetchSettings.from_config(config),
             self.member.cluster.brokers,
             num_fetchers=config.num_consumer_fetchers,
-            on_failure=self._fail_stream,
+            on_failure=lambda info, error: self._streams.fail_partition(info.partition, error),
             metrics=self.metrics,
         )
-        #: The streams of a filter receive the records of all topics that it selects.
-        self._filter = next(iter(registration.subscription)) if registration.is_filter else None
-        self._queues: dict[_StreamKey, StreamQueue] = {}
-        self._streams: dict[_StreamKey, KafkaStream] = {}
+        self._streams = ConsumerStreams(
+            registration,
+            self.member.consumer_id,
+            self.fetchers.budget,
+            self,
+            StreamSettings.from_config(config, decoded_message_type(key_decoder, value_decoder)),
+        )
+        self.streams = self._streams.by_topic
         self._counters = ConsumerMetrics(
-            config, self.metrics, self.member, self.fetchers, self._queues, lambda: self.health().state
+            config, self.metrics, self.member, self.fetchers, self._streams.queues, lambda: self.health().state
         )
-        self._health_monitor = HealthMonitor(
-            f"zkconsumer-{config.group_id}-health-{self.member.consumer_id}",
-            self.health,
-            health_listener,
-            get_logger("zkconsumer.health", group=config.group_id, consumer_id=self.member.consumer_id),
-        )
-        self.streams = self._create_streams(registration, key_decoder, value_decoder)
-        self._thread_of: dict[TopicPartition, str] = {}
-        #: Offsets of records handed out from partitions whose delivery was stopped. A rebalance listener may commit
+        self._health_monitor = self._create_health_monitor(health_listener)
+        #: Offsets of records delivered from partitions whose delivery was stopped. A rebalance listener may commit
         #: them while the partitions are still owned.
         self._released_offsets: dict[TopicPartition, int] = {}
         self._log = get_logger("zkconsumer.offsets", group=config.group_id, consumer_id=self.member.consumer_id)
@@ -94,33 +97,10 @@ class ConsumerRuntime:
         self._close_lock = threading.RLock()
         self._is_closed = False
 
-    def _create_streams(
-        self, registration: Registration, key_decoder: Decoder | None, value_decoder: Decoder | None
-    ) -> dict[str, list[KafkaStream]]:
-        config = self._config
-        message_type = decoded_message_type(key_decoder, value_decoder)
-        streams: dict[str, list[KafkaStream]] = {}
-        for name, count in registration.subscription.items():
-            streams[name] = []
-            for thread in thread_ids(self.member.consumer_id, count):
-                queue = StreamQueue(self.fetchers.budget)
-                stream = KafkaStream(
-                    name,
-                    config.client_id,
-                    queue,
-                    message_type=message_type,
-                    timeout_s=config.consumer_timeout_s,
-                    check_crcs=config.check_crcs,
-                    holds_lease=lambda: self.member.holds_lease,
-                    refetch=self.fetchers.refetch,
-                    on_reset=self.member.allow_lower_once,
-                    on_consumed=self._counters.count_consumed,
-                    on_skipped=self._counters.count_skipped if config.corrupt_record_policy == "skip" else None,
-                )
-                self._queues[name, thread] = queue
-                self._streams[name, thread] = stream
-                streams[name].append(stream)
-        return streams
+    def _create_health_monitor(self, listener: HealthListener | None) -> HealthMonitor:
+        group, consumer_id = self._config.group_id, self.member.consumer_id
+        log = get_logger("zkconsumer.health", group=group, consumer_id=consumer_id)
+        return HealthMonitor(f"zkconsumer-{group}-health-{consumer_id}", self.health, listener, log)
 
     def start(self) -> None:
         """Join the group, and wait for the first rebalance."""
@@ -139,8 +119,7 @@ class ConsumerRuntime:
                 self.member.close()
             finally:
                 self.fetchers.stop_connections()
-                for stream in self._streams.values():
-                    stream.close()
+                self._streams.close()
 
     def health(self) -> Health:
         """Return the health of the consumer; only a failure is reported after ``close``."""
@@ -152,7 +131,7 @@ class ConsumerRuntime:
     # ---- offsets ----
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
-        """Commit ``offsets``, or the offsets of all records that were handed out; returns the committed offsets."""
+        """Commit ``offsets``, or the offsets of all records that were delivered; returns the committed offsets."""
         if offsets is not None:
             for partition, offset in offsets.items():
                 if type(offset) is not int or not 0 <= offset < OFFSET_MAX:
@@ -161,27 +140,17 @@ class ConsumerRuntime:
                         f"got {offset!r}"
                     )
             return self.member.commit(offsets, allow_lower=True)
-        return self.member.commit(self._handed_out_offsets, on_committed=self._mark_committed)
+        return self.member.commit(self._delivered_offsets, on_committed=self._streams.mark_committed)
 
-    def _mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:  # in the member's thread
-        for stream in self._streams.values():
-            stream.mark_committed(offsets)
-
-    def _handed_out_offsets(self) -> dict[TopicPartition, int]:  # in the member's thread
-        """Return the offsets of all records that were handed out from partitions that are still owned."""
-        positions = self._positions(handed_out=True)
+    def _delivered_offsets(self) -> dict[TopicPartition, int]:  # in the member's thread
+        """Return the offsets of all records that were delivered from partitions that are still owned."""
+        offsets = self._streams.offsets(include_current=True)
         owned = self.member.assignment
+        delivering = self._streams.partitions
         self._released_offsets = {
-            p: offset for p, offset in self._released_offsets.items() if p in owned and p not in self._thread_of
+            p: offset for p, offset in self._released_offsets.items() if p in owned and p not in delivering
         }
-        return _known_offsets(self._released_offsets | positions, self.fetchers.infos)
-
-    def _positions(self, *, handed_out: bool) -> dict[TopicPartition, int]:
-        """Return the positions of all streams, -1 if a position is not known yet."""
-        positions: dict[TopicPartition, int] = {}
-        for stream in self._streams.values():
-            positions.update(stream.positions(handed_out=handed_out))
-        return positions
+        return _known_offsets(self._released_offsets | offsets, self.fetchers.infos)
 
     # ---- PartitionHandler, in the member's thread ----
 
@@ -189,10 +158,8 @@ class ConsumerRuntime:
         """Start fetching partitions, and delivering their records to the streams of their thread ids."""
         infos = []
         for partition, claim in claims.items():
-            key = self._stream_key(partition, claim.thread_id)
-            self._thread_of[partition] = claim.thread_id
-            self._streams[key].acquire(partition, claim.offset)
-            queue = PartitionQueue(self._queues[key], self._config.queued_max_message_chunks)
+            stream_queue = self._streams.acquire(partition, claim.thread_id, claim.offset)
+            queue = PartitionQueue(stream_queue, self._config.queued_max_message_chunks)
             reset = "smallest" if claim.is_new else self._config.auto_offset_reset
             if claim.offset < 0 and not claim.is_new and partition in self._released_offsets:
                 self._log.warning(
@@ -213,45 +180,51 @@ class ConsumerRuntime:
 
     def lose(self) -> None:
         """Stop the delivery of all partitions."""
-        self._stop_delivery(set(self._thread_of))
+        self._stop_delivery(self._streams.partitions)
 
     def lease_ended(self) -> None:  # in the thread of the lease
-        """Stop handing out the records that the streams have decoded."""
-        for stream in self._streams.values():
-            stream.lease_ended()
+        """Stop the delivery of the records that the streams have decoded."""
+        self._streams.end_lease()
 
     def consumed(self) -> Mapping[TopicPartition, int]:
         """Return the offsets of consumed records."""
-        return _known_offsets(self._positions(handed_out=False), self.fetchers.infos)
+        return _known_offsets(self._streams.offsets(include_current=False), self.fetchers.infos)
 
     def fail(self, error: ZkConsumerError) -> None:
         """Make all streams raise the error from now on."""
-        for queue in self._queues.values():
-            queue.fail(error, is_final=True)
+        self._streams.fail(error)
 
     def _stop_delivery(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
         """Stop fetching and delivering; returns the offsets of consumed records."""
         infos = self.fetchers.remove_partitions(partitions)
         for info in infos:
             info.queue.close()
-        handed_out = self._positions(handed_out=True)
-        self._released_offsets.update({p: handed_out[p] for p in partitions if handed_out.get(p, -1) >= 0})
-        positions: dict[TopicPartition, int] = {}
-        for partition in partitions:
-            thread = self._thread_of.pop(partition, None)
-            if thread is not None:
-                positions.update(self._streams[self._stream_key(partition, thread)].release({partition}))
-        return _known_offsets(positions, infos)
+        delivered = self._streams.offsets(include_current=True)
+        self._released_offsets.update({p: delivered[p] for p in partitions if delivered.get(p, -1) >= 0})
+        return _known_offsets(self._streams.release(partitions), infos)
 
-    # ---- for the fetchers ----
+    # ---- StreamOwner, in application threads ----
 
-    def _fail_stream(self, info: PartitionTopicInfo, error: ZkConsumerError) -> None:
-        thread = self._thread_of.get(info.partition)
-        if thread is not None:
-            self._queues[self._stream_key(info.partition, thread)].fail(error)
+    @property
+    def holds_lease(self) -> bool:
+        """See ``StreamOwner``."""
+        return self.member.holds_lease
 
-    def _stream_key(self, partition: TopicPartition, thread: str) -> _StreamKey:
-        return self._filter or partition.topic, thread
+    def refetch(self, queue: PartitionQueue, partition: TopicPartition, offset: int) -> None:
+        """See ``StreamOwner``."""
+        self.fetchers.refetch(queue, partition, offset)
+
+    def on_position_changed(self, partition: TopicPartition) -> None:
+        """Allow the next commit of the partition to be lower than the last one."""
+        self.member.allow_lower_once(partition)
+
+    def on_consumed(self, partition: TopicPartition, rows: int) -> None:
+        """See ``StreamOwner``."""
+        self._counters.count_consumed(partition, rows)
+
+    def on_skipped(self, partition: TopicPartition, offsets: int) -> None:
+        """See ``StreamOwner``."""
+        self._counters.count_skipped(partition, offsets)
 
 
 def _known_offsets(

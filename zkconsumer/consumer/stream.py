@@ -1,22 +1,27 @@
 """KafkaStream: the messages or Arrow batches that an application reads.
 
 Source: Kafka 1.1 kafka.consumer.KafkaStream, ConsumerIterator. Deliberate differences: a message counts as consumed
-when the next one is requested, not when it is handed out, so a crash repeats it instead of losing it; and a stream can
+when the next one is requested, not when it is delivered, so a crash repeats it instead of losing it; and a stream can
 be used after an error.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.consumer.corrupt_batches import CorruptBatchAction, CorruptBatches
 from zkconsumer.consumer.decoded_items import Decode, DecodedItems, decode_batches, decode_messages
-from zkconsumer.errors import ClosedError, ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
+from zkconsumer.consumer.owner import StreamOwner
+from zkconsumer.consumer.positions import StreamPositions
+from zkconsumer.consumer.reader_guard import ReaderGuard
+from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError
 from zkconsumer.fetcher.arrow import ArrowReader
 from zkconsumer.fetcher.chunk import Chunk, PositionChanged
 from zkconsumer.fetcher.decode import MAX_ROWS, log_skipped
@@ -29,12 +34,42 @@ _streams: weakref.WeakSet[KafkaStream] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Discard decoded items in the child process; only the parent may hand them out."""
+    """Discard decoded items in the child process; only the parent may deliver them."""
     for stream in list(_streams):
-        stream._pop_item, stream._current = deque[Any]().popleft, None
+        stream._set_items(deque())
+        stream.positions.drop_current_after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """Settings of the streams of a consumer.
+
+    Attributes:
+        message_type: class of the messages.
+        timeout_s: seconds without records after which ``ConsumerTimeoutError`` is raised; None to wait forever.
+        check_crcs: verify the checksums of record batches.
+        skips_corrupt_batches: skip corrupt batches instead of raising ``CorruptRecordError``.
+    """
+
+    client_id: str
+    message_type: type[MessageAndMetadata]
+    timeout_s: float | None
+    check_crcs: bool
+    skips_corrupt_batches: bool
+
+    @classmethod
+    def from_config(cls, config: ConsumerConfig, message_type: type[MessageAndMetadata]) -> StreamSettings:
+        """Return the settings of a consumer's properties."""
+        return cls(
+            client_id=config.client_id,
+            message_type=message_type,
+            timeout_s=config.consumer_timeout_s,
+            check_crcs=config.check_crcs,
+            skips_corrupt_batches=config.corrupt_record_policy == "skip",
+        )
 
 
 class KafkaStream:
@@ -50,50 +85,31 @@ class KafkaStream:
     - ``ZkConsumerError``: a fetcher or the group member has failed, or another thread is reading the stream. The thread
       is checked once for each decoded block of records, not for each message.
 
-    ``_lock`` guards the positions, the committed offsets and the current items, which the member's thread uses, too.
-    Only the application's thread writes the other fields.
+    Only the application's thread writes the fields. ``positions`` is shared with the member's thread.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        client_id: str,
-        queue: StreamQueue,
-        *,
-        message_type: type[MessageAndMetadata],
-        timeout_s: float | None,
-        check_crcs: bool,
-        holds_lease: Callable[[], bool],
-        refetch: Callable[[PartitionQueue, TopicPartition, int], None],
-        on_reset: Callable[[TopicPartition], object],
-        on_consumed: Callable[[TopicPartition, int], object],
-        on_skipped: Callable[[TopicPartition, int], object] | None = None,
-    ) -> None:
+    def __init__(self, topic: str, queue: StreamQueue, owner: StreamOwner, settings: StreamSettings) -> None:
         self.topic = topic
-        self.client_id = client_id
+        self.client_id = settings.client_id
+        #: For the runtime: what was delivered and consumed.
+        self.positions = StreamPositions(queue, owner)
         self._queue = queue
-        self._message_type = message_type
-        self._timeout_s = timeout_s
-        self._check_crcs = check_crcs
-        self._holds_lease = holds_lease
-        self._refetch = refetch
-        self._on_reset = on_reset
-        self._on_consumed = on_consumed
-        self._on_skipped = on_skipped
+        self._owner = owner
+        self._settings = settings
         self._log = get_logger("zkconsumer.stream")
-        self._lock = threading.Lock()  # held for a short time; never while blocking
-        self._positions: dict[TopicPartition, int] = {}
-        self._committed: dict[TopicPartition, int] = {}
-        self._current: DecodedItems | None = None
-        self._reading_thread: threading.Thread | None = None  # guarded by _lock
-        # The following fields are written by the application's thread only.
-        self._pop_item: Callable[[], Any] = deque[Any]().popleft
+        self._guard = ReaderGuard(repr(self))
+        self._corrupt_batches = CorruptBatches(skips=settings.skips_corrupt_batches)
         self._decoded: Iterator[DecodedItems] = iter(())
-        self._corrupt_offsets: dict[TopicPartition, int] = {}
         self._chunk_source: tuple[PartitionQueue, TopicPartition] | None = None
         self._batches: _Batches | None = None
-        self._process_id = os.getpid()
+        self._set_items(deque())
         _streams.add(self)
+
+    def _set_items(self, remaining: deque[Any]) -> None:
+        self._remaining = remaining
+        # ``__next__`` is the hottest line of a consumer. A bound ``popleft`` makes it one call, without a look-up of
+        # the current items and without a lock. It raises IndexError if all items are delivered, or were discarded.
+        self._pop_item: Callable[[], Any] = remaining.popleft
 
     def __repr__(self) -> str:
         # Does not consume the stream (KAFKA-1146).
@@ -108,7 +124,7 @@ class KafkaStream:
         try:
             return self._pop_item()
         except IndexError:
-            pass  # all current items were handed out
+            pass  # all current items were delivered
         return self._advance(self._decode_messages)
 
     def has_next(self) -> bool:
@@ -130,24 +146,16 @@ class KafkaStream:
             StopIteration: the stream has ended.
             ZkConsumerError: an error of the iteration, see ``KafkaStream``.
         """
-        current = self._current
-        if current is not None:
-            try:
-                return current.remaining[0]
-            except IndexError:
-                pass  # all items were handed out, or the partition was released
+        try:
+            return self._remaining[0]
+        except IndexError:
+            pass  # all items were delivered, or the partition was released
         return self._advance(self._decode_messages, peek=True)
 
     def clear(self) -> None:
-        """Discard the fetched records of the current partition; those that were not handed out are fetched again."""
-        with self._lock:
-            current, self._current = self._current, None
-            if current is not None:
-                handed_out = current.size - len(current.remaining)
-                current.remaining.clear()
-                if handed_out:
-                    self._positions[current.partition] = current.offset_after(handed_out)
-        self._pop_item = deque[Any]().popleft
+        """Discard the fetched records of the current partition; those that were not delivered are fetched again."""
+        self.positions.drop_current()
+        self._set_items(deque())
         if self._chunk_source is not None:
             self._refetch_from(None)
 
@@ -163,75 +171,18 @@ class KafkaStream:
             include_headers: add a column with the headers.
         """
         if self._batches is None:
-            reader = ArrowReader(include_headers=include_headers, check_crcs=self._check_crcs, max_rows=max_rows)
+            reader = ArrowReader(
+                include_headers=include_headers, check_crcs=self._settings.check_crcs, max_rows=max_rows
+            )
             self._batches = _Batches(self, reader)
         return self._batches
 
-    # ---- for the runtime, in the member's thread ----
-
-    def acquire(self, partition: TopicPartition, offset: int) -> None:
-        """Record the position of an assigned partition; -1 if it is not known yet."""
-        with self._lock:
-            self._positions[partition] = offset
-
-    def release(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Stop handing out records of the partitions, and return the next offset to consume of each.
-
-        Their queues must have been closed.
-        """
-        with self._lock:
-            if self._current is not None and self._current.partition in partitions:
-                self._discard_current(self._current)
-            released = {p: self._positions.pop(p) for p in partitions if p in self._positions}
-            return {p: max(offset, self._committed.pop(p, -1)) for p, offset in released.items()}
-
-    def lease_ended(self) -> None:  # in the thread of the lease
-        """Stop handing out the current items, unless the member has registered again meanwhile."""
-        with self._lock:
-            current = self._current
-            if current is not None and not self._holds_lease():
-                self._discard_current(current)
-                current.queue.close()
-
-    def _discard_current(self, current: DecodedItems) -> None:  # with the lock held
-        discarded = 0
-        try:
-            while True:  # from the end, because the application's thread takes items from the front meanwhile
-                current.remaining.pop()
-                discarded += 1
-        except IndexError:
-            pass
-        handed_out = current.size - discarded
-        if handed_out:
-            self._positions[current.partition] = current.offset_of(handed_out - 1)
-        self._current = None
-
-    def positions(self, *, handed_out: bool) -> dict[TopicPartition, int]:
-        """Return the next offset to consume of each partition, -1 if it is not known yet.
-
-        Args:
-            handed_out: count the item that was handed out last as consumed.
-        """
-        with self._lock:
-            positions = dict(self._positions)
-            current = self._current
-            if current is not None:
-                count = current.size - len(current.remaining)
-                if count:
-                    positions[current.partition] = current.offset_after(count if handed_out else count - 1)
-            return {p: max(offset, self._committed.get(p, -1)) for p, offset in positions.items()}
-
-    def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Count records as consumed if their offsets are below those that the application has committed."""
-        with self._lock:
-            self._committed.update({p: offset for p, offset in offsets.items() if p in self._positions})
+    # ---- for the runtime ----
 
     def close(self) -> None:
         """End the iteration."""
         self._queue.close()
-        with self._lock:
-            partitions = set(self._positions)
-        self.release(partitions)
+        self.positions.release_all()
 
     # ---- the application's thread ----
 
@@ -241,130 +192,100 @@ class KafkaStream:
         Args:
             peek: do not remove the item that is returned.
         """
-        if os.getpid() != self._process_id:
-            raise ClosedError(
-                f"this stream was created in process {self._process_id} and cannot be used after a fork; create a new "
-                "consumer in this process"
-            )
-        thread = threading.current_thread()
         try:
-            with self._lock:
-                reading = self._reading_thread
-                if reading is not None and reading is not thread:
-                    raise ZkConsumerError(
-                        f"{self!r} is being read by thread {reading.name!r}; only one thread may read a stream "
-                        "at a time. Create one stream for each thread with create_message_streams({topic: threads})"
-                    )
-                self._reading_thread = thread
+            self._guard.enter()
             return self._next_item(decode, peek)
         finally:
-            if self._reading_thread is thread:
-                self._reading_thread = None
+            self._guard.leave()
 
     def _next_item(self, decode: Decode, peek: bool) -> Any:
-        deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
+        timeout_s = self._settings.timeout_s
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            with self._lock:
-                items, self._current = self._current, None
-                if items is not None:
-                    self._positions[items.partition] = items.next_offset
+            items = self.positions.consume_current()
             if items is not None and items.rows:
-                self._on_consumed(items.partition, items.rows)
+                self._owner.on_consumed(items.partition, items.rows)
             items = self._decode_next()
             if items is None:
-                self._take_chunk(decode, deadline)
+                self._take_item(decode, deadline)
                 continue
-            with self._lock:
-                if not self._holds_lease():
-                    items.queue.close()  # the member claims the partition again, with a new queue
-                if items.queue.is_closed or self._queue.is_closed:
-                    self._decoded = iter(())
-                    continue
-                self._current = items
-            self._pop_item = items.remaining.popleft
+            if not self.positions.deliver(items):
+                self._decoded = iter(())
+                continue
+            self._set_items(items.remaining)
             try:
-                return items.remaining[0] if peek else self._pop_item()
+                return self._remaining[0] if peek else self._pop_item()
             except IndexError:
-                continue  # the partition was released before an item was handed out
+                continue  # the partition was released before an item was delivered
 
     def _decode_next(self) -> DecodedItems | None:
         """Decode the next items of the current chunk; returns None at its end."""
         try:
             return next(self._decoded, None)
         except CorruptRecordError as error:
-            if self._on_skipped is not None and self._skip_if_corrupt_again(error, self._on_skipped):
-                return None
-            self._refetch_from(error.offset)
-            if self._on_skipped is not None and error.after >= 0:
-                return None  # skipped only if it is corrupt again, because it may have been damaged in transit
-            raise
+            if self._handle_corrupt_batch(error) is CorruptBatchAction.RAISE:
+                raise
+            return None
         except BaseException:  # such as KeyboardInterrupt; the rest of the chunk must not be skipped
             self._refetch_from(None)
             raise
 
-    def _skip_if_corrupt_again(
-        self, error: CorruptRecordError, on_skipped: Callable[[TopicPartition, int], object]
-    ) -> bool:
-        """Skip a batch that is corrupt after it was fetched again; returns whether it was skipped.
-
-        A batch whose end is unknown cannot be skipped.
-        """
+    def _handle_corrupt_batch(self, error: CorruptRecordError) -> CorruptBatchAction:
         assert self._chunk_source is not None
         _, partition = self._chunk_source
-        is_corrupt_again = self._corrupt_offsets.get(partition) == error.offset
-        self._corrupt_offsets[partition] = error.offset
-        if not is_corrupt_again or error.after < 0:
-            return False
-        log_skipped(self._log, partition, error)
-        on_skipped(partition, error.after - error.offset)
-        with self._lock:
-            self._positions[partition] = error.after
-        self._refetch_from(error.after)
-        return True
+        action = self._corrupt_batches.decide(partition, error)
+        if action is CorruptBatchAction.SKIP:
+            log_skipped(self._log, partition, error)
+            self._owner.on_skipped(partition, error.after - error.offset)
+            self.positions.skip_to(partition, error.after)
+            self._refetch_from(error.after)
+        else:
+            self._refetch_from(error.offset)
+        return action
 
     def _refetch_from(self, offset: int | None) -> None:
         """Discard the current chunk, and fetch its partition again from ``offset``; None is the current position."""
         assert self._chunk_source is not None
         queue, partition = self._chunk_source
         self._decoded = iter(())
-        with self._lock:
-            position = self._positions.get(partition, -1)
-        self._refetch(queue, partition, position if offset is None else offset)
+        if offset is None:
+            position = self.positions.position(partition)
+            offset = -1 if position is None else position
+        self._owner.refetch(queue, partition, offset)
 
-    def _take_chunk(self, decode: Decode, deadline: float | None) -> None:
-        """Wait for the next chunk, until ``deadline``, which chunks without records do not extend.
+    def _take_item(self, decode: Decode, deadline: float | None) -> None:
+        """Wait for the next item of the queue, until ``deadline``, which changed positions do not extend.
 
         Raises:
             StopIteration: the stream was closed.
-            ConsumerTimeoutError: no chunk was received in time.
+            ConsumerTimeoutError: no item was received in time.
         """
         taken = self._queue.take(None if deadline is None else max(0.0, deadline - time.monotonic()))
         if taken is None:
             if self._queue.is_closed:
                 raise StopIteration
-            assert self._timeout_s is not None
+            assert self._settings.timeout_s is not None
             raise ConsumerTimeoutError(
-                f"no record was received from {self.topic!r} within consumer.timeout.ms = {self._timeout_s * 1000:.0f}"
+                f"no record was received from {self.topic!r} within "
+                f"consumer.timeout.ms = {self._settings.timeout_s * 1000:.0f}"
             )
         queue, item = taken
-        partition = item.partition
-        self._chunk_source = queue, partition
-        with self._lock:
-            position = self._positions.get(partition)
-            if queue.is_closed or position is None:
-                return  # the partition was released meanwhile
-            if isinstance(item, PositionChanged):
-                self._positions[partition] = item.offset
-                self._committed.pop(partition, None)
+        self._chunk_source = queue, item.partition
         if isinstance(item, PositionChanged):
-            self._on_reset(partition)
-        elif item.fetch_offset != position:
+            if self.positions.apply(queue, item):
+                self._owner.on_position_changed(item.partition)
+            return
+        position = self.positions.position(item.partition)
+        if queue.is_closed or position is None:
+            return  # the partition was released meanwhile
+        if item.fetch_offset != position:
             self._refetch_from(None)  # a KeyboardInterrupt has discarded the previous chunk
         else:
             self._decoded = decode(queue, item)
 
     def _decode_messages(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[DecodedItems]:
-        return decode_messages(queue, chunk, self._message_type, check_crcs=self._check_crcs)
+        settings = self._settings
+        return decode_messages(queue, chunk, settings.message_type, check_crcs=settings.check_crcs)
 
 
 class _Batches:

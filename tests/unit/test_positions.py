@@ -1,0 +1,160 @@
+"""Tests of StreamPositions, without threads: delivered items, committed offsets and releases."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from zkconsumer.consumer.decoded_items import DecodedItems
+from zkconsumer.consumer.positions import StreamPositions
+from zkconsumer.fetcher.chunk import PositionChanged
+from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
+from zkconsumer.message import TopicPartition
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Owner:
+    """A consumer whose lease a test can end."""
+
+    holds_lease = True
+
+    def refetch(self, queue: PartitionQueue, partition: TopicPartition, offset: int) -> None:
+        raise AssertionError("positions never fetch")
+
+    def on_position_changed(self, partition: TopicPartition) -> None:
+        raise AssertionError("the stream reports changed positions")
+
+    def on_consumed(self, partition: TopicPartition, rows: int) -> None:
+        raise AssertionError("the stream counts records")
+
+    def on_skipped(self, partition: TopicPartition, offsets: int) -> None:
+        raise AssertionError("the stream counts offsets")
+
+
+class Fixture:
+    """Positions of two partitions at offset 10, and the queue of the first one."""
+
+    def __init__(self) -> None:
+        self.owner = Owner()
+        self.stream = StreamQueue(ByteBudget(1 << 30))
+        self.queue = PartitionQueue(self.stream, 1)
+        self.positions = StreamPositions(self.stream, self.owner)
+        self.positions.acquire(P0, 10)
+        self.positions.acquire(P1, 10)
+
+    def items(self, *offsets: int, next_offset: int) -> DecodedItems:
+        """Return items of the first partition with these offsets."""
+        return DecodedItems(
+            self.queue, P0, offsets.__getitem__, len(offsets), len(offsets), next_offset, deque(offsets)
+        )
+
+    @property
+    def consumed(self) -> int:
+        return self.positions.offsets(include_current=False)[P0]
+
+    @property
+    def delivered(self) -> int:
+        return self.positions.offsets(include_current=True)[P0]
+
+
+@pytest.fixture
+def made() -> Fixture:
+    return Fixture()
+
+
+def test_delivered_item_is_consumed_with_next_one(made: Fixture) -> None:
+    items = made.items(10, 12, next_offset=15)
+    assert made.positions.deliver(items)
+    steps = [(made.consumed, made.delivered)]
+    for _ in range(2):
+        items.remaining.popleft()
+        steps.append((made.consumed, made.delivered))
+
+    assert steps == [(10, 10), (10, 12), (12, 15)]
+    assert made.positions.consume_current() is items
+    assert made.positions.consume_current() is None
+    assert (made.consumed, made.delivered) == (15, 15)
+
+
+def test_release_repeats_last_delivered_item(made: Fixture) -> None:
+    items = made.items(10, 11, 12, next_offset=13)
+    made.positions.deliver(items)
+    items.remaining.popleft()
+    items.remaining.popleft()
+
+    assert made.positions.release({P0}) == {P0: 11}
+    assert not items.remaining
+    assert made.positions.consume_current() is None
+    assert made.positions.offsets(include_current=True) == {P1: 10}
+
+
+def test_committed_offset_counts_as_consumed(made: Fixture) -> None:
+    made.positions.mark_committed({P0: 20, TopicPartition("u", 0): 5})
+
+    assert made.consumed == 20
+    assert made.positions.release({P0, P1}) == {P0: 20, P1: 10}
+    made.positions.acquire(P0, 3)
+    assert made.consumed == 3
+
+
+def test_changed_position_replaces_committed_offset(made: Fixture) -> None:
+    made.positions.mark_committed({P0: 20})
+
+    assert made.positions.apply(made.queue, PositionChanged(P0, 4))
+
+    assert (made.consumed, made.positions.position(P0)) == (4, 4)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_released_partition_keeps_no_position(made: Fixture, is_closed: bool) -> None:
+    if is_closed:
+        made.queue.close()  # the partition is owned again, with another queue
+    else:
+        made.positions.release({P0})
+        made.positions.skip_to(P0, 7)
+
+    assert not made.positions.apply(made.queue, PositionChanged(P0, 4))
+    assert made.positions.position(P0) == (10 if is_closed else None)
+
+
+def test_nothing_is_delivered_after_end_of_lease(made: Fixture) -> None:
+    made.owner.holds_lease = False
+
+    assert not made.positions.deliver(made.items(10, next_offset=11))
+
+    assert made.queue.is_closed
+    assert made.consumed == 10
+
+
+def test_end_of_lease_discards_current_items(made: Fixture) -> None:
+    items = made.items(10, 11, next_offset=12)
+    made.positions.deliver(items)
+    items.remaining.popleft()
+    made.positions.end_lease()
+    assert len(items.remaining) == 1, "the member has registered again"
+
+    made.owner.holds_lease = False
+    made.positions.end_lease()
+
+    assert (len(items.remaining), made.queue.is_closed, made.consumed) == (0, True, 10)
+
+
+def test_items_of_closed_stream_are_not_delivered(made: Fixture) -> None:
+    made.stream.close()
+
+    assert not made.positions.deliver(made.items(10, next_offset=11))
+
+
+def test_dropped_items_count_only_delivered_ones(made: Fixture) -> None:
+    items = made.items(10, 11, 12, next_offset=13)
+    made.positions.deliver(items)
+    items.remaining.popleft()
+
+    made.positions.drop_current()
+
+    assert (made.consumed, len(items.remaining)) == (11, 0)
+    made.positions.drop_current()
+    made.positions.release_all()
+    assert made.positions.offsets(include_current=True) == {}

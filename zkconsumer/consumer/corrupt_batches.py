@@ -1,0 +1,44 @@
+"""CorruptBatches: whether a stream raises, fetches again or skips a corrupt batch."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from zkconsumer.errors import CorruptRecordError
+from zkconsumer.message import TopicPartition
+
+
+class CorruptBatchAction(Enum):
+    """What a stream does with a corrupt batch."""
+
+    #: Fetch the batch again, and raise the error.
+    RAISE = auto()
+    #: Fetch the batch again, without an error.
+    REFETCH = auto()
+    #: Continue after the batch.
+    SKIP = auto()
+
+
+class CorruptBatches:
+    """Decides what to do with the corrupt batches of a stream. Used by the application's thread.
+
+    A batch is skipped only if it is corrupt again after it was fetched again, because it may have been corrupted in
+    transit. A batch whose end is unknown cannot be skipped.
+
+    Args:
+        skips: whether ``corrupt.record.policy`` is ``skip``.
+    """
+
+    def __init__(self, *, skips: bool) -> None:
+        self._skips = skips
+        self._last_offsets: dict[TopicPartition, int] = {}
+
+    def decide(self, partition: TopicPartition, error: CorruptRecordError) -> CorruptBatchAction:
+        """Return what to do with a batch that is corrupt in the last fetch."""
+        if not self._skips:
+            return CorruptBatchAction.RAISE
+        is_corrupt_again = self._last_offsets.get(partition) == error.offset
+        self._last_offsets[partition] = error.offset
+        if error.after < 0:
+            return CorruptBatchAction.RAISE
+        return CorruptBatchAction.SKIP if is_corrupt_again else CorruptBatchAction.REFETCH

@@ -1,0 +1,156 @@
+"""StreamPositions: what a stream has delivered, and the next offset to consume of each partition."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Set
+
+from zkconsumer.consumer.decoded_items import DecodedItems
+from zkconsumer.consumer.owner import StreamOwner
+from zkconsumer.fetcher.chunk import PositionChanged
+from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.message import TopicPartition
+
+
+class StreamPositions:
+    """The positions of a stream's partitions, and the items that the stream is delivering.
+
+    The member's thread adds and releases partitions and reads the offsets; the application's thread moves the positions
+    while it reads. One lock guards all fields, for a short time and never while blocking. A message needs no lock: the
+    application's thread takes items from the front of ``DecodedItems.remaining``, and a release removes them from the
+    end.
+
+    Args:
+        queue: the queue of the stream.
+        owner: tells whether records may be delivered.
+    """
+
+    def __init__(self, queue: StreamQueue, owner: StreamOwner) -> None:
+        self._queue = queue
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._positions: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._current: DecodedItems | None = None
+
+    # ---- in the member's thread ----
+
+    def acquire(self, partition: TopicPartition, offset: int) -> None:
+        """Record the position of an assigned partition; -1 if it is not known yet."""
+        with self._lock:
+            self._positions[partition] = offset
+
+    def release(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
+        """Stop the delivery of the partitions, and return the next offset to consume of each.
+
+        Their queues must have been closed.
+        """
+        with self._lock:
+            if self._current is not None and self._current.partition in partitions:
+                self._discard_current(self._current)
+            released = {p: self._positions.pop(p) for p in partitions if p in self._positions}
+            return {p: max(offset, self._committed.pop(p, -1)) for p, offset in released.items()}
+
+    def release_all(self) -> None:
+        """Stop the delivery of all partitions."""
+        with self._lock:
+            partitions = set(self._positions)
+        self.release(partitions)
+
+    def offsets(self, *, include_current: bool) -> dict[TopicPartition, int]:
+        """Return the next offset to consume of each partition, -1 if it is not known yet.
+
+        Args:
+            include_current: count the item that was delivered last as consumed.
+        """
+        with self._lock:
+            positions = dict(self._positions)
+            current = self._current
+            if current is not None:
+                count = current.size - len(current.remaining)
+                if count:
+                    positions[current.partition] = current.offset_after(count if include_current else count - 1)
+            return {p: max(offset, self._committed.get(p, -1)) for p, offset in positions.items()}
+
+    def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Count records as consumed if their offsets are below those that the application has committed."""
+        with self._lock:
+            self._committed.update({p: offset for p, offset in offsets.items() if p in self._positions})
+
+    def end_lease(self) -> None:
+        """Stop the delivery of the current items, unless the member has registered again meanwhile.
+
+        Called in the thread of the lease.
+        """
+        with self._lock:
+            current = self._current
+            if current is not None and not self._owner.holds_lease:
+                self._discard_current(current)
+                current.queue.close()
+
+    def _discard_current(self, current: DecodedItems) -> None:  # with the lock held
+        discarded = 0
+        try:
+            while True:  # from the end, because the application's thread takes items from the front meanwhile
+                current.remaining.pop()
+                discarded += 1
+        except IndexError:
+            pass
+        delivered = current.size - discarded
+        if delivered:
+            self._positions[current.partition] = current.offset_of(delivered - 1)
+        self._current = None
+
+    # ---- in the application's thread ----
+
+    def deliver(self, items: DecodedItems) -> bool:
+        """Make ``items`` the current ones; returns False if they must not be delivered."""
+        with self._lock:
+            if not self._owner.holds_lease:
+                items.queue.close()  # the member claims the partition again, with a new queue
+            if items.queue.is_closed or self._queue.is_closed:
+                return False
+            self._current = items
+            return True
+
+    def consume_current(self) -> DecodedItems | None:
+        """Count the current items as consumed and return them; None if there are none."""
+        with self._lock:
+            items, self._current = self._current, None
+            if items is not None:
+                self._positions[items.partition] = items.next_offset
+            return items
+
+    def drop_current(self) -> None:
+        """Discard the current items; those that were delivered count as consumed."""
+        with self._lock:
+            current, self._current = self._current, None
+            if current is not None:
+                delivered = current.size - len(current.remaining)
+                current.remaining.clear()
+                if delivered:
+                    self._positions[current.partition] = current.offset_after(delivered)
+
+    def drop_current_after_fork(self) -> None:
+        """Discard the current items in a child process, in which a thread that no longer exists may hold the lock."""
+        self._current = None
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Return the position of a partition, -1 if it is not known yet; None if the partition was released."""
+        with self._lock:
+            return self._positions.get(partition)
+
+    def apply(self, queue: PartitionQueue, change: PositionChanged) -> bool:
+        """Move a position to where fetching continues; returns False if the partition was released meanwhile."""
+        with self._lock:
+            if queue.is_closed or change.partition not in self._positions:
+                return False
+            self._positions[change.partition] = change.offset
+            self._committed.pop(change.partition, None)
+            return True
+
+    def skip_to(self, partition: TopicPartition, offset: int) -> None:
+        """Count the records below ``offset`` as consumed, unless the partition was released meanwhile."""
+        with self._lock:
+            if partition in self._positions:
+                self._positions[partition] = offset
