@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zkconsumer.fetcher.native import _explanation
+from zkconsumer.fetcher.native import _explain_missing_decoder
 
 
 def test_source_folder_that_hides_package_is_named(tmp_path: Path) -> None:
     (tmp_path / "setup.py").touch()
 
-    assert f"imported from the source folder '{tmp_path}'" in _explanation(tmp_path)
-    assert f"pip install -e {tmp_path}" in _explanation(tmp_path)
+    assert f"imported from the source folder '{tmp_path}'" in _explain_missing_decoder(tmp_path)
+    assert f"pip install -e {tmp_path}" in _explain_missing_decoder(tmp_path)
 
 
 def test_package_without_decoder_is_explained(tmp_path: Path) -> None:
-    assert "ZKCONSUMER_PURE=1" in _explanation(tmp_path)
+    assert "ZKCONSUMER_PURE=1" in _explain_missing_decoder(tmp_path)

@@ -63,13 +63,13 @@ def decode_messages(
         yield DecodedItems(
             queue,
             chunk.partition,
-            partial(_message_offset, messages),
+            partial(_get_message_offset, messages),
             len(messages),
             len(messages),
             next_offset,
             deque(messages),
         )
-    yield _end_of_chunk(queue, chunk)
+    yield _build_end_of_chunk(queue, chunk)
 
 
 def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> Iterator[DecodedItems]:
@@ -83,28 +83,28 @@ def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> 
         yield DecodedItems(
             queue,
             chunk.partition,
-            partial(_first_offset, first),
+            partial(_get_first_offset, first),
             1,
             batch.num_rows,
             next_offset,
             deque([batch]),
         )
-    yield _end_of_chunk(queue, chunk)
+    yield _build_end_of_chunk(queue, chunk)
 
 
-def _end_of_chunk(queue: PartitionQueue, chunk: Chunk) -> DecodedItems:
+def _build_end_of_chunk(queue: PartitionQueue, chunk: Chunk) -> DecodedItems:
     """Return an empty list of items that moves the position to the end of the chunk.
 
     The last offsets of a chunk may have no records: they belong to control batches, aborted transactions or compacted
     records.
     """
     end = chunk.next_offset
-    return DecodedItems(queue, chunk.partition, partial(_first_offset, end), 0, 0, end, deque())
+    return DecodedItems(queue, chunk.partition, partial(_get_first_offset, end), 0, 0, end, deque())
 
 
-def _message_offset(messages: Sequence[MessageAndMetadata], index: int) -> int:
+def _get_message_offset(messages: Sequence[MessageAndMetadata], index: int) -> int:
     return messages[index].offset
 
 
-def _first_offset(offset: int, _index: int) -> int:
+def _get_first_offset(offset: int, _index: int) -> int:
     return offset

@@ -150,7 +150,7 @@ class ConsumerRuntime:
         self._released_offsets = {
             p: offset for p, offset in self._released_offsets.items() if p in owned and p not in delivering
         }
-        return _known_offsets(self._released_offsets | offsets, self.fetchers.infos)
+        return _select_known_offsets(self._released_offsets | offsets, self.fetchers.infos)
 
     # ---- PartitionHandler, in the member's thread ----
 
@@ -188,7 +188,7 @@ class ConsumerRuntime:
 
     def consumed(self) -> Mapping[TopicPartition, int]:
         """Return the offsets of consumed records."""
-        return _known_offsets(self._streams.offsets(include_current=False), self.fetchers.infos)
+        return _select_known_offsets(self._streams.offsets(include_current=False), self.fetchers.infos)
 
     def fail(self, error: ZkConsumerError) -> None:
         """Make all streams raise the error from now on."""
@@ -201,7 +201,7 @@ class ConsumerRuntime:
             info.queue.close()
         delivered = self._streams.offsets(include_current=True)
         self._released_offsets.update({p: delivered[p] for p in partitions if delivered.get(p, -1) >= 0})
-        return _known_offsets(self._streams.release(partitions), infos)
+        return _select_known_offsets(self._streams.release(partitions), infos)
 
     # ---- StreamOwner, in application threads ----
 
@@ -227,7 +227,7 @@ class ConsumerRuntime:
         self._counters.count_skipped(partition, offsets)
 
 
-def _known_offsets(
+def _select_known_offsets(
     positions: Mapping[TopicPartition, int], infos: Iterable[PartitionTopicInfo]
 ) -> dict[TopicPartition, int]:
     """Return the positions that are known; for a partition without consumed records, the offset where fetching started.

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from zkconsumer.devcluster.admin import Admin
-from zkconsumer.fetcher.codecs import header_checksum
+from zkconsumer.fetcher.codecs import compute_header_checksum
 from zkconsumer.fetcher.native import native
 from zkconsumer.message import TopicPartition
 
@@ -113,7 +113,7 @@ def _snappy_stream(data: bytes) -> bytes:
 def _lz4_frame(data: bytes) -> bytes:
     """Return an LZ4 frame with blocks of 64 KiB. They are independent, as Kafka's Java decoder requires."""
     descriptor = b"\x60\x40"  # version 1, independent blocks, block size of 64 KiB
-    parts = [b"\x04\x22\x4d\x18", descriptor, bytes([header_checksum(descriptor)])]
+    parts = [b"\x04\x22\x4d\x18", descriptor, bytes([compute_header_checksum(descriptor)])]
     raw = pa.Codec("lz4_raw")
     for start in range(0, len(data), 1 << 16):
         block = data[start : start + (1 << 16)]

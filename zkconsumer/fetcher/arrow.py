@@ -65,16 +65,16 @@ class ArrowReader:
         key_offsets, key_validity, key_data, value_offsets, value_validity, value_data = binary
         topic, partition = self._constants.get(piece.partition, rows)
         arrays = [
-            _array(_BINARY, rows, [key_validity, key_offsets, key_data], counts["key_nulls"]),
-            _array(_BINARY, rows, [value_validity, value_offsets, value_data], counts["value_nulls"]),
+            _build_array(_BINARY, rows, [key_validity, key_offsets, key_data], counts["key_nulls"]),
+            _build_array(_BINARY, rows, [value_validity, value_offsets, value_data], counts["value_nulls"]),
             topic,
             partition,
-            _array(_INT64, rows, [None, offset]),
-            _array(_TIMESTAMP, rows, [None, timestamp]),
-            _array(_INT32, rows, [None, timestamp_type]),
+            _build_array(_INT64, rows, [None, offset]),
+            _build_array(_TIMESTAMP, rows, [None, timestamp]),
+            _build_array(_INT32, rows, [None, timestamp_type]),
         ]
         if piece.headers is not None:
-            arrays.append(_header_column(piece.headers, rows, counts))
+            arrays.append(_build_header_column(piece.headers, rows, counts))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
@@ -91,12 +91,12 @@ class _ConstantColumns:
 
     def get(self, partition: TopicPartition, rows: int) -> tuple[Any, Any]:
         """Return both columns with ``rows`` rows."""
-        topic = _kept(self._topics, partition.topic, rows, _MAX_TOPICS, _topic_column)
-        number = _kept(self._partitions, partition.partition, rows, _MAX_PARTITIONS, _partition_column)
+        topic = _cache_column(self._topics, partition.topic, rows, _MAX_TOPICS, _build_topic_column)
+        number = _cache_column(self._partitions, partition.partition, rows, _MAX_PARTITIONS, _build_partition_column)
         return topic.slice(0, rows), number.slice(0, rows)
 
 
-def _kept(columns: OrderedDict[K, Any], key: K, rows: int, limit: int, build: Callable[[K, int], Any]) -> Any:
+def _cache_column(columns: OrderedDict[K, Any], key: K, rows: int, limit: int, build: Callable[[K, int], Any]) -> Any:
     """Return a column with at least ``rows`` rows, from ``columns`` if possible, and keep the last ``limit`` ones."""
     column = columns.get(key)
     if column is None or len(column) < rows:
@@ -110,35 +110,35 @@ def _kept(columns: OrderedDict[K, Any], key: K, rows: int, limit: int, build: Ca
 # From buffers, because pa.scalar and pa.array import pandas if it is installed, which takes half a second and 50 MB.
 
 
-def _topic_column(topic: str, length: int) -> Any:
+def _build_topic_column(topic: str, length: int) -> Any:
     name = topic.encode()
     ends = array("i", range(0, (length + 1) * len(name), len(name)))
-    return _array(_STRING, length, [None, pa.py_buffer(ends), pa.py_buffer(name * length)])
+    return _build_array(_STRING, length, [None, pa.py_buffer(ends), pa.py_buffer(name * length)])
 
 
-def _partition_column(partition: int, length: int) -> Any:
-    return _array(_INT32, length, [None, pa.py_buffer(array("i", [partition]) * length)])
+def _build_partition_column(partition: int, length: int) -> Any:
+    return _build_array(_INT32, length, [None, pa.py_buffer(array("i", [partition]) * length)])
 
 
-def _array(kind: Any, rows: int, buffers: list[Any], nulls: int = 0) -> Any:
+def _build_array(kind: Any, rows: int, buffers: list[Any], nulls: int = 0) -> Any:
     """Return an array of buffers, the first of which are the validity bits."""
     if not nulls:
         buffers = [None, *buffers[1:]]
     return pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
-def _header_column(buffers: tuple[Any, ...], rows: int, counts: dict[str, int]) -> Any:
+def _build_header_column(buffers: tuple[Any, ...], rows: int, counts: dict[str, int]) -> Any:
     list_offsets, list_validity, *binary = buffers
     name_offsets, _, name_data, value_offsets, value_validity, value_data = binary
     count = counts["headers"]
-    names = _header_names(_array(_BINARY, count, [None, name_offsets, name_data]))
+    names = _decode_header_names(_build_array(_BINARY, count, [None, name_offsets, name_data]))
     values = pa.Array.from_buffers(_BINARY, count, [value_validity, value_offsets, value_data])
     pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADERS.value_type))
     validity = list_validity if counts["header_lists_null"] else None
     return pa.Array.from_buffers(_HEADERS, rows, [validity, list_offsets], children=[pairs])
 
 
-def _header_names(names: Any) -> Any:
+def _decode_header_names(names: Any) -> Any:
     """Return header keys as text; bytes that are not UTF-8 become replacement characters."""
     try:
         return names.cast(_STRING)

@@ -54,7 +54,7 @@ def make_chunk(
     bounds = fetch_offset if starts_at_batch else 0, fetch_offset, end_offset
     next_offset, size, reason = native.next_offset(data, *bounds)
     if reason is not None and not size and is_end_certain:
-        following = _from_second_entry(data, fetch_offset, end_offset)
+        following = _skip_first_entry(data, fetch_offset, end_offset)
         if following is not None:
             data = following
             next_offset, size, reason = native.next_offset(data, *bounds)
@@ -115,7 +115,7 @@ class DamagedBatch:
     def __init__(self, chunk: Chunk) -> None:
         assert chunk.damage is not None
         self._offset = chunk.next_offset
-        self._identity = _identity(chunk.data, chunk.damage.position)
+        self._identity = _read_identity(chunk.data, chunk.damage.position)
 
     def check(self, chunk: Chunk) -> Chunk:
         """Return a chunk that was fetched after the damage, as damaged if it starts after the batch."""
@@ -123,24 +123,24 @@ class DamagedBatch:
             return chunk
         (first_offset,) = _OFFSET.unpack_from(chunk.data)
         is_message = memoryview(chunk.data)[_MAGIC_AT] < 2  # has the offset of its last record
-        if is_message or first_offset <= self._offset or _identity(chunk.data, 0) == self._identity:
+        if is_message or first_offset <= self._offset or _read_identity(chunk.data, 0) == self._identity:
             return chunk
         chunk.damage = Damage(DamageKind.BATCH_MISSING, 0)
         chunk.next_offset = chunk.fetch_offset
         return chunk
 
 
-def entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, bytes]:
+def find_entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, bytes]:
     """Return the offset after the damaged entry at a position, and its bytes; ``(-1, b"")`` if its end is unknown.
 
     The size of the entry is believed only if an intact entry follows, which has an offset above ``offset`` and below
     the end of the log.
     """
     data = memoryview(chunk.data)[position:]
-    size = _entry_size(data)
+    size = _read_entry_size(data)
     if size is None:
         return -1, b""
-    own, following = _intact_entry(data[:size]), _intact_entry(data[size:])
+    own, following = _read_intact_entry(data[:size]), _read_intact_entry(data[size:])
     if chunk.damage == Damage(DamageKind.BATCH_MISSING, position):
         after, entry = -1 if own is None else own.base_offset, b""
     else:
@@ -160,22 +160,22 @@ def entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, bytes]:
     return (after, entry) if offset < after <= chunk.end_offset else (-1, b"")
 
 
-def _from_second_entry(data: Any, fetch_offset: int, end_offset: int) -> Any | None:
+def _skip_first_entry(data: Any, fetch_offset: int, end_offset: int) -> Any | None:
     """Return the data without the first entry if the second one contains the requested offset.
 
     A broker whose log has a base offset that is too high returns this batch for higher offsets, too.
     """
-    size = _entry_size(memoryview(data))
+    size = _read_entry_size(memoryview(data))
     if size is None:
         return None
     following = memoryview(data)[size:]
-    second = _intact_entry(following)
+    second = _read_intact_entry(following)
     if second is None or second.magic < 2 or not second.base_offset <= fetch_offset < second.next_offset:
         return None
     return following if _is_confirmed(second, following, end_offset) else None
 
 
-def _entry_size(data: memoryview) -> int | None:
+def _read_entry_size(data: memoryview) -> int | None:
     """Return the size of the entry at the start of the data; None if it is not complete."""
     if len(data) < _ENTRY_START.size:
         return None
@@ -183,7 +183,7 @@ def _entry_size(data: memoryview) -> int | None:
     return size if _ENTRY_START.size < size <= len(data) else None
 
 
-def _intact_entry(data: memoryview) -> Segment | None:
+def _read_intact_entry(data: memoryview) -> Segment | None:
     """Return the entry at the start of the data if it is complete and its CRC matches."""
     try:
         found = native.scan(data, 0, _ANY_OFFSET, NO_LIMIT, 0, 0, CHECK_CRC)
@@ -203,5 +203,5 @@ def _is_confirmed(entry: Segment, data: memoryview, end_offset: int) -> bool:
     return not len(following) and entry.next_offset == end_offset
 
 
-def _identity(data: Any, position: int) -> bytes:
+def _read_identity(data: Any, position: int) -> bytes:
     return bytes(memoryview(data)[position:][_IDENTITY])

@@ -50,7 +50,7 @@ def decompress(codec: int, data: memoryview, magic: int, max_bytes: int) -> Any:
         raise ValueError(f"{NAMES.get(codec, codec)} data is damaged: {error}") from error
 
 
-def _too_large(name: str, limit: int) -> ValueError:
+def _too_large_error(name: str, limit: int) -> ValueError:
     return ValueError(f"{name} content is larger than decompressed.batch.max.bytes = {limit}")
 
 
@@ -60,10 +60,10 @@ def _decompress_stream(name: str, data: memoryview, limit: int) -> Any:
         while len(piece := stream.read_buffer(read_size)):
             size += piece.size
             if size > limit:
-                raise _too_large(name, limit)
+                raise _too_large_error(name, limit)
             pieces.append(piece)
             read_size = max(_MIN_READ, min(size, 16 * _MIN_READ))
-    return _joined(pieces)
+    return _join_blocks(pieces)
 
 
 def _decompress_snappy(data: memoryview, limit: int) -> Any:
@@ -84,21 +84,21 @@ def _decompress_snappy(data: memoryview, limit: int) -> Any:
         size += content.size
         pieces.append(content)
         at += block
-    return _joined(pieces)
+    return _join_blocks(pieces)
 
 
 def _decompress_block(block: memoryview, room: int, limit: int) -> Any:
-    size = _snappy_size(block)
+    size = _read_snappy_size(block)
     if size > room:
-        raise _too_large("snappy", limit)
+        raise _too_large_error("snappy", limit)
     return pa.Codec("snappy").decompress(pa.py_buffer(block), size)
 
 
-def _joined(pieces: list[Any]) -> Any:
+def _join_blocks(pieces: list[Any]) -> Any:
     return pieces[0] if len(pieces) == 1 else pa.py_buffer(b"".join(pieces))
 
 
-def _snappy_size(block: memoryview) -> int:
+def _read_snappy_size(block: memoryview) -> int:
     """Return the decompressed size, a varint before the raw snappy data."""
     size = 0
     for i, byte in enumerate(block[:5]):
@@ -122,11 +122,11 @@ def _fix_header_checksum(frame: memoryview) -> bytes:
     end = 6 + (8 if fixed[4] & 0x08 else 0)
     if len(fixed) <= end:
         raise ValueError("truncated LZ4 frame")
-    fixed[end] = header_checksum(bytes(fixed[4:end]))
+    fixed[end] = compute_header_checksum(bytes(fixed[4:end]))
     return bytes(fixed)
 
 
-def header_checksum(descriptor: bytes) -> int:
+def compute_header_checksum(descriptor: bytes) -> int:
     """Return the header checksum of an LZ4 frame descriptor."""
     return (_xxh32(descriptor) >> 8) & 0xFF
 

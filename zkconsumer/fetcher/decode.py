@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import codecs
-from zkconsumer.fetcher.batch_headers import entry_after
+from zkconsumer.fetcher.batch_headers import find_entry_after
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
 from zkconsumer.fetcher.column_buffers import ColumnBuffers
 from zkconsumer.fetcher.damage import Damage, DamageKind
@@ -141,7 +141,7 @@ class ChunkReader:
         parts: list[_Part] = []
         rows = size = 0
         damage: CorruptRecordError | None = None
-        following = self._parts()
+        following = self._read_parts()
         while True:
             try:
                 part = next(following, None)
@@ -166,19 +166,19 @@ class ChunkReader:
 
     # ---- segments ----
 
-    def _parts(self) -> Iterator[_Part]:
+    def _read_parts(self) -> Iterator[_Part]:
         """Yield the parts with records for the reader."""
-        while (segment := self._next_segment()) is not None:
+        while (segment := self._scan_segment()) is not None:
             if not self._is_hidden(segment):
-                part = self._part_of(segment)
+                part = self._build_part(segment)
                 if part.segment.rows <= MAX_ROWS and part.end - part.start <= MAX_BYTES:
                     yield part
                 else:
-                    yield from self._slices(part)
+                    yield from self._slice_part(part)
             self._position = segment.end
             self._next_offset = segment.next_offset
 
-    def _next_segment(self) -> Segment | None:
+    def _scan_segment(self) -> Segment | None:
         """Return the next segment, or None at the end."""
         chunk = self._chunk
         try:
@@ -205,7 +205,7 @@ class ChunkReader:
         has_first_offset = segment.magic == 2 or not segment.attributes & CODEC_MASK
         return None if has_first_offset and segment.base_offset >= chunk.until else segment
 
-    def _slices(self, part: _Part) -> Iterator[_Part]:
+    def _slice_part(self, part: _Part) -> Iterator[_Part]:
         """Yield a large part; a single batch of the log that is too large is divided into slices."""
         rows, size = max(self._max_rows, MAX_ROWS), max(self._max_bytes, MAX_BYTES)
         start, left = part.start, part.segment.rows
@@ -245,7 +245,7 @@ class ChunkReader:
         key = memoryview(buffers.columns[5])[: buffers.counts()["key_bytes"]]
         return len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == _ABORT
 
-    def _part_of(self, segment: Segment) -> _Part:
+    def _build_part(self, segment: Segment) -> _Part:
         """Return the records of a segment, decompressed."""
         offset = self._next_offset
         if not segment.attributes & CODEC_MASK:
@@ -337,7 +337,7 @@ class ChunkReader:
             "The batch is fetched again; if the error persists, restore the partition from a replica, commit an offset "
             "after the damaged batch, or set corrupt.record.policy=skip",
             offset,
-            *entry_after(chunk, position, offset),
+            *find_entry_after(chunk, position, offset),
         )
 
 

@@ -19,9 +19,9 @@ from zkconsumer.fetcher.record_format import (
     MalformedError,
     Segment,
     crc32c,
-    key_and_value,
     read_entry,
     read_headers,
+    read_key_and_value,
     read_records,
     read_varint,
     wrap64,
@@ -32,7 +32,7 @@ __all__ = ["crc32c", "decode", "measure", "messages", "next_offset", "scan", "sp
 _I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-# ---- decode --------------------------------------------------------------------------------------------
+# ---- decode ----
 
 
 def decode(
@@ -72,7 +72,7 @@ def decode(
         raise IndexError("range or state is outside of its buffer")
     writer = ColumnWriter(columns, headers, state)
     decoder = _Decoder(view[:end], writer, from_offset, until, timestamp_scale)
-    segment = _payload(
+    segment = _build_payload_segment(
         start,
         end,
         count,
@@ -88,7 +88,7 @@ def decode(
     return failed
 
 
-def _payload(
+def _build_payload_segment(
     start: int,
     end: int,
     count: int,
@@ -168,7 +168,7 @@ class _Decoder:
         offset = wrap64(message.base_offset + wrapper.base_offset)
         if not self._from_offset <= offset < self._until:
             return
-        key, value = key_and_value(self._data, message)
+        key, value = read_key_and_value(self._data, message)
         if message.magic == 0:
             self._put(offset, -1, -1, key, value)
         elif wrapper.attributes & LOG_APPEND:
@@ -183,7 +183,7 @@ class _Decoder:
         self._writer.put(offset, scaled, kind, key, value)
 
 
-# ---- measure -------------------------------------------------------------------------------------------
+# ---- measure ----
 
 
 def measure(data: Any, start: int, end: int, count: int, /) -> tuple[int, int, int]:
@@ -199,7 +199,7 @@ def measure(data: Any, start: int, end: int, count: int, /) -> tuple[int, int, i
     total = [0, 0, 0]
     if count >= 0:
         try:
-            _add_headers(view, _payload(start, end, count), total)
+            _add_headers(view, _build_payload_segment(start, end, count), total)
         except MalformedError:
             pass
         return total[0], total[1], total[2]
@@ -247,7 +247,7 @@ def split(data: Any, start: int, end: int, count: int, max_rows: int, max_bytes:
     return (count, end) if rows in (0, count) else (rows, at)
 
 
-# ---- messages ------------------------------------------------------------------------------------------
+# ---- messages ----
 
 
 def messages(
@@ -284,14 +284,14 @@ def messages(
                 filled.value.get(row),
                 filled.timestamp[row],
                 max(-1, min(1, filled.timestamp_type[row])),
-                _headers_of(filled, row),
+                _read_row_headers(filled, row),
             ),
         )
         for row in range(rows)
     ]
 
 
-def _headers_of(filled: ColumnWriter, row: int) -> tuple[tuple[str, bytes | None], ...]:
+def _read_row_headers(filled: ColumnWriter, row: int) -> tuple[tuple[str, bytes | None], ...]:
     if not filled.with_headers:
         return ()
     pairs = []

@@ -10,7 +10,7 @@ from zkconsumer.fetcher.record_format import (
     CHECK_CRC,
     CONTROL,
     Segment,
-    is_plain,
+    can_join_run,
     read_entry,
     wrap64,
 )
@@ -37,8 +37,8 @@ def scan(
     view = memoryview(data)
     if not 0 <= start <= len(view):
         raise IndexError("start is outside of the data")
-    first = _first_entry(view, start, from_offset, flags)
-    if first is None or not is_plain(first, flags):
+    first = _find_first_entry(view, start, from_offset, flags)
+    if first is None or not can_join_run(first, flags):
         return first
     rows, last = first.rows, first
     while last.end < len(view):
@@ -46,7 +46,7 @@ def scan(
             entry = read_entry(view, last.end, bool(flags & CHECK_CRC))
         except ValueError:
             break
-        if entry is None or not is_plain(entry, flags) or (entry.magic == 2) != (first.magic == 2):
+        if entry is None or not can_join_run(entry, flags) or (entry.magic == 2) != (first.magic == 2):
             break
         if entry.base_offset >= until or rows + entry.rows > max_rows or entry.end - first.begin > max_bytes:
             break
@@ -55,7 +55,7 @@ def scan(
     return first._replace(end=last.end, rows=rows, next_offset=last.next_offset)
 
 
-def _first_entry(view: memoryview, start: int, from_offset: int, flags: int) -> Segment | None:
+def _find_first_entry(view: memoryview, start: int, from_offset: int, flags: int) -> Segment | None:
     """Return the first complete entry that is not below ``from_offset``, or is a control batch."""
     at = start
     while at < len(view):
@@ -94,7 +94,7 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
     reason: str | None = None
     while len(view) - at >= 8:
         (offset,) = struct.unpack_from(">q", view, at)
-        entry, error = _complete_entry(view, at)
+        entry, error = _read_complete_entry(view, at)
         if at and offset < position:
             if last_at:
                 may_be_right = wrap64(offset - span_of_last) >= lowest_of_last
@@ -119,7 +119,7 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
     return position if at else -1, at, reason
 
 
-def _complete_entry(view: memoryview, at: int) -> tuple[Segment | None, str | None]:
+def _read_complete_entry(view: memoryview, at: int) -> tuple[Segment | None, str | None]:
     """Return the entry at byte ``at`` if it is complete and valid, and why it is invalid."""
     try:
         return read_entry(view, at, False), None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-def _explanation(folder: Path) -> str:
+def _explain_missing_decoder(folder: Path) -> str:
     """Return why the compiled decoder is missing in the package in ``folder``."""
     if (folder / "setup.py").exists():
         return (
@@ -29,5 +29,5 @@ else:
     try:
         from zkconsumer.fetcher import _decode
     except ImportError as error:
-        raise ImportError(_explanation(Path(__file__).parents[2])) from error
+        raise ImportError(_explain_missing_decoder(Path(__file__).parents[2])) from error
     native = _decode

@@ -53,7 +53,7 @@ class Segment(NamedTuple):
     producer_id: int
 
 
-def is_plain(entry: Segment, flags: int) -> bool:
+def can_join_run(entry: Segment, flags: int) -> bool:
     """Return whether the entry can be decoded in place, in one run with adjacent entries."""
     if entry.attributes & CODEC_MASK:
         return False
@@ -64,7 +64,7 @@ def is_plain(entry: Segment, flags: int) -> bool:
     return not (flags & SPLIT_TRANSACTIONS and entry.attributes & TRANSACTIONAL)
 
 
-# ---- numbers -------------------------------------------------------------------------------------------
+# ---- numbers ----
 
 
 def wrap64(value: int) -> int:
@@ -97,7 +97,7 @@ def read_sized(data: memoryview, at: int, end: int) -> tuple[memoryview | None, 
     return data[at : at + size], at + size
 
 
-# ---- checksums -----------------------------------------------------------------------------------------
+# ---- checksums ----
 
 
 def _make_crc32c_table() -> list[int]:
@@ -121,7 +121,7 @@ def crc32c(data: Any, /) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-# ---- entries -------------------------------------------------------------------------------------------
+# ---- entries ----
 
 
 def read_entry(data: memoryview, at: int, check_crc: bool) -> Segment | None:
@@ -212,7 +212,7 @@ def _read_message(data: memoryview, at: int, end: int, check_crc: bool) -> Segme
     )
 
 
-def key_and_value(data: memoryview, message: Segment) -> tuple[memoryview | None, memoryview | None]:
+def read_key_and_value(data: memoryview, message: Segment) -> tuple[memoryview | None, memoryview | None]:
     """Return the key and the value of a message of format 0 or 1."""
     key_at = message.begin + _MESSAGE_HEADER[message.magic] - 4
     (key_size,) = struct.unpack_from(">i", data, key_at - 4)
@@ -223,7 +223,7 @@ def key_and_value(data: memoryview, message: Segment) -> tuple[memoryview | None
     )
 
 
-# ---- records of format 2 -------------------------------------------------------------------------------
+# ---- records of format 2 ----
 
 
 class Record(NamedTuple):

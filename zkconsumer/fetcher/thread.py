@@ -224,7 +224,7 @@ class ConsumerFetcherThread:
             {info.partition: (info.fetch_offset, info.fetch_size(self._partition_max_bytes)) for info in infos},
             wait_ms=self._wait_ms,
             partition_max_bytes=self._partition_max_bytes,
-            max_bytes=self._partition_max_bytes if is_limited else _response_size(infos, self._settings),
+            max_bytes=self._partition_max_bytes if is_limited else _compute_response_size(infos, self._settings),
         )
 
     def process_partition_data(
@@ -299,12 +299,12 @@ class ConsumerFetcherThread:
             self._wakeup.clear()
 
 
-def _response_size(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> int:
+def _compute_response_size(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> int:
     return min(sum(info.fetch_size(settings.partition_max_bytes) for info in infos), settings.max_bytes)
 
 
 def _reduce_fetch_sizes(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> None:
     """Halve the size of the next response, so that a slow connection still makes progress."""
-    share = _response_size(infos, settings) // len(infos)
+    share = _compute_response_size(infos, settings) // len(infos)
     for info in infos:
         info.reduce_fetch_size(min(info.fetch_size(settings.partition_max_bytes), share) // 2)
