@@ -70,7 +70,7 @@ def test_revoked_partition_is_not_refetched(
         raise CorruptRecordError("raised by the test", 3)
 
     once(monkeypatch, PartitionQueue, "replacement", in_the_middle)
-    once(monkeypatch, decode.ChunkReader, "pieces", corrupt)
+    once(monkeypatch, decode.ChunkReader, "read_blocks", corrupt)
     produce(admin, name, 1, [b"read as corrupt"])
     reading = in_thread(lambda: next(stream))
     assert begun.wait(10)

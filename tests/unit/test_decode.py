@@ -83,10 +83,10 @@ def chunk_of(data: Any, fetch_offset: int = 0, until: int = NO_LIMIT, aborted: S
 
 
 class Read(NamedTuple):
-    """Result of reading a chunk: rows with milliseconds, rows per piece, offsets after the pieces, the error or ""."""
+    """Result of reading a chunk: rows with milliseconds, rows per block, offsets after the blocks, the error or ""."""
 
     rows: list[Expected]
-    pieces: list[int]
+    blocks: list[int]
     next_offsets: list[int]
     error: str = ""
     resume: int | None = None
@@ -100,7 +100,7 @@ def read(chunk: Chunk | bytes | bytearray, *, check_crcs: bool = True, max_rows:
         for messages, next_offset in read_messages(chunk, check_crcs=check_crcs, max_rows=max_rows):
             assert {message[:2] for message in messages} == {tuple(chunk.partition)}
             out.rows.extend(Expected(*message[2:]) for message in messages)
-            out.pieces.append(len(messages))
+            out.blocks.append(len(messages))
             out.next_offsets.append(next_offset)
     except CorruptRecordError as error:
         return out._replace(error=str(error), resume=error.offset)
@@ -179,7 +179,7 @@ class Part(NamedTuple):
 timestamps = (
     st.integers(-1, 1 << 45) | st.sampled_from([I64_MIN, I64_MAX, I64_MAX // 1000, 0]) | st.integers(I64_MIN, I64_MAX)
 )
-contents = st.none() | st.binary(max_size=30) | st.binary(max_size=3).map(lambda piece: piece * 50)
+contents = st.none() | st.binary(max_size=30) | st.binary(max_size=3).map(lambda text: text * 50)
 header_lists = st.lists(st.tuples(st.text(max_size=6), contents), max_size=3).map(tuple)
 
 
@@ -343,7 +343,7 @@ def test_any_written_batch_is_read(log: list[Part]) -> None:
     assert (messages.rows, messages.error) == (rows, "")
     assert (batched.rows, batched.error) == (in_microseconds(rows), "")
     assert (bare.rows, bare.error) == (in_microseconds(rows, headers=False), "")
-    assert messages.pieces == batched.pieces == bare.pieces
+    assert messages.blocks == batched.blocks == bare.blocks
     assert messages.next_offsets == batched.next_offsets == bare.next_offsets
     if log[-1].rows:
         assert messages.next_offsets[-1] == log[-1].next_offset
@@ -534,8 +534,8 @@ def test_chunk_is_released_after_reading(damaged: bool) -> None:
 def test_chunk_can_be_a_view() -> None:
     frame = b"before" + GOLDEN["2 none"] + b"after"
     chunk = chunk_of(memoryview(frame)[6:-5], 101)
-    (piece,) = ChunkReader(chunk, headers=False).pieces(1)
-    assert (chunk.nbytes, piece.rows, piece.next_offset) == (205, 3, 106)
+    (block,) = ChunkReader(chunk, headers=False).read_blocks(1)
+    assert (chunk.nbytes, block.rows, block.next_offset) == (205, 3, 106)
 
 
 @pytest.mark.usefixtures("twin")
@@ -614,13 +614,13 @@ def test_corruption_below_fetch_offset_raises() -> None:
     assert read(chunk).error.startswith(error_text("CRC does not match", 1, 0, chunk))
 
 
-# ---- pieces ----------------------------------------------------------------------------------------
+# ---- blocks ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("twin")
 @given(log=logs(6), max_rows=st.integers(1, 8), max_bytes=st.integers(1, 600))
 @settings(max_examples=100)
-def test_pieces_add_up_to_the_whole(log: list[Part], max_rows: int, max_bytes: int) -> None:
+def test_blocks_add_up_to_the_whole(log: list[Part], max_rows: int, max_bytes: int) -> None:
     data, rows = joined(log)
     found, error = arrow_batches(data, include_headers=True, max_rows=max_rows, max_bytes=max_bytes)
     assert error is None
@@ -638,13 +638,13 @@ def test_pieces_add_up_to_the_whole(log: list[Part], max_rows: int, max_bytes: i
 def test_plain_entries_are_split_at_limits() -> None:
     data = b"".join(batches.batch([Record(2 * i), Record(2 * i + 1)]) for i in range(5))
     size = len(data) // 5
-    assert read(data, max_rows=4).pieces == [4, 4, 2]
-    assert read(data, max_rows=5).pieces == [4, 4, 2]
-    assert read(data, max_rows=1).pieces == [2, 2, 2, 2, 2]
-    assert read(data, max_rows=100).pieces == [10]
-    assert read_arrow(data, max_bytes=3 * size).pieces == [6, 4]
-    assert read_arrow(data, max_bytes=3 * size - 1).pieces == [4, 4, 2]
-    assert read_arrow(data, max_bytes=1).pieces == [2, 2, 2, 2, 2]
+    assert read(data, max_rows=4).blocks == [4, 4, 2]
+    assert read(data, max_rows=5).blocks == [4, 4, 2]
+    assert read(data, max_rows=1).blocks == [2, 2, 2, 2, 2]
+    assert read(data, max_rows=100).blocks == [10]
+    assert read_arrow(data, max_bytes=3 * size).blocks == [6, 4]
+    assert read_arrow(data, max_bytes=3 * size - 1).blocks == [4, 4, 2]
+    assert read_arrow(data, max_bytes=1).blocks == [2, 2, 2, 2, 2]
     assert read(data, max_rows=4).next_offsets == [4, 8, 10]
 
 
@@ -656,12 +656,12 @@ def test_compressed_entries_are_merged_within_limits(magic: int, codec: int) -> 
     size = len(batches.entry(magic, log[0])) - (61 if magic == 2 else 0)  # bytes of the content
     rows = [expected(record, magic) for records in log for record in records]
     whole = read(data)
-    assert (whole.rows, whole.pieces, whole.next_offsets) == (rows, [10], [10])
-    assert read(data, max_rows=4).pieces == [4, 4, 2]
+    assert (whole.rows, whole.blocks, whole.next_offsets) == (rows, [10], [10])
+    assert read(data, max_rows=4).blocks == [4, 4, 2]
     assert read(data, max_rows=4).next_offsets == [4, 8, 10]
-    assert read(data, max_rows=1).pieces == [2, 2, 2, 2, 2]
-    assert read_arrow(data, max_bytes=3 * size).pieces == [6, 4]
-    assert read_arrow(data, max_bytes=3 * size - 1).pieces == [4, 4, 2]
+    assert read(data, max_rows=1).blocks == [2, 2, 2, 2, 2]
+    assert read_arrow(data, max_bytes=3 * size).blocks == [6, 4]
+    assert read_arrow(data, max_bytes=3 * size - 1).blocks == [4, 4, 2]
     assert read_arrow(data).rows == in_microseconds(rows)
 
 
@@ -678,7 +678,7 @@ def test_slices_add_up_to_the_whole(log: list[Part], max_rows: int) -> None:
     data, rows = joined(log)
     found = read(data, max_rows=max_rows)
     assert (found.rows, found.error) == (rows, "")
-    assert max(found.pieces, default=0) <= max(4, max_rows)
+    assert max(found.blocks, default=0) <= max(4, max_rows)
 
 
 @every_codec
@@ -689,7 +689,7 @@ def test_large_batch_is_read_in_slices(magic: int, codec: int) -> None:
     data = batches.entry(magic, records, codec) + batches.entry(magic, [Record(30)], codec)
     sliced = read(chunk_of(data, 10), max_rows=4)
     assert sliced.rows == [*rows, expected(Record(30), magic)]
-    assert max(sliced.pieces) == 4
+    assert max(sliced.blocks) == 4
     # The offset after a slice is that of its next record; after the last slice, that of the next batch.
     assert sliced.next_offsets == [14, 18, 31] if magic < 2 or codec else [14, 18, 20, 31]
     later = read(chunk_of(data, 15), max_rows=4) if codec or magic == 2 else sliced
@@ -719,9 +719,9 @@ def test_columns_of_many_small_records_are_small() -> None:
     payload = bytes.fromhex("0c 00 00 00 01 01 00") * count
     data = batches.batch([Record(0)], ZSTD, payload=batches.compress(ZSTD, payload), count=count)
     assert len(data) < 5000
-    pieces = list(ChunkReader(chunk_of(data), headers=True, max_rows=65_536).pieces(1))
-    assert [piece.rows for piece in pieces] == [65_536] * 4 + [count - 4 * 65_536]
-    assert max(len(column) for piece in pieces for column in piece.columns) <= 2 << 20
+    blocks = list(ChunkReader(chunk_of(data), headers=True, max_rows=65_536).read_blocks(1))
+    assert [block.rows for block in blocks] == [65_536] * 4 + [count - 4 * 65_536]
+    assert max(len(column) for block in blocks for column in block.columns) <= 2 << 20
 
 
 @pytest.mark.usefixtures("twin")
@@ -737,7 +737,7 @@ def test_decompressed_size_is_limited(magic: int, codec: int) -> None:
     reason = f"{CODEC_NAMES[codec]} content is larger than decompressed.batch.max.bytes = 50000"
     assert f"topic 'events' partition 3 offset 1: {reason}, at byte" in found.error
     with pytest.raises(CorruptRecordError) as raised:
-        list(ChunkReader(chunk, headers=False).pieces(1))
+        list(ChunkReader(chunk, headers=False).read_blocks(1))
     assert raised.value.after == 2
 
 
@@ -749,7 +749,7 @@ def test_chunk_can_mix_formats() -> None:
     ]
     data, rows = joined(log)
     found = read(data)
-    assert (found.rows, found.pieces, found.next_offsets) == (rows, [8], [8])
+    assert (found.rows, found.blocks, found.next_offsets) == (rows, [8], [8])
 
 
 # ---- chunks that end inside an entry ---------------------------------------------------------------
@@ -948,7 +948,7 @@ def test_rows_before_malformed_batch_are_returned(codec: int, record: bytes) -> 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("damage", ["record", "codec", "crc"])
 def test_rows_before_corrupt_compressed_batch_are_returned(damage: str) -> None:
-    """The rows are returned although they would share a piece with the damaged batch and later batches."""
+    """The rows are returned although they would share a block with the damaged batch and later batches."""
     headers = (("h", b"v"),)
     good = [[Record(at, headers=headers), Record(at + 1, value=None)] for at in (0, 2, 6)]
     data = [batches.batch(records, codec) for records, codec in zip(good, (GZIP, NONE, ZSTD), strict=True)]

@@ -274,7 +274,7 @@ def test_reset_applies_after_queued_chunks() -> None:
     assert (fed.consumed, fed.delivered, fed.resets) == ({0: 5}, {0: 6}, [P0])
 
 
-def test_positions_hold_across_pieces_of_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_hold_across_blocks_of_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoded_items, "_MESSAGES_PER_LIST", 2)
     fed = Fed().acquire().put(b"".join(entry([offset]) for offset in range(7)), 7)
 
@@ -612,7 +612,7 @@ def test_no_item_is_returned_after_end_of_lease(arrow: bool) -> None:
 
 
 @pytest.mark.parametrize("arrow", [False, True], ids=["messages", "batches"])
-def test_each_piece_is_checked_against_lease(arrow: bool) -> None:
+def test_each_block_is_checked_against_lease(arrow: bool) -> None:
     """A process that was suspended may continue to read before the thread of the lease runs."""
     fed = Fed().acquire()
     fed.put(entry(range(3)), 3)

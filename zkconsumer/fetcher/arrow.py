@@ -54,16 +54,16 @@ class ArrowReader:
         Timestamps that do not fit into 64 bits of microseconds become the smallest or largest value.
 
         Raises:
-            CorruptRecordError: see ``ChunkReader.pieces``.
+            CorruptRecordError: see ``ChunkReader.read_blocks``.
         """
-        for piece in ChunkReader(chunk, **self._options).pieces(_MICROSECONDS_PER_MILLISECOND):
-            yield self._record_batch(piece), piece.next_offset
+        for block in ChunkReader(chunk, **self._options).read_blocks(_MICROSECONDS_PER_MILLISECOND):
+            yield self._build_batch(block), block.next_offset
 
-    def _record_batch(self, piece: DecodedRows) -> Any:
-        rows, counts = piece.rows, piece.counts
-        offset, timestamp, timestamp_type, *binary = piece.columns
+    def _build_batch(self, block: DecodedRows) -> Any:
+        rows, counts = block.rows, block.counts
+        offset, timestamp, timestamp_type, *binary = block.columns
         key_offsets, key_validity, key_data, value_offsets, value_validity, value_data = binary
-        topic, partition = self._constants.get(piece.partition, rows)
+        topic, partition = self._constants.get(block.partition, rows)
         arrays = [
             _build_array(_BINARY, rows, [key_validity, key_offsets, key_data], counts["key_nulls"]),
             _build_array(_BINARY, rows, [value_validity, value_offsets, value_data], counts["value_nulls"]),
@@ -73,8 +73,8 @@ class ArrowReader:
             _build_array(_TIMESTAMP, rows, [None, timestamp]),
             _build_array(_INT32, rows, [None, timestamp_type]),
         ]
-        if piece.headers is not None:
-            arrays.append(_build_header_column(piece.headers, rows, counts))
+        if block.headers is not None:
+            arrays.append(_build_header_column(block.headers, rows, counts))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 

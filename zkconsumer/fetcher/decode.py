@@ -1,7 +1,17 @@
 """ChunkReader: decodes the records of a chunk into column buffers; ``read_messages``: into messages.
 
-``native`` reads the bytes. This module selects the segments that are decoded together: it decompresses batches, and
-skips control batches and aborted transactions.
+``native`` reads the bytes. This module selects what is decoded together: it decompresses batches, and skips control
+batches and aborted transactions. The words of this module and of the decoders:
+
+- An *entry* is a record batch (format 2), or a message (formats 0 and 1).
+- A *message set* is the payload of a compressed message; Kafka calls this message a wrapper.
+- A *run* is a sequence of uncompressed entries, which can be decoded in place.
+- A *segment* is a run, or one entry that cannot be part of a run: it is compressed, a control batch, or belongs to a
+  transaction that may have been aborted. It is no log segment.
+- A *part* is what one call decodes: a run, the decompressed records of an entry, or a *slice* of either that is small
+  enough for one block.
+- A *block* is the rows of one or more parts, in one set of column buffers. It becomes one Arrow batch, or one list of
+  messages.
 
 Source: Kafka 1.1 kafka.consumer.ConsumerIterator; for transactions Kafka 3.9 CompletedFetch.
 """
@@ -32,7 +42,7 @@ from zkconsumer.fetcher.record_format import (
 from zkconsumer.log import Logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: Maximum rows, and bytes of records, of one piece. A single record may exceed them. A batch of the log is not divided
+#: Maximum rows, and bytes of records, of one block. A single record may exceed them. A batch of the log is not divided
 #: unless it does.
 MAX_ROWS = 65_536
 MAX_BYTES = 2 << 20
@@ -72,10 +82,15 @@ class DecodedRows:
 
 
 class _Part(NamedTuple):
-    """Records that are decoded in one call: a run of plain entries, the content of a compressed one, or a slice.
+    """Records that are decoded in one call, see the module.
 
-    ``[start, end)`` is their place in ``data``. ``offset`` is where reading resumes if they are malformed, unless an
-    earlier slice has rows.
+    Attributes:
+        data: the data of the chunk, or the decompressed records.
+        segment: the segment to which the records belong; ``rows`` is the number of records in this part.
+        start: position of the records in ``data``.
+        end: end of the records in ``data``, exclusive.
+        offset: where reading resumes if the records are malformed, unless an earlier slice has rows.
+        ends_segment: whether no further slice follows.
     """
 
     data: Any
@@ -87,12 +102,12 @@ class _Part(NamedTuple):
 
     @property
     def is_run(self) -> bool:
-        """Whether the data are complete entries, with their headers."""
+        """Whether the records are complete uncompressed entries, with their headers."""
         return not self.segment.attributes & CODEC_MASK and self.start == self.segment.begin
 
     @property
     def has_batch_headers(self) -> bool:
-        """Whether the data are complete batches of format 2."""
+        """Whether the records are complete batches of format 2."""
         return self.segment.magic == 2 and self.is_run
 
     @property
@@ -102,9 +117,9 @@ class _Part(NamedTuple):
 
 
 class ChunkReader:
-    """Decodes one chunk in pieces.
+    """Decodes one chunk, block by block.
 
-    A piece has at most ``max_rows`` rows and ``max_bytes`` bytes, unless a single batch of the log has more. A batch
+    A block has at most ``max_rows`` rows and ``max_bytes`` bytes, unless a single batch of the log has more. A batch
     with more than ``MAX_ROWS`` or ``MAX_BYTES`` is divided.
     """
 
@@ -129,7 +144,7 @@ class ChunkReader:
         self._upcoming_aborts = sorted(chunk.aborted, key=lambda entry: entry[1])
         self._aborting_producers: set[int] = set()
 
-    def pieces(self, timestamp_scale: int) -> Iterator[DecodedRows]:
+    def read_blocks(self, timestamp_scale: int) -> Iterator[DecodedRows]:
         """Yield the rows of the chunk.
 
         Args:
@@ -264,7 +279,7 @@ class ChunkReader:
         inner = Segment(*found) if found is not None else None
         if inner is None or inner.end != len(data) or inner.magic > 1 or inner.attributes & CODEC_MASK:
             raise self._corrupt_record_error("malformed compressed message set", segment.begin, offset)
-        # In format 1, offsets inside a wrapper count from 0, and the wrapper has the offset of its last message.
+        # In format 1, offsets in a message set count from 0, and its wrapper has the offset of the last message.
         shift = segment.base_offset - (inner.next_offset - 1) if segment.magic == 1 else 0
         if not -1 << 63 <= shift < 1 << 63:
             raise self._corrupt_record_error("invalid offsets in a compressed message set", segment.begin, offset)
@@ -371,10 +386,10 @@ def read_messages(
     """Yield lists of the chunk's messages, each with the offset after them.
 
     Raises:
-        CorruptRecordError: see ``ChunkReader.pieces``.
+        CorruptRecordError: see ``ChunkReader.read_blocks``.
     """
     reader = ChunkReader(chunk, headers=True, check_crcs=check_crcs, max_rows=max_rows)
-    for piece in reader.pieces(1):
-        topic, partition = piece.partition
-        messages = native.messages(cls, topic, partition, piece.rows, piece.columns, piece.headers)
-        yield messages, piece.next_offset
+    for block in reader.read_blocks(1):
+        topic, partition = block.partition
+        messages = native.messages(cls, topic, partition, block.rows, block.columns, block.headers)
+        yield messages, block.next_offset

@@ -227,10 +227,10 @@ def _add_headers(data: memoryview, batch: Segment, total: list[int]) -> None:
 
 
 def split(data: Any, start: int, end: int, count: int, max_rows: int, max_bytes: int, /) -> tuple[int, int]:
-    """Return how many of the ``count`` records in ``[start, end)`` fit into a piece, and the byte position after them.
+    """Return how many of the ``count`` records in ``[start, end)`` fit into a block, and the byte position after them.
 
-    The records are those of one batch of format 2. At least one is returned. The last piece ends at ``end``, even if
-    other bytes follow the records, and so does a piece whose first record is malformed; ``decode`` reports both.
+    The records are those of one batch of format 2. At least one is returned. The last slice ends at ``end``, even if
+    other bytes follow the records, and so does a slice whose first record is malformed; ``decode`` reports both.
     """
     view = memoryview(data).cast("B")
     if not 0 <= start <= end <= len(view):

@@ -22,7 +22,7 @@ def scan(
     """Find the next segment of a partition's records at or after byte ``start``.
 
     A run ends before the offset ``until``, before an entry that would exceed ``max_rows`` or ``max_bytes`` (the first
-    entry is always included), and before an entry that is not plain. Entries that end below ``from_offset`` are
+    entry is always included), and before an entry that cannot join the run. Entries that end below ``from_offset`` are
     skipped, except control batches.
 
     Args:

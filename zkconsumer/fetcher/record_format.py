@@ -36,8 +36,8 @@ class Segment(NamedTuple):
     """Entries that are decoded in one call.
 
     Either a run of uncompressed entries, ``[begin, end)``, or one compressed, control or transactional entry, whose
-    records start at ``payload``. ``rows`` is the number of records in the header. The fields from ``magic`` on,
-    except ``rows``, are those of the first entry.
+    records start at ``payload`` (``decode`` defines the words). ``rows`` is the number of records in the header. The
+    fields from ``magic`` on, except ``rows``, are those of the first entry.
     """
 
     begin: int
@@ -54,7 +54,7 @@ class Segment(NamedTuple):
 
 
 def can_join_run(entry: Segment, flags: int) -> bool:
-    """Return whether the entry can be decoded in place, in one run with adjacent entries."""
+    """Return whether the entry can be part of a run, which is decoded in place."""
     if entry.attributes & CODEC_MASK:
         return False
     if entry.magic < 2:
