@@ -19,7 +19,7 @@
       MessageStreamsExistError      streams can be created once per connector
       OffsetOutOfRangeError         carries the log start offset and the end offset
       MessageSizeTooLargeError      a record does not fit into one fetch; the message has size, limit and property
-      CorruptRecordError            carries the offset of the damaged batch and the offset after it
+      CorruptRecordError            carries the offset of the corrupt batch and the offset after it
       UnsupportedBrokerError        no request version in common with the broker
       ConsumerTimeoutError          no record arrived in time; the stream stays usable
       ClosedError                   the object was closed, or is used after a fork
@@ -115,9 +115,9 @@ class CorruptRecordError(ZkConsumerError):
     """The CRC, the structure, the offset or the decompressed size of a record batch is wrong.
 
     Attributes:
-        offset: the next offset to read, at or before the damaged batch.
-        after: the offset after the damaged batch; -1 if no intact batch follows, so that its end is unknown.
-        entry: bytes of the damaged batch, empty if its end is unknown.
+        offset: the next offset to read, at or before the corrupt batch.
+        after: the offset after the corrupt batch; -1 if no intact batch follows, so that its end is unknown.
+        entry: bytes of the corrupt batch, empty if its end is unknown.
     """
 
     def __init__(self, message: str, offset: int = -1, after: int = -1, entry: bytes = b"") -> None:

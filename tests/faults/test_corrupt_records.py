@@ -231,7 +231,7 @@ def test_remedy_in_error_skips_corrupt_batch(damaged: Callable[..., str], consum
     one = consumer()
     [stream] = one.create_message_streams({name: 1})[name]
     take(stream, BATCH)
-    with pytest.raises(CorruptRecordError, match="commit an offset after the damaged batch"):
+    with pytest.raises(CorruptRecordError, match="commit an offset after the corrupt batch"):
         next(stream)
     behind = {TopicPartition(name, 0): 2 * BATCH}
     assert one.commit_offsets(behind) == behind

@@ -962,7 +962,7 @@ def test_rows_before_corrupt_compressed_batch_are_returned(damage: str) -> None:
     found, batched = read(chunk), read_arrow(chunk)
     assert (found.rows, found.next_offsets, found.resume) == (rows, [4], 4)
     assert (batched.rows, batched.next_offsets, batched.resume) == (in_microseconds(rows), [4], 4)
-    reason = {"record": "malformed record", "codec": "gzip data is damaged: Truncated compressed stream"}
+    reason = {"record": "malformed record", "codec": "corrupt gzip data: Truncated compressed stream"}
     start = error_text(reason.get(damage, "CRC does not match"), 4, len(data[0] + data[1]), chunk)
     assert found.error.startswith(start)
     assert batched.error == found.error

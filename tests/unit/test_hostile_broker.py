@@ -175,7 +175,7 @@ def test_impossible_base_offset_is_corrupt(
     assert error.offset == read
     assert str(error).startswith(f"topic 't' partition 0 offset {read}: {reason}")
     assert f"base offset {offset if read == 10 * position + 100 else read}" in str(error)
-    assert "commit an offset after the damaged batch" in str(error)
+    assert "commit an offset after the corrupt batch" in str(error)
 
 
 def test_first_batch_after_another_starts_at_its_end(reader: Callable[..., Reader]) -> None:

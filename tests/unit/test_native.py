@@ -7,10 +7,10 @@ from pathlib import Path
 from zkconsumer.fetcher.native import _explain_missing_decoder
 
 
-def test_source_folder_that_hides_package_is_named(tmp_path: Path) -> None:
+def test_source_directory_that_hides_package_is_named(tmp_path: Path) -> None:
     (tmp_path / "setup.py").touch()
 
-    assert f"imported from the source folder '{tmp_path}'" in _explain_missing_decoder(tmp_path)
+    assert f"imported from the source directory '{tmp_path}'" in _explain_missing_decoder(tmp_path)
     assert f"pip install -e {tmp_path}" in _explain_missing_decoder(tmp_path)
 
 

@@ -1,7 +1,7 @@
 """Checks of the offset and size of each batch, which its CRC does not cover.
 
 ``native.next_offset`` compares the headers with each other. This module decides what to do if two of them contradict
-each other, and where reading continues after a damaged batch.
+each other, and where reading continues after a corrupt batch.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class DamagedBatch:
 
 
 def find_entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, bytes]:
-    """Return the offset after the damaged entry at a position, and its bytes; ``(-1, b"")`` if its end is unknown.
+    """Return the offset after the corrupt entry at a position, and its bytes; ``(-1, b"")`` if its end is unknown.
 
     The size of the entry is believed only if an intact entry follows, which has an offset above ``offset`` and below
     the end of the log.

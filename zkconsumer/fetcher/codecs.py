@@ -32,7 +32,7 @@ def decompress(codec: int, data: memoryview, magic: int, max_bytes: int) -> Any:
         max_bytes: limit of the size of the content.
 
     Raises:
-        ValueError: the codec is unknown, the data are damaged, or their content is larger than the limit.
+        ValueError: the codec is unknown, the data are corrupt, or their content is larger than the limit.
         MemoryError: not enough memory.
     """
     limit = min(max_bytes, _LIMIT)
@@ -47,7 +47,7 @@ def decompress(codec: int, data: memoryview, magic: int, max_bytes: int) -> Any:
     except MemoryError:
         raise
     except (OSError, pa.ArrowException, struct.error) as error:
-        raise ValueError(f"{NAMES.get(codec, codec)} data is damaged: {error}") from error
+        raise ValueError(f"corrupt {NAMES.get(codec, codec)} data: {error}") from error
 
 
 def _too_large_error(name: str, limit: int) -> ValueError:
@@ -104,7 +104,7 @@ def _read_snappy_size(block: memoryview) -> int:
     for i, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
-            # The compression ratio of snappy is at most about 21. A much larger size is damaged: allocate no memory.
+            # The compression ratio of snappy is at most about 21. A much larger size is corrupt: allocate no memory.
             if size > 64 * len(block) + 64:
                 break
             return size

@@ -53,7 +53,7 @@ _ABORT = 0
 
 
 def log_skipped(log: Logger, partition: TopicPartition, error: CorruptRecordError) -> None:
-    """Log that a damaged batch is skipped."""
+    """Log that a corrupt batch is skipped."""
     log.error(
         "corrupt_records_skipped",
         topic=partition.topic,
@@ -350,7 +350,7 @@ class ChunkReader:
             f"topic {topic!r} partition {partition} offset {offset}: {reason}, "
             f"at byte {position} of {len(chunk.data)} fetched from offset {chunk.fetch_offset}. "
             "The batch is fetched again; if the error persists, restore the partition from a replica, commit an offset "
-            "after the damaged batch, or set corrupt.record.policy=skip",
+            "after the corrupt batch, or set corrupt.record.policy=skip",
             offset,
             *find_entry_after(chunk, position, offset),
         )

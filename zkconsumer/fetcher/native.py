@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 
-def _explain_missing_decoder(folder: Path) -> str:
-    """Return why the compiled decoder is missing in the package in ``folder``."""
-    if (folder / "setup.py").exists():
+def _explain_missing_decoder(directory: Path) -> str:
+    """Return why the compiled decoder is missing in the package in ``directory``."""
+    if (directory / "setup.py").exists():
         return (
-            f"zkconsumer was imported from the source folder {str(folder)!r}, which contains no compiled decoder and "
-            "hides an installed zkconsumer; run the program from another folder, or compile the decoder with "
-            f"`pip install -e {folder}`"
+            f"zkconsumer was imported from the source directory {str(directory)!r}, which contains no compiled decoder "
+            "and hides an installed zkconsumer; run the program from another directory, or compile the decoder with "
+            f"`pip install -e {directory}`"
         )
     return (
         "the compiled decoder of zkconsumer is missing; reinstall the package with a C compiler available, or set "

@@ -56,7 +56,7 @@ class PartitionErrors:
             error = CorruptRecordError(
                 f"topic {topic!r} partition {partition} offset {info.fetch_offset}: broker {self._requests.endpoint} "
                 "cannot read its log at this offset. The batch is fetched again; if the error persists, restore the "
-                "partition from a replica, or commit an offset after the damaged batch",
+                "partition from a replica, or commit an offset after the corrupt batch",
                 info.fetch_offset,
             )
             self._on_failure(info, error)
@@ -109,7 +109,7 @@ class PartitionErrors:
     def handle_incomplete_batch(
         self, info: PartitionTopicInfo, data: protocol.PartitionData, fetch_size: int, *, is_truncated: bool
     ) -> bool:
-        """Handle data without a complete batch: it exceeds the fetch size, or its header is damaged.
+        """Handle data without a complete batch: it exceeds the fetch size, or its header is corrupt.
 
         Args:
             fetch_size: requested bytes of the partition.
@@ -117,7 +117,7 @@ class PartitionErrors:
         """
         topic, partition = info.partition
         if not is_truncated or len(data.records) < fetch_size:
-            # The broker has not truncated the data, so they are damaged. The reader raises the error.
+            # The broker has not truncated the data, so they are corrupt. The reader raises the error.
             info.queue.put(Chunk(info.partition, info.fetch_offset, info.fetch_offset, data.records))
             self._partition_map.remove_infos([info])
             return True
@@ -134,7 +134,7 @@ class PartitionErrors:
         error = MessageSizeTooLargeError(
             f"topic {topic!r} partition {partition} offset {info.fetch_offset}: the next record claims {needed} bytes, "
             f"more than the limit of {limit} bytes. If the size is right, increase fetch.message.max.bytes; "
-            "if the record is damaged, commit an offset after it"
+            "if the record is corrupt, commit an offset after it"
         )
         self._on_failure(info, error)
         return False
