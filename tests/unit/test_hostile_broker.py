@@ -52,7 +52,6 @@ class Reader:
             "test",
             fetch_settings(**FAST),
             lambda: [broker.endpoint],
-            num_fetchers=1,
             on_failure=self._on_failure,
         )
         self.manager.start_connections()
@@ -114,7 +113,7 @@ def test_fetchers_share_small_budget_without_starving() -> None:
             broker.peers, broker.partition_counts = [one.endpoint, two.endpoint], {"t": 2}
         settings = fetch_settings(**FAST, queued_max_bytes=10)
         manager = ConsumerFetcherManager(
-            "test", settings, lambda: [one.endpoint, two.endpoint], num_fetchers=1, on_failure=lambda *_: None
+            "test", settings, lambda: [one.endpoint, two.endpoint], on_failure=lambda *_: None
         )
         stream = StreamQueue(manager.budget)
         partitions = [TopicPartition("t", number) for number in range(2)]

@@ -156,7 +156,6 @@ def test_failed_leader_search_is_logged_and_retried() -> None:
         "t",
         fetch_settings(refresh_leader_backoff_ms=10),
         brokers,
-        num_fetchers=1,
         on_failure=on_failure,
     )
     manager.start_connections()

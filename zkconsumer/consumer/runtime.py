@@ -73,7 +73,6 @@ class ConsumerRuntime:
             self.member.consumer_id,
             FetchSettings.from_config(config),
             self.member.cluster.brokers,
-            num_fetchers=config.num_consumer_fetchers,
             on_failure=lambda info, error: self._streams.fail_partition(info.partition, error),
             metrics=self.metrics,
         )

@@ -25,6 +25,7 @@ class FetchSettings:
         queued_max_bytes: maximum bytes of records in the queues of all partitions.
         max_decompressed_bytes: maximum decompressed size of a batch in bytes.
         read_committed: do not read records of open and aborted transactions.
+        num_fetchers: number of fetcher threads per broker.
         backoff_s: seconds to wait before leaders are looked up again.
     """
 
@@ -37,6 +38,7 @@ class FetchSettings:
     max_decompressed_bytes: int
     max_bytes: int
     queued_max_bytes: int
+    num_fetchers: int
 
     @classmethod
     def from_config(cls, config: ConsumerConfig) -> FetchSettings:
@@ -53,4 +55,5 @@ class FetchSettings:
             max_decompressed_bytes=config.decompressed_batch_max_bytes,
             max_bytes=config.fetch_max_bytes,
             queued_max_bytes=config.queued_max_bytes,
+            num_fetchers=config.num_consumer_fetchers,
         )

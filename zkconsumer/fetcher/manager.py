@@ -40,10 +40,14 @@ class ConsumerFetcherManager:
 
     Args:
         name: part of the thread names.
+        settings: how to fetch, and the number of fetcher threads per broker.
         brokers: returns the brokers to look up leaders from; called by the leader finder thread.
-        num_fetchers: number of fetcher threads per broker.
         on_failure: called with a partition and the error to raise to its reader.
+        metrics: registry of the meters and timers; None if nobody reads them.
         channels: keeps the connections of fetchers that are closed; None to close the connections.
+
+    Attributes:
+        budget: the bytes that the queues and the responses of all partitions may take together.
     """
 
     def __init__(
@@ -52,14 +56,12 @@ class ConsumerFetcherManager:
         settings: FetchSettings,
         brokers: Callable[[], Sequence[Endpoint]],
         *,
-        num_fetchers: int,
         on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
         metrics: Metrics | None = None,
         channels: ChannelPool | None = None,
     ) -> None:
         self._name = name
         self._settings = settings
-        self._num_fetchers = num_fetchers
         self._on_failure = on_failure
         self._metrics = metrics or Metrics()
         self.budget = ByteBudget(settings.queued_max_bytes)
@@ -168,7 +170,7 @@ class ConsumerFetcherManager:
         with self._lock:
             for info, (broker_id, endpoint) in leaders.items():
                 if self._infos.get(info.partition) is info:  # else it has been revoked in the meantime
-                    key = (broker_id, fetcher_id(info.partition, self._num_fetchers))
+                    key = (broker_id, fetcher_id(info.partition, self._settings.num_fetchers))
                     by_fetcher.setdefault(key, (endpoint, []))[1].append(info)
             for key, (endpoint, infos) in by_fetcher.items():
                 fetcher = self._fetchers.get(key)

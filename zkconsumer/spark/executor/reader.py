@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from zkconsumer.broker import protocol
@@ -55,9 +56,8 @@ def read(task: FetchTask) -> Iterator[Any]:
     _freeze_once()
     manager = ConsumerFetcherManager(
         "zkconsumer-spark-task",
-        task.settings,
+        replace(task.settings, num_fetchers=1),
         lambda: task.brokers,
-        num_fetchers=1,
         on_failure=lambda info, error: _on_failure(task, stream, info, error),
         channels=_channels,
     )
