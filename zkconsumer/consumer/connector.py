@@ -43,7 +43,7 @@ class ZookeeperConsumerConnector:
             for message in streams["orders"][0]:
                 print(message.partition, message.offset, message.value)
 
-    If the ``with`` block ends without an exception, the offsets of all messages that were handed out are committed,
+    If the ``with`` block ends without an exception, the offsets of all messages that were delivered are committed,
     unless ``auto.commit.enable`` is false.
 
     Any thread may call the methods.
@@ -166,7 +166,7 @@ class ZookeeperConsumerConnector:
     def commit_offsets(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, retry_on_failure: bool = True
     ) -> dict[TopicPartition, int]:
-        """Commit the offsets of all messages that were handed out, including the last message of each stream.
+        """Commit the offsets of all messages that were delivered, including the last message of each stream.
 
         Args:
             offsets: commit these offsets instead, each the next offset to consume of an owned partition. They may be

@@ -14,7 +14,8 @@ from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: Messages that are decoded in one call: enough to make the call cheap, few enough to stay in the processor's cache.
+#: Number of messages that are decoded in one call: enough to make the call cheap, few enough to stay in the cache of
+#: the processor.
 _MESSAGES_PER_LIST = 2048
 
 

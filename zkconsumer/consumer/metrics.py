@@ -24,8 +24,11 @@ class ConsumerMetrics:
     Any thread may call the methods.
 
     Args:
+        config: names the client and the group in the tags.
         metrics: registry of the meters and the gauges.
-        queues: topic (or filter) and thread id to queue; may be filled later.
+        member: the group member.
+        fetchers: its fetchers.
+        queues: topic (or filter) and thread id to queue.
         health: returns the state of the consumer.
     """
 

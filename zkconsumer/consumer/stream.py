@@ -86,6 +86,12 @@ class KafkaStream:
       is checked once for each decoded block of records, not for each message.
 
     Only the application's thread writes the fields. ``positions`` is shared with the member's thread.
+
+    Args:
+        topic: the topic, or the regular expression of a filter.
+        queue: the queue that the fetchers fill.
+        owner: the consumer.
+        settings: settings of all streams of the consumer.
     """
 
     def __init__(self, topic: str, queue: StreamQueue, owner: StreamOwner, settings: StreamSettings) -> None:

@@ -14,7 +14,7 @@ from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.message import Endpoint
 
-#: Seconds after which an unused connection is closed. Spark terminates workers that are idle for one minute, and
+#: Maximum seconds that an unused connection is kept. Spark terminates workers that are idle for one minute, and
 #: brokers close connections that are idle for ten minutes (``connections.max.idle.ms``).
 _MAX_IDLE_S = 60.0
 

@@ -121,6 +121,10 @@ class ChunkReader:
 
     A block has at most ``max_rows`` rows and ``max_bytes`` bytes, unless a single batch of the log has more. A batch
     with more than ``MAX_ROWS`` or ``MAX_BYTES`` is divided.
+
+    Args:
+        headers: decode the headers of records.
+        check_crcs: verify the checksums of entries.
     """
 
     def __init__(

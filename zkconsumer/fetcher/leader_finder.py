@@ -28,6 +28,8 @@ class LeaderFinderThread:
     """Looks up leaders while any are unknown, at most once every ``settings.backoff_s`` seconds.
 
     Args:
+        name: name of the thread.
+        settings: connections and back-off.
         brokers: returns the brokers to query, one after another.
         add_fetchers: called with partitions and their leaders.
         shutdown_idle_fetchers: called after each lookup.

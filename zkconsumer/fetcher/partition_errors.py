@@ -29,8 +29,11 @@ class PartitionErrors:
     The methods return False if the leader of the partition must be looked up again.
 
     Args:
+        requests: looks up the offsets of the log.
+        settings: limits of the fetch size.
         partition_map: the partitions of the fetcher, from which those are removed that wait for their reader.
         on_failure: called with a partition and the error to raise to its reader.
+        log: logger of the fetcher.
     """
 
     def __init__(

@@ -56,6 +56,8 @@ class FetchRequests:
     One thread sends the requests. Other threads may only call ``abort``.
 
     Args:
+        endpoint: the broker.
+        settings: how to fetch.
         budget: limits the bytes of all responses and queues of a consumer or task.
         metrics: registry of the meters and timers.
         channels: connections of earlier fetchers, to which ``close`` returns the connection; None to close it.

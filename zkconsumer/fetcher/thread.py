@@ -36,9 +36,9 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.threads import OwnedThread
 
-#: Milliseconds that the broker waits for data while a partition is left out of the request. When the queue of that
-#: partition has room again, its next fetch is delayed by up to this time. Doubles up to ``fetch.wait.max.ms`` while
-#: the queue stays full.
+#: Minimum milliseconds that the broker waits for data while a partition is left out of the request. When the queue of
+#: that partition has room again, its next fetch is delayed by up to this time. Doubles up to ``fetch.wait.max.ms``
+#: while the queue stays full.
 _MIN_WAIT_WITH_FULL_QUEUE_MS = 5
 
 #: Maximum seconds that ``close`` waits for the end of the thread.
