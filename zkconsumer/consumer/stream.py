@@ -24,7 +24,8 @@ from zkconsumer.consumer.reader_guard import ReaderGuard
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError
 from zkconsumer.fetcher.arrow import ArrowReader
 from zkconsumer.fetcher.chunk import Chunk, PositionChanged
-from zkconsumer.fetcher.decode import MAX_ROWS, log_skipped
+from zkconsumer.fetcher.corrupt_records import log_skipped
+from zkconsumer.fetcher.decode import MAX_ROWS
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import codecs
-from zkconsumer.fetcher.batch_headers import find_entry_after
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
 from zkconsumer.fetcher.column_buffers import ColumnBuffers
-from zkconsumer.fetcher.damage import Damage, DamageKind
+from zkconsumer.fetcher.corrupt_records import corrupt_record_error, damage_error
+from zkconsumer.fetcher.damage import DamageKind
 from zkconsumer.fetcher.native import native
 from zkconsumer.fetcher.record_format import (
     CHECK_CRC,
@@ -39,7 +39,6 @@ from zkconsumer.fetcher.record_format import (
     TRANSACTIONAL,
     Segment,
 )
-from zkconsumer.log import Logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
 #: Maximum rows, and bytes of records, of one block. A single record may exceed them. A batch of the log is not divided
@@ -50,18 +49,6 @@ MAX_BYTES = 2 << 20
 #: The key of a control record: version and type.
 _CONTROL_KEY = struct.Struct(">hh")
 _ABORT = 0
-
-
-def log_skipped(log: Logger, partition: TopicPartition, error: CorruptRecordError) -> None:
-    """Log that a corrupt batch is skipped."""
-    log.error(
-        "corrupt_records_skipped",
-        topic=partition.topic,
-        partition=partition.partition,
-        offset=error.offset,
-        next_offset=error.after,
-        error=str(error),
-    )
 
 
 @dataclass(slots=True)
@@ -212,12 +199,12 @@ class ChunkReader:
             )
         except ValueError as error:
             reason, position = error.args
-            raise self._corrupt_record_error(reason, position, self._next_offset) from None
+            raise corrupt_record_error(self._chunk, reason, position, self._next_offset) from None
         if found is None:
             if chunk.damage is not None:
-                raise self._damage_error(chunk.damage)
+                raise damage_error(chunk, chunk.damage, self._next_offset)
             if not self._position and chunk.next_offset == chunk.fetch_offset and len(chunk.data):
-                raise self._corrupt_record_error("no complete batch", 0, chunk.fetch_offset)
+                raise corrupt_record_error(self._chunk, "no complete batch", 0, chunk.fetch_offset)
             return None
         segment = Segment(*found)
         # A compressed message of format 0 or 1 has the offset of its last record, not of its first.
@@ -266,27 +253,29 @@ class ChunkReader:
 
     def _build_part(self, segment: Segment) -> _Part:
         """Return the records of a segment, decompressed."""
-        offset = self._next_offset
+        chunk, offset = self._chunk, self._next_offset
         if not segment.attributes & CODEC_MASK:
             if segment.magic < 2:
                 segment = segment._replace(base_offset=0, attributes=0)
-            return _Part(self._chunk.data, segment, segment.begin, segment.end, offset)
+            return _Part(chunk.data, segment, segment.begin, segment.end, offset)
         data = self._decompress(segment)
         if segment.magic == 2:
             if segment.rows > len(data) // 7:
-                raise self._corrupt_record_error(DamageKind.COUNT_ABOVE_SIZE.text, segment.begin, offset)
+                raise corrupt_record_error(chunk, DamageKind.COUNT_ABOVE_SIZE.text, segment.begin, offset)
             return _Part(data, segment, 0, len(data), offset)
         try:
             found = native.scan(data, 0, -1 << 63, NO_LIMIT, NO_LIMIT, NO_LIMIT, self._flags & CHECK_CRC)
         except ValueError as error:
-            raise self._corrupt_record_error(error.args[0], segment.begin, offset) from None
+            raise corrupt_record_error(chunk, error.args[0], segment.begin, offset) from None
         inner = Segment(*found) if found is not None else None
         if inner is None or inner.end != len(data) or inner.magic > 1 or inner.attributes & CODEC_MASK:
-            raise self._corrupt_record_error("malformed compressed message set", segment.begin, offset)
+            raise corrupt_record_error(chunk, "malformed compressed message set", segment.begin, offset)
         # In format 1, offsets in a message set count from 0, and its wrapper has the offset of the last message.
         shift = segment.base_offset - (inner.next_offset - 1) if segment.magic == 1 else 0
         if not -1 << 63 <= shift < 1 << 63:
-            raise self._corrupt_record_error("invalid offsets in a compressed message set", segment.begin, offset)
+            raise corrupt_record_error(
+                self._chunk, "invalid offsets in a compressed message set", segment.begin, offset
+            )
         return _Part(data, segment._replace(base_offset=shift, rows=inner.rows), 0, len(data), offset)
 
     def _decompress(self, segment: Segment) -> Any:
@@ -296,7 +285,7 @@ class ChunkReader:
                 segment.attributes & CODEC_MASK, data, segment.magic, self._chunk.max_decompressed_bytes
             )
         except ValueError as error:
-            raise self._corrupt_record_error(str(error), segment.begin, self._next_offset) from None
+            raise corrupt_record_error(self._chunk, str(error), segment.begin, self._next_offset) from None
 
     # ---- rows ----
 
@@ -339,25 +328,7 @@ class ChunkReader:
             position = failed  # the entries of a run before the malformed one have been decoded
             decoded = memoryview(part.data)[part.start : failed]
             offset = max(offset, native.next_offset(decoded, -1 << 63, -1 << 63, NO_LIMIT)[0])
-        return self._corrupt_record_error("malformed record", position, offset), offset
-
-    def _damage_error(self, damage: Damage) -> CorruptRecordError:
-        (own_offset,) = struct.unpack_from(">q", self._chunk.data, damage.position)
-        end = "" if self._chunk.end_offset == NO_LIMIT else f", log end offset {self._chunk.end_offset}"
-        reason = f"{damage.kind.text} (base offset {own_offset}{end})"
-        return self._corrupt_record_error(reason, damage.position, self._next_offset)
-
-    def _corrupt_record_error(self, reason: str, position: int, offset: int) -> CorruptRecordError:
-        chunk = self._chunk
-        topic, partition = chunk.partition
-        return CorruptRecordError(
-            f"topic {topic!r} partition {partition} offset {offset}: {reason}, "
-            f"at byte {position} of {len(chunk.data)} fetched from offset {chunk.fetch_offset}. "
-            "The batch is fetched again; if the error persists, restore the partition from a replica, commit an offset "
-            "after the corrupt batch, or set corrupt.record.policy=skip",
-            offset,
-            *find_entry_after(chunk, position, offset),
-        )
+        return corrupt_record_error(self._chunk, "malformed record", position, offset), offset
 
 
 def _decode_part(part: _Part, buffers: ColumnBuffers, from_offset: int, until: int, timestamp_scale: int) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from zkconsumer.broker.error_codes import error_name
 from zkconsumer.fetcher.chunk import PositionChanged
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS, PartitionTopicInfo
 from zkconsumer.fetcher.requests import FetchRequests
+from zkconsumer.log import Logger
 
 
-def resolve_offsets(requests: FetchRequests, infos: Iterable[PartitionTopicInfo], log: Any) -> list[PartitionTopicInfo]:
+def resolve_offsets(
+    requests: FetchRequests, infos: Iterable[PartitionTopicInfo], log: Logger
+) -> list[PartitionTopicInfo]:
     """Look up unknown fetch offsets according to ``auto.offset.reset``; return the partitions that failed.
 
     The readers of the partitions receive the offset as ``PositionChanged``.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.error_codes import broker_error, error_name
@@ -14,6 +13,7 @@ from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.partition_map import PartitionMap
 from zkconsumer.fetcher.requests import FetchRequests
+from zkconsumer.log import Logger
 
 #: Maximum bytes to which a fetch is enlarged because a batch claims to have them, unless ``fetch.message.max.bytes`` is
 #: larger. Brokers accept no larger requests from producers by default (``socket.request.max.bytes``).
@@ -42,7 +42,7 @@ class PartitionErrors:
         settings: FetchSettings,
         partition_map: PartitionMap,
         on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
-        log: Any,
+        log: Logger,
     ) -> None:
         self._requests = requests
         self._settings = settings

@@ -17,7 +17,8 @@ import pyarrow as pa
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher.arrow import ArrowReader
 from zkconsumer.fetcher.chunk import Chunk
-from zkconsumer.fetcher.decode import log_skipped, read_messages
+from zkconsumer.fetcher.corrupt_records import log_skipped
+from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.log import get_logger
 from zkconsumer.message import ARROW_SCHEMA_WITH_HEADERS, MessageAndMetadata, TopicPartition
 from zkconsumer.spark.executor import decoders
