@@ -27,6 +27,7 @@ TESTS = {
     "rebalance/commit_requests.py": ["commit_requests", "committer"],
     "rebalance/committer.py": ["committer"],
     "rebalance/event_queue.py": ["event_queue"],
+    "rebalance/mailbox.py": ["mailbox", "broker_calls"],
     "rebalance/futures.py": ["callbacks", "committer"],
     "rebalance/member_thread.py": ["member_thread"],
     "rebalance/membership.py": ["membership"],

@@ -122,7 +122,7 @@ def test_calls_fail_after_close(calls: BrokerCalls) -> None:
         with pytest.raises(ClosedError, match="shut down"):
             rejected.result(10)
     calls.join()
-    assert not calls._thread.is_alive()
+    assert not calls._thread.is_alive
 
 
 def test_failed_abort_ends_thread(calls: BrokerCalls) -> None:
@@ -132,7 +132,7 @@ def test_failed_abort_ends_thread(calls: BrokerCalls) -> None:
     with pytest.raises(OSError, match="x"):
         calls.close(abort=fail)
     calls.join()
-    assert not calls._thread.is_alive()
+    assert not calls._thread.is_alive
 
 
 def test_call_that_is_not_begun_in_time_does_not_run(calls: BrokerCalls) -> None:

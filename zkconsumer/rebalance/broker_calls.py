@@ -5,19 +5,19 @@ The member's thread registers, claims and releases partitions. If it waited for 
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from zkconsumer.errors import ClosedError
 from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
 from zkconsumer.metadata.base import Cluster, FoundTopics
-from zkconsumer.rebalance.futures import run_into, wait_until_done
+from zkconsumer.rebalance.futures import wait_until_done
+from zkconsumer.rebalance.handler import failure_of
+from zkconsumer.rebalance.mailbox import Mailbox
+from zkconsumer.threads import OwnedThread
 
 T = TypeVar("T")
 
@@ -38,22 +38,18 @@ class BrokerCalls:
     def __init__(self, thread_name: str, *, wait: Callable[[float | None], None], wake: Callable[[], None]) -> None:
         self._wait = wait
         self._wake = wake
-        self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
-        self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
+        self._mailbox = Mailbox("the consumer has been shut down")
+        self._thread = OwnedThread(self._run, thread_name, lambda error: self._mailbox.close(failure_of(error)))
         self._log = get_logger("zkconsumer.rebalance")
 
     def start(self) -> None:
         """Start the thread."""
+        self._mailbox.open()
         self._thread.start()
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
         """Run a function after those that were submitted before; any thread may call it."""
-        future: Future[T] = Future()
-        self._tasks.put((function, future))
-        if self._is_closed:
-            self._reject_tasks()
-        return future
+        return self._mailbox.submit(function)
 
     def call(self, function: Callable[[], T], deadline: float | None = None) -> T:
         """Run a function and return its result; the member's thread processes events while it waits.
@@ -86,36 +82,17 @@ class BrokerCalls:
         Args:
             abort: makes the function that is running return; called when no other function can begin any more.
         """
-        self._is_closed = True
-        self._reject_tasks()
-        try:
-            abort()
-        finally:
-            self._tasks.put(None)
+        self._mailbox.close()
+        abort()
 
     def join(self) -> None:
         """Wait for the end of the thread after ``close``, for some seconds."""
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(_JOIN_TIMEOUT_S)
-            if self._thread.is_alive():
-                self._log.warning("broker_call_abandoned", timeout_s=_JOIN_TIMEOUT_S)
+        if not self._thread.join(_JOIN_TIMEOUT_S) and not self._thread.is_current:
+            self._log.warning("broker_call_abandoned", timeout_s=_JOIN_TIMEOUT_S)
 
     def _run(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            function, future = task
-            run_into(future, function)
-
-    def _reject_tasks(self) -> None:
-        while True:
-            try:
-                task = self._tasks.get_nowait()
-            except queue.Empty:
-                return
-            if task is None:
-                self._tasks.put(None)  # for the thread
-                return
-            if task[1].set_running_or_notify_cancel():
-                task[1].set_exception(ClosedError("the consumer has been shut down"))
+        while not self._mailbox.is_stopping:
+            self._mailbox.process(None)
 
 
 class CalledCluster:

@@ -14,7 +14,7 @@ from typing import Any
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
-from zkconsumer.rebalance.futures import run_into, wait_until_done
+from zkconsumer.rebalance.futures import complete_future, wait_until_done
 
 
 class ConsumerRebalanceListener:
@@ -96,7 +96,7 @@ class CallbackRunner:
         self._running = call
 
         def run() -> None:
-            run_into(call, lambda: method(*arguments))
+            complete_future(call, lambda: method(*arguments))
             self._wake()
 
         threading.Thread(target=run, name=self._thread_name, daemon=True).start()

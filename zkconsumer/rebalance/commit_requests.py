@@ -11,7 +11,7 @@ from typing import Protocol
 
 from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.futures import run_into
+from zkconsumer.rebalance.futures import complete_future
 
 Offsets = dict[TopicPartition, int]
 
@@ -33,7 +33,7 @@ class CommitRequest:
 
     def complete(self, commit: Callable[[], Offsets]) -> None:
         """Run ``commit`` and set its result, reduced to the partitions of this request, or its error."""
-        run_into(self.result, lambda: self._report(commit()))
+        complete_future(self.result, lambda: self._report(commit()))
 
     def _report(self, committed: Offsets) -> Offsets:
         own = {partition: committed[partition] for partition in self.offsets}
@@ -79,7 +79,7 @@ class CommitRequests:
     def _commit_group(self, group: list[CommitRequest]) -> None:
         offsets = {partition: offset for request in group for partition, offset in request.offsets.items()}
         committed: Future[Offsets] = Future()
-        run_into(committed, partial(self._commit, offsets, allow_lower=group[0].allow_lower))
+        complete_future(committed, partial(self._commit, offsets, allow_lower=group[0].allow_lower))
         error = committed.exception()
         # A rejected partition must fail only its own request, so the requests are repeated one by one. If the
         # coordinator does not respond, each of them would time out, too.

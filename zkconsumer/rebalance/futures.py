@@ -10,16 +10,33 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def run_into(future: Future[T], function: Callable[[], T]) -> None:
-    """Run a function, unless its future has been cancelled, and complete the future with the result or the error."""
-    if future.set_running_or_notify_cancel():
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
+def complete_future(future: Future[T], function: Callable[[], T | Future[T]]) -> None:
+    """Run a function, unless its future has been cancelled, and complete the future with the result or the error.
+
+    If the function returns a future, the result or the error of that future is used when it is done.
+    """
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = function()
+    except BaseException as error:
+        future.set_exception(error)
+        return
+    if isinstance(result, Future):
+        result.add_done_callback(lambda done: _copy_result(done, future))
+    else:
+        future.set_result(result)
 
 
-def wait_until_done(future: Future[T], wait: Callable[[float | None], None], deadline: float | None) -> bool:
+def _copy_result(source: Future[T], target: Future[T]) -> None:
+    error = source.exception()
+    if error is not None:
+        target.set_exception(error)
+    else:
+        target.set_result(source.result())
+
+
+def wait_until_done(future: Future[T], wait: Callable[[float | None], object], deadline: float | None) -> bool:
     """Wait until a future is done; returns False if it is not done at the deadline.
 
     Args:

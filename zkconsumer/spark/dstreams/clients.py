@@ -14,7 +14,7 @@ from zkconsumer.errors import ClosedError, ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
-from zkconsumer.rebalance.futures import run_into
+from zkconsumer.rebalance.futures import complete_future
 from zkconsumer.retry import retrying
 from zkconsumer.spark.dstreams.records import COLUMNS
 from zkconsumer.spark.executor.fetch_task import FetchTask
@@ -107,7 +107,7 @@ class ClientsBySource:
             self._check_open(key)
             client = self._clients.setdefault(key, new)
         if client is new:
-            run_into(client, open_client)
+            complete_future(client, open_client)
         if client is new and client.exception() is not None:
             self._forget(key, client)
         opened: C = client.result()

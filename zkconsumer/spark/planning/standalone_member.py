@@ -24,7 +24,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.factory import create_cluster
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
-from zkconsumer.rebalance.futures import run_into
+from zkconsumer.rebalance.futures import complete_future
 from zkconsumer.rebalance.handler import Claim, PartitionHandler, failure_of
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.session import ZooKeeperSession
@@ -164,7 +164,7 @@ class StandaloneReader:
         while item is not _STOP:
             if isinstance(item, tuple):
                 work, result = item
-                run_into(result, work)
+                complete_future(result, work)
             elif item is not None:
                 next_discovery = 0.0  # an event of the ZooKeeper session
             now = time.monotonic()

@@ -1,0 +1,136 @@
+"""Tests of the queue of calls and events for one thread."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+
+import pytest
+from support import in_thread
+
+from zkconsumer.errors import ClosedError, ZkConsumerError
+from zkconsumer.rebalance.mailbox import Mailbox
+
+
+@pytest.fixture
+def mailbox() -> Mailbox:
+    made = Mailbox("the consumer has been shut down")
+    made.open()
+    return made
+
+
+def test_calls_that_arrive_meanwhile_are_left(mailbox: Mailbox) -> None:
+    """Threads that commit without a pause must not keep the owner from its other work."""
+    processed: list[int] = []
+
+    def submit_again() -> None:
+        processed.append(len(processed))
+        if len(processed) < 1000:
+            mailbox.submit(submit_again)
+
+    for _ in range(3):
+        mailbox.submit(submit_again)
+
+    mailbox.process(0)
+    assert 3 <= len(processed) < 10
+    assert not mailbox.queue.empty()
+
+
+def test_calls_and_events_keep_their_order(mailbox: Mailbox) -> None:
+    ran: list[str] = []
+    mailbox.queue.put("first")
+    call = mailbox.submit(lambda: ran.append("call"))
+    mailbox.wake()
+    mailbox.queue.put("second")
+    mailbox.stop()
+    assert not mailbox.is_stopping
+
+    assert mailbox.process(0) == ["first", "second"]
+    assert (ran, call.result(0), mailbox.is_stopping) == (["call"], None, True)
+
+
+def test_process_waits_for_first_item(mailbox: Mailbox) -> None:
+    started = time.monotonic()
+    assert mailbox.process(0.05) == []
+    assert time.monotonic() - started >= 0.05
+
+    processing = in_thread(lambda: mailbox.process(None))
+    call = mailbox.submit(lambda: "done")
+    processing.result(10)
+    assert call.result(0) == "done"
+    assert not mailbox.is_stopping
+
+
+def test_error_of_call_reaches_its_thread_only(mailbox: Mailbox) -> None:
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    call = mailbox.submit(fail)
+    after = mailbox.submit(lambda: "done")
+
+    mailbox.process(0)
+
+    assert isinstance(call.exception(0), KeyboardInterrupt)
+    assert after.result(0) == "done"
+
+
+def test_cancelled_call_does_not_run(mailbox: Mailbox) -> None:
+    ran: list[bool] = []
+    mailbox.submit(lambda: ran.append(True)).cancel()
+
+    mailbox.process(0)
+
+    assert ran == []
+
+
+@pytest.mark.parametrize("error", [None, ValueError("x")])
+def test_future_of_call_completes_it_later(mailbox: Mailbox, error: Exception | None) -> None:
+    later: Future[str] = Future()
+    call = mailbox.submit(lambda: later)
+    mailbox.process(0)
+    assert not call.done()
+
+    if error is None:
+        later.set_result("committed")
+        assert call.result(0) == "committed"
+    else:
+        later.set_exception(error)
+        assert call.exception(0) is error
+
+
+def test_calls_fail_after_close(mailbox: Mailbox) -> None:
+    pending = mailbox.submit(lambda: None)
+    mailbox.close()
+
+    for call in (pending, mailbox.submit(lambda: None)):
+        with pytest.raises(ClosedError, match="has been shut down"):
+            call.result(0)
+    assert mailbox.is_stopping
+
+
+def test_calls_behind_close_do_not_run(mailbox: Mailbox) -> None:
+    mailbox.submit(mailbox.close)
+    behind = mailbox.submit(lambda: None)
+
+    mailbox.process(0)
+
+    assert isinstance(behind.exception(0), ClosedError)
+
+
+def test_calls_fail_with_failure_of_owner(mailbox: Mailbox) -> None:
+    failure = ZkConsumerError("x")
+    mailbox.close(failure)
+
+    assert mailbox.submit(lambda: None).exception(0) is failure
+    assert mailbox.process(10) == [], "close wakes the owner"
+
+
+def test_mailbox_that_was_not_opened_rejects_calls_and_keeps_events() -> None:
+    mailbox = Mailbox("not started")
+    mailbox.queue.put("connected")
+
+    with pytest.raises(ClosedError, match="not started"):
+        mailbox.submit(lambda: None).result(0)
+    assert mailbox.process(0) == ["connected"]
+    mailbox.stop()
+    assert mailbox.is_stopping, "no thread processes the signal"
