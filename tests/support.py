@@ -12,7 +12,8 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from types import SimpleNamespace
+from typing import Any, Literal, TypeVar, cast
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -34,6 +35,8 @@ from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.rebalance.handler import Claim
+from zkconsumer.rebalance.mailbox import Mailbox
+from zkconsumer.rebalance.session_watch import SessionWatch
 from zkconsumer.spark.offset import BatchOffset, Ranges
 
 T = TypeVar("T")
@@ -249,6 +252,14 @@ class IdleHandler:
 
     def fail(self, error: ZkConsumerError) -> None:
         raise error
+
+
+def unregistered_watch() -> SessionWatch:
+    """Return the watch of a member that is not registered; its mailbox is open."""
+    mailbox = Mailbox("the consumer has been shut down")
+    mailbox.open()
+    membership = SimpleNamespace(group="g", consumer_id="g_c", is_registered=False, assignment={})
+    return SessionWatch(cast("Any", SimpleNamespace()), cast("Any", membership), mailbox)
 
 
 def remaining_threads(before: Collection[threading.Thread], timeout: float = 5.0) -> list[str]:

@@ -213,7 +213,9 @@ def test_foreign_znode_in_the_way_stalls(
     wait_until_healthy(one)
 
 
-def test_member_that_failed_reports_its_error(cluster: DevCluster, member: Members, topic: Topics) -> None:
+def test_member_that_failed_reports_its_error(
+    cluster: DevCluster, member: Members, topic: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = topic(partitions=1)
     one = member({name: 1}, ignored_errors=(ZkConsumerError,))
     wait_until_healthy(one)
@@ -221,7 +223,7 @@ def test_member_that_failed_reports_its_error(cluster: DevCluster, member: Membe
     def fail(_event: object) -> None:
         raise RuntimeError("unexpected error")
 
-    one.core._events.on_zookeeper_event = fail
+    monkeypatch.setattr(one.core._watch, "_record", fail)
     expire(cluster, one)
     found = reason(one, "member_failed")
     assert found.state is HealthState.FAILED

@@ -113,8 +113,8 @@ def test_busy_member_thread_keeps_its_partitions(member: Callable[..., Member], 
     name = topic(partitions=2)
     one = member({name: 1})
     rebalances, session = one.core.rebalances, one.core.session.session_id
-    one.core._events.submit(lambda: time.sleep(5)).result()  # two and a half session timeouts
-    assert one.core._events.submit(lambda: one.owned).result() == [0, 1]  # the loop has checked the lease
+    one.core._mailbox.submit(lambda: time.sleep(5)).result()  # two and a half session timeouts
+    assert one.core._mailbox.submit(lambda: one.owned).result() == [0, 1]  # the loop has checked the lease
     assert (one.core.rebalances, one.core.session.session_id) == (rebalances, session)
 
 
@@ -139,7 +139,7 @@ def test_cut_off_member_with_busy_thread_stops_delivery(
 
         held._on_expired = report_end
         rebalances = one.core.rebalances
-        busy = one.core._events.submit(lambda: released.wait(60))
+        busy = one.core._mailbox.submit(lambda: released.wait(60))
         try:
             wait_for(busy.running, what="the member thread is busy")
             cable.cut()
@@ -293,5 +293,5 @@ def test_new_lease_does_not_cover_former_claims(
         one.core._attempts._listener._register()
         return session.lease.is_held, one.owned
 
-    assert one.core._events.submit(register_again).result(2 * TIMEOUT_S) == (True, [])
+    assert one.core._mailbox.submit(register_again).result(2 * TIMEOUT_S) == (True, [])
     wait_for(lambda: one.owned == [0, 1], what="the partitions are claimed again")

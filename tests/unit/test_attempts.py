@@ -7,12 +7,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from support import unregistered_watch
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.health import HealthState
 from zkconsumer.rebalance import attempts as module
 from zkconsumer.rebalance.attempts import RebalanceAttempts
 from zkconsumer.rebalance.rebalancer import PartitionOwnedError
+from zkconsumer.rebalance.session_watch import SessionWatch
 
 
 class Listener:
@@ -32,15 +34,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.fixture
-def attempts(clock: SimpleNamespace) -> RebalanceAttempts:
+def watch() -> SessionWatch:
+    return unregistered_watch()
+
+
+@pytest.fixture
+def attempts(clock: SimpleNamespace, watch: SessionWatch) -> RebalanceAttempts:
     config = ConsumerConfig.from_dict({"group.id": "g", "zookeeper.connect": "z", "rebalance.backoff.ms": 2000})
-    membership, events = SimpleNamespace(group="g", consumer_id="g_a"), SimpleNamespace(is_stopping=False)
     made = RebalanceAttempts(
         config,
-        cast(Any, membership),
+        watch,
         cast(Any, Listener()),
         cast(Any, None),
-        cast(Any, events),
         poll_interval_s=None,
         on_poll=lambda: None,
         on_rebalance=lambda _duration: None,
@@ -55,13 +60,13 @@ def errors(caplog: pytest.LogCaptureFixture) -> int:
 
 
 def test_attempts_after_events_count_as_one(
-    attempts: RebalanceAttempts, clock: SimpleNamespace, caplog: pytest.LogCaptureFixture
+    attempts: RebalanceAttempts, watch: SessionWatch, clock: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A member that releases eight partitions causes eight events within milliseconds."""
     caplog.set_level(logging.INFO, "zkconsumer")
     for _ in range(8):
         clock.now += 0.03
-        attempts.request()
+        watch.needs_rebalance = True
         attempts.run_if_due()
     assert errors(caplog) == 0
     assert attempts.unbalanced_since is not None

@@ -10,19 +10,19 @@ from typing import Any, cast
 
 import pytest
 from fake_broker import FakeBroker
-from support import in_thread, plaintext
+from support import in_thread, plaintext, unregistered_watch
 
-from zkconsumer.errors import ClosedError
+from zkconsumer.errors import BrokerUnavailableError, ClosedError
 from zkconsumer.message import Endpoint
 from zkconsumer.metadata.bootstrap import BootstrapCluster
 from zkconsumer.rebalance import broker_calls
 from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
-from zkconsumer.rebalance.event_queue import EventQueue
+from zkconsumer.zookeeper.session import Event, EventKind
 
 
 @pytest.fixture
 def calls() -> Iterator[BrokerCalls]:
-    calls = BrokerCalls("test-calls", wait=lambda timeout_s: time.sleep(min(timeout_s or 1, 0.001)), wake=lambda: None)
+    calls = BrokerCalls("test-calls", unregistered_watch())
     calls.start()
     yield calls
     calls.close(abort=lambda: None)
@@ -112,6 +112,35 @@ def test_brokers_are_called_in_other_thread_only(calls: BrokerCalls) -> None:
     assert few.is_closed
 
 
+def test_slow_lookup_is_abandoned_later_each_time(calls: BrokerCalls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that changes all the time must not keep slow brokers from being heard."""
+    monkeypatch.setattr(broker_calls, "LOOKUP_GRACE_S", 0.1)
+    few = FewTopics()
+    called = CalledCluster(cast("Any", few), calls, lambda: None)
+    waited = []
+    for _ in range(3):
+        end, _lookup = block(calls)
+        calls.watch.mailbox.queue.put(Event(EventKind.CHANGED, "/ids"))
+        started = time.monotonic()
+        with pytest.raises(BrokerUnavailableError, match="the group changed"):
+            called.partitions(["t"])
+        waited.append(time.monotonic() - started)
+        end.set()
+    assert [duration >= least for duration, least in zip(waited, (0.1, 0.2, 0.4), strict=True)] == [True] * 3
+
+    end, _lookup = block(calls)
+    threading.Timer(0.3, end.set).start()
+    calls.watch.mailbox.queue.put(Event(EventKind.CHANGED, "/ids"))
+    assert called.partitions(["t"]) == {"t": [0]}, "the lookup may take 0.8 s now"
+
+    end, _lookup = block(calls)
+    started = time.monotonic()
+    with pytest.raises(BrokerUnavailableError):
+        called.partitions(["t"])
+    assert time.monotonic() - started < 0.8, "the time starts again after a lookup that succeeded"
+    end.set()
+
+
 def test_calls_fail_after_close(calls: BrokerCalls) -> None:
     end, first = block(calls)
     waiting = calls.submit(lambda: "waiting")
@@ -153,26 +182,12 @@ def test_call_raises_error_of_its_function(calls: BrokerCalls) -> None:
         calls.call(fail)
 
 
-def test_member_is_woken_when_call_returns() -> None:
-    events = EventQueue()
-    woken: list[bool] = []
-
-    def wake() -> None:
-        woken.append(True)
-        events.wake()
-
-    calls = BrokerCalls("test-calls", wait=events.process, wake=wake)
-    calls.start()
-    try:
-        assert calls.call(lambda: "result") == "result"
-        assert woken == [True]
-        started = time.monotonic()
-        events.wake()
-        calls.pause(0.05)
-        assert 0.05 <= time.monotonic() - started < 10
-    finally:
-        calls.close(abort=lambda: None)
-        calls.join()
+def test_member_is_woken_when_call_returns(calls: BrokerCalls) -> None:
+    assert calls.call(lambda: "result") == "result"
+    started = time.monotonic()
+    calls.watch.wake()
+    calls.pause(0.05)
+    assert 0.05 <= time.monotonic() - started < 10
 
 
 def test_function_may_join_its_own_thread(calls: BrokerCalls) -> None:

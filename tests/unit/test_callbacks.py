@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Set
 
 import pytest
+from support import unregistered_watch
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.rebalance.callbacks import CallbackRunner, ConsumerRebalanceListener
-from zkconsumer.rebalance.event_queue import EventQueue
+from zkconsumer.rebalance.session_watch import SessionWatch
 
 
 class Listener(ConsumerRebalanceListener):
@@ -37,39 +38,37 @@ def listener() -> Listener:
 
 
 @pytest.fixture
-def events() -> EventQueue:
-    made = EventQueue()
-    made.open()
-    return made
+def watch() -> SessionWatch:
+    return unregistered_watch()
 
 
-def runner(listener: Listener, events: EventQueue, timeout_s: float = 10.0) -> CallbackRunner:
-    return CallbackRunner(listener, "test-callbacks", timeout_s=timeout_s, wait=events.process, wake=events.wake)
+def runner(listener: Listener, watch: SessionWatch, timeout_s: float = 10.0) -> CallbackRunner:
+    return CallbackRunner(listener, "test-callbacks", watch, timeout_s=timeout_s)
 
 
-def test_callbacks_receive_their_arguments_in_other_thread(listener: Listener, events: EventQueue) -> None:
-    one = runner(listener, events)
+def test_callbacks_receive_their_arguments_in_other_thread(listener: Listener, watch: SessionWatch) -> None:
+    one = runner(listener, watch)
     one.before_releasing_partitions({"t": {1}})
     one.before_starting_fetchers("c", {"t": {0: "c-0"}})
     assert listener.calls == [{"t": {1}}, ("c", {"t": {0: "c-0"}})]
     assert listener.threads == ["test-callbacks"]
 
 
-def test_member_processes_requests_during_callback(listener: Listener, events: EventQueue) -> None:
+def test_member_processes_requests_during_callback(listener: Listener, watch: SessionWatch) -> None:
     committed: list[bool] = []
-    listener.action = lambda: events.submit(lambda: committed.append(True)).result(10)
-    runner(listener, events).before_releasing_partitions({})
+    listener.action = lambda: watch.mailbox.submit(lambda: committed.append(True)).result(10)
+    runner(listener, watch).before_releasing_partitions({})
     assert committed == [True]
 
 
-def test_error_of_callback_names_method_and_cause(listener: Listener, events: EventQueue) -> None:
+def test_error_of_callback_names_method_and_cause(listener: Listener, watch: SessionWatch) -> None:
     error = KeyError("x")
 
     def fail() -> None:
         raise error
 
     listener.action = fail
-    one = runner(listener, events)
+    one = runner(listener, watch)
     with pytest.raises(ZkConsumerError, match=r"before_releasing_partitions raised KeyError\('x'\)") as raised:
         one.before_releasing_partitions({})
     assert raised.value.__cause__ is error
@@ -79,11 +78,11 @@ def test_error_of_callback_names_method_and_cause(listener: Listener, events: Ev
 
 
 def test_callback_that_does_not_return_is_skipped(
-    listener: Listener, events: EventQueue, caplog: pytest.LogCaptureFixture
+    listener: Listener, watch: SessionWatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     end = threading.Event()
     listener.action = lambda: end.wait(60)
-    one = runner(listener, events, timeout_s=0.05)
+    one = runner(listener, watch, timeout_s=0.05)
     started = time.monotonic()
     one.before_releasing_partitions({"t": {1}})
     assert "rebalance_listener_timed_out" in caplog.text
@@ -100,7 +99,7 @@ def test_callback_that_does_not_return_is_skipped(
     assert listener.calls == [{"t": {1}}, {"t": {3}}]
 
 
-def test_late_error_of_callback_does_not_fail_next_one(listener: Listener, events: EventQueue) -> None:
+def test_late_error_of_callback_does_not_fail_next_one(listener: Listener, watch: SessionWatch) -> None:
     end = threading.Event()
 
     def fail_late() -> None:
@@ -108,7 +107,7 @@ def test_late_error_of_callback_does_not_fail_next_one(listener: Listener, event
         raise KeyError("x")
 
     listener.action = fail_late
-    one = runner(listener, events, timeout_s=0.05)
+    one = runner(listener, watch, timeout_s=0.05)
     one.before_releasing_partitions({})
     end.set()
     listener.action = lambda: None

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support import wait_for
+from support import unregistered_watch, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.errors import (
@@ -73,9 +73,7 @@ class Part:
             SimpleNamespace(group="g", consumer_id="g_c", assignment=assignment, check_session=lambda: None),
         )
         handler: Any = SimpleNamespace(consumed=lambda: dict(self.consumed))
-        calls = BrokerCalls(
-            "test-calls", wait=lambda timeout_s: time.sleep(min(timeout_s or 1, 0.001)), wake=lambda: None
-        )
+        calls = BrokerCalls("test-calls", unregistered_watch())
         calls.start()
         self.committer = OffsetCommitter(
             ConsumerConfig.from_dict(

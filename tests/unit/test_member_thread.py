@@ -13,8 +13,9 @@ import pytest
 from support import in_thread, wait_for
 
 from zkconsumer.errors import AuthenticationError, ClosedError, ZkConsumerError
-from zkconsumer.rebalance.event_queue import EventQueue
+from zkconsumer.rebalance.mailbox import Mailbox
 from zkconsumer.rebalance.member_thread import MemberThread
+from zkconsumer.rebalance.session_watch import SessionWatch
 from zkconsumer.zookeeper.session import Event, EventKind
 
 
@@ -23,7 +24,7 @@ class Parts:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.events = EventQueue()
+        self.mailbox = Mailbox("the consumer has been shut down")
         self.first: Future[None] = Future()
         self.failures: list[BaseException] = []
         self.actions: dict[str, Callable[[], Any]] = {}
@@ -36,14 +37,13 @@ class Parts:
             close=self._called("session.close"),
         )
         self.membership: Any = SimpleNamespace(
-            group="g", consumer_id="g_c", assignment={"t-0": "x"}, is_registered=True
+            group="g", consumer_id="g_c", assignment={"t-0": "x"}, is_registered=True, holds_lease=True
         )
         self.listener: Any = SimpleNamespace(
-            leave=self._called("leave"), check_lease=self._called("check_lease"), lose=self._called("lose")
+            leave=self._called("leave"), lose=lambda error: self.calls.append(f"lose {error.event}")
         )
         self.attempts: Any = SimpleNamespace(
             start=self._called("attempts.start"),
-            request=self._called("request"),
             run_if_due=self._called("run_if_due"),
             end=self.failures.append,
             fail_first=self._fail_first,
@@ -52,8 +52,9 @@ class Parts:
         )
         self.committer: Any = SimpleNamespace(commit_if_due=self._called("commit_if_due"), next_commit_at=None)
         self.handler: Any = SimpleNamespace(fail=self._called("fail"), lose=self._called("handler.lose"))
-        parts: list[Any] = [self.membership, self.listener, self.attempts, self.committer, self.handler]
-        self.thread = MemberThread(cast("Any", self.session), self.events, *parts)
+        self.watch = SessionWatch(cast("Any", self.session), cast("Any", self.membership), self.mailbox)
+        parts: list[Any] = [self.listener, self.attempts, self.committer, self.handler]
+        self.thread = MemberThread(self.watch, *parts)
 
     def _called(self, name: str) -> Callable[..., Any]:
         def call(*arguments: object) -> Any:
@@ -80,51 +81,38 @@ def started(parts: Parts) -> MemberThread:
             parts.first.set_result(None)
 
     parts.actions["run_if_due"] = complete
-    parts.events.wake()
+    parts.mailbox.wake()
     parts.thread.start()
     return parts.thread
 
 
 def test_each_event_is_followed_by_due_tasks(parts: Parts) -> None:
     thread = started(parts)
-    assert parts.calls == ["attempts.start", "check_lease", "run_if_due", "commit_if_due"]
-    parts.events.submit(lambda: parts.calls.append("request of application")).result(10)
+    assert parts.calls == ["attempts.start", "run_if_due", "commit_if_due"]
+    parts.mailbox.submit(lambda: parts.calls.append("request of application")).result(10)
     thread.stop(10)
-    assert parts.calls[4:5] == ["request of application"]
+    assert parts.calls[3:4] == ["request of application"]
     assert parts.calls[-1] == "leave"
     assert thread.failure is None
     with pytest.raises(ClosedError):
-        parts.events.submit(lambda: None).result(0)
+        parts.mailbox.submit(lambda: None).result(0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        (EventKind.CONNECTED, ["request"]),
-        (EventKind.SUSPENDED, []),
-        (EventKind.LOST, ["lose session_expired", "request"]),
-    ],
-)
-def test_session_events_cause_rebalances(kind: EventKind, expected: list[str], parts: Parts) -> None:
-    parts.thread._handle_zookeeper_event(Event(kind))
-    assert parts.calls == expected
-
-
-def test_end_of_lease_causes_rebalance(parts: Parts) -> None:
-    parts.actions["check_lease"] = lambda: True
-    parts.thread._run_due_tasks()
-    assert parts.calls == ["check_lease", "request", "run_if_due", "commit_if_due"]
+def test_lost_session_is_followed_by_due_tasks(parts: Parts) -> None:
+    thread = started(parts)
+    parts.mailbox.queue.put(Event(EventKind.LOST))
+    wait_for(lambda: parts.calls[3:] == ["lose session_expired", "run_if_due", "commit_if_due"])
+    assert parts.watch.needs_rebalance
+    thread.stop(10)
 
 
 def test_thread_wakes_up_for_earliest_task(parts: Parts) -> None:
     now = time.monotonic()
-    assert 59 < (parts.thread._time_to_next_task() or 0) <= 60
     parts.attempts.next_attempt_at, parts.committer.next_commit_at = now + 30, now + 20
     assert 19 < (parts.thread._time_to_next_task() or 0) <= 20
     parts.committer.next_commit_at = now - 1
     assert parts.thread._time_to_next_task() == 0.0
     parts.attempts.next_attempt_at = parts.committer.next_commit_at = None
-    parts.membership.is_registered = False
     assert parts.thread._time_to_next_task() is None
 
 
@@ -134,18 +122,17 @@ def test_thread_wakes_up_for_earliest_task(parts: Parts) -> None:
 def test_member_fails_with_its_session(state: str, error: type[Exception], parts: Parts) -> None:
     thread = started(parts)
     setattr(parts.session, state, True)
-    parts.events.wake()
-    wait_for(lambda: not thread._thread.is_alive())
+    parts.mailbox.wake()
+    wait_for(lambda: not thread._thread.is_alive)
     assert isinstance(thread.failure, error)
     assert parts.failures == [thread.failure]
     assert thread.failed_at > 0
     assert parts.calls[-3:] == [f"fail {thread.failure}", "handler.lose", "session.close"]
     assert parts.membership.assignment == {}
-    assert parts.events.submit(lambda: None).exception(0) is thread.failure
+    assert parts.mailbox.submit(lambda: None).exception(0) is thread.failure
 
 
 @pytest.mark.parametrize("part", ["fail", "handler.lose"])
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_failed_member_closes_its_session_in_any_case(part: str, parts: Parts) -> None:
     """Otherwise, its znodes would keep the other members from its partitions."""
 
@@ -155,23 +142,23 @@ def test_failed_member_closes_its_session_in_any_case(part: str, parts: Parts) -
     thread = started(parts)
     parts.actions[part] = fail
     parts.session.has_ended = True
-    parts.events.wake()
-    wait_for(lambda: not thread._thread.is_alive())
+    parts.mailbox.wake()
+    wait_for(lambda: not thread._thread.is_alive)
     assert parts.calls[-1] == "session.close"
     with pytest.raises(ZkConsumerError, match="kazoo's thread has ended"):
-        parts.events.submit(lambda: None).result(0)
+        parts.mailbox.submit(lambda: None).result(0)
 
 
 def test_stop_before_start_rejects_start(parts: Parts) -> None:
     parts.thread.stop(10)
     with pytest.raises(ClosedError, match="^the consumer was shut down$"):
         parts.thread.start()
-    assert not parts.thread._thread.is_alive()
+    assert not parts.thread._thread.is_alive
 
 
 def test_stop_during_first_rebalance_ends_start(parts: Parts) -> None:
     starting = in_thread(parts.thread.start)
-    wait_for(parts.thread._thread.is_alive)
+    wait_for(lambda: parts.thread._thread.is_alive)
     parts.thread.stop(10)
     with pytest.raises(ClosedError, match="during its first rebalance"):
         starting.result(10)
@@ -184,10 +171,10 @@ def test_stop_is_limited_and_may_come_from_thread_itself(parts: Parts, caplog: p
         thread.stop(60)
         end.wait(60)
 
-    busy = parts.events.submit(stop_in_thread)
+    busy = parts.mailbox.submit(stop_in_thread)
     wait_for(busy.running)
     thread.stop(0.05)
     assert "leave_timed_out" in caplog.text
     end.set()
-    wait_for(lambda: not thread._thread.is_alive())
+    wait_for(lambda: not thread._thread.is_alive)
     assert parts.calls[-1] == "leave"

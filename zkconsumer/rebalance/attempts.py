@@ -26,16 +26,11 @@ from zkconsumer.errors import (
 from zkconsumer.health import GRACE_S, HealthReason, HealthState, health_code
 from zkconsumer.log import get_logger
 from zkconsumer.rebalance.committer import OffsetCommitter
-from zkconsumer.rebalance.event_queue import EventQueue
-from zkconsumer.rebalance.membership import Membership
 from zkconsumer.rebalance.rebalancer import PartitionOwnedError, ZKRebalancerListener
+from zkconsumer.rebalance.session_watch import SessionWatch
 
 #: Lower limit of the random factor of ``rebalance.backoff.ms``.
 _LEAST_BACKOFF = 0.5
-
-
-#: Seconds for which a lookup of partitions is not interrupted by changes of the group.
-LOOKUP_GRACE_S = 1.0
 
 
 class RebalanceAttempts:
@@ -62,10 +57,9 @@ class RebalanceAttempts:
     def __init__(
         self,
         config: ConsumerConfig,
-        membership: Membership,
+        watch: SessionWatch,
         listener: ZKRebalancerListener,
         committer: OffsetCommitter,
-        events: EventQueue,
         *,
         poll_interval_s: float | None,
         on_poll: Callable[[], object],
@@ -78,10 +72,9 @@ class RebalanceAttempts:
         self.running_since: float | None = None
         self.first_rebalance: Future[None] = Future()
         self._config = config
+        self._watch = watch
         self._listener = listener
-        self._membership = membership
         self._committer = committer
-        self._events = events
         self._poll_interval_s = poll_interval_s
         self._on_poll = on_poll
         self._on_rebalance = on_rebalance
@@ -91,40 +84,29 @@ class RebalanceAttempts:
         self._failed_at = 0.0  # time.monotonic of the last one that was counted
         self._due_at: float | None = 0.0
         self._poll_at: float | None = None
-        self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
+        self._consumer_id = watch.membership.consumer_id
+        self._log = get_logger("zkconsumer.rebalance", group=watch.membership.group, consumer_id=self._consumer_id)
 
     def start(self) -> None:
         """Start measuring the time of the first rebalance."""
         self._started_at = time.monotonic()
 
-    def request(self) -> None:
-        """Make a rebalance due now."""
-        self._due_at = time.monotonic()
-
-    def check_superseded(self) -> None:
-        """Abandon the current rebalance if another one is due and the current one waits for brokers for too long.
-
-        Raises:
-            BrokerUnavailableError: the next rebalance releases what the last known partitions permit.
-        """
-        running_since = self.running_since
-        if self._due_at is None or running_since is None or time.time() - running_since < LOOKUP_GRACE_S:
-            return
-        raise BrokerUnavailableError("the group changed while no broker returned partition metadata")
-
     @property
     def next_attempt_at(self) -> float | None:
         """``time.monotonic`` at which the next attempt is due; None if there is none."""
+        if self._watch.needs_rebalance:
+            return 0.0
         return min((at for at in (self._due_at, self._poll_at) if at is not None), default=None)
 
     def run_if_due(self) -> None:
         """Run one attempt if it is due, and schedule a retry if it fails."""
         now = time.monotonic()
+        is_due = self._watch.needs_rebalance or (self._due_at is not None and now >= self._due_at)
         if self._poll_at is not None and now >= self._poll_at:
-            self._poll_at, self._due_at = None, now
+            self._poll_at, is_due = None, True
             self._on_poll()
-        if self._due_at is not None and now >= self._due_at:
-            self._due_at = None
+        if is_due:
+            self._due_at, self._watch.needs_rebalance = None, False
             self._run()
 
     def health_reason(self) -> HealthReason | None:
@@ -182,7 +164,7 @@ class RebalanceAttempts:
         finally:
             self.running_since = None
             self._on_rebalance(time.monotonic() - started_at)
-        if self._events.is_stopping:
+        if self._watch.mailbox.is_stopping:
             return
         if conflict is not None:
             self._handle_failure(self._listener.conflict_error(conflict))
@@ -192,8 +174,6 @@ class RebalanceAttempts:
         self.completed += 1
         self.unbalanced_since = self.failure = None
         self._poll_at = started_at + self._poll_interval_s if self._poll_interval_s else None
-        if not self._membership.is_registered:
-            self.request()  # the lease expired during the rebalance
         if not self.first_rebalance.done():
             self.first_rebalance.set_result(None)
 
@@ -214,13 +194,15 @@ class RebalanceAttempts:
             self.fail_first(error)
         if not self.first_rebalance.done() and self._is_first_timed_out(error, now):
             failure = ConsumerRebalanceFailedError(
-                f"consumer {self._membership.consumer_id} failed to rebalance after {self._failures} attempts in "
+                f"consumer {self._consumer_id} failed to rebalance after {self._failures} attempts in "
                 f"{now - self._started_at:.0f} s: {error}. To retry longer, raise rebalance.max.retries (in a Spark "
                 "query, clusterUnavailableTimeout)"
             )
             failure.__cause__ = error
             self.first_rebalance.set_exception(failure)
-        # The random factor keeps members that block each other from retrying at the same time.
+        # An event during the attempt does not shorten the back-off. The random factor keeps members that block each
+        # other from retrying at the same time.
+        self._watch.needs_rebalance = False
         self._due_at = now + self._config.rebalance_backoff_s * random.uniform(_LEAST_BACKOFF, 1.0)
 
     def _is_first_timed_out(self, error: ZkConsumerError, now: float) -> bool:

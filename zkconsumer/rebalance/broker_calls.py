@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
+from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
@@ -17,12 +18,16 @@ from zkconsumer.metadata.base import Cluster, FoundTopics
 from zkconsumer.rebalance.futures import wait_until_done
 from zkconsumer.rebalance.handler import failure_of
 from zkconsumer.rebalance.mailbox import Mailbox
+from zkconsumer.rebalance.session_watch import SessionWatch
 from zkconsumer.threads import OwnedThread
 
 T = TypeVar("T")
 
 #: Maximum seconds to wait for a call that does not return after it was aborted.
 _JOIN_TIMEOUT_S = 5.0
+
+#: Minimum seconds for which a lookup of partitions is not abandoned when the group changes.
+LOOKUP_GRACE_S = 1.0
 
 
 class BrokerCalls:
@@ -31,13 +36,15 @@ class BrokerCalls:
     Each function must have a deadline of its own, because the functions after it wait for it.
 
     Args:
-        wait: processes the member's events for at most that many seconds; returns early after ``wake``.
-        wake: called when a function has returned for which the member's thread waits.
+        thread_name: name of the thread.
+        watch: lets the member's thread wait for the result of a function.
+
+    Attributes:
+        watch: as above.
     """
 
-    def __init__(self, thread_name: str, *, wait: Callable[[float | None], None], wake: Callable[[], None]) -> None:
-        self._wait = wait
-        self._wake = wake
+    def __init__(self, thread_name: str, watch: SessionWatch) -> None:
+        self.watch = watch
         self._mailbox = Mailbox("the consumer has been shut down")
         self._thread = OwnedThread(self._run, thread_name, lambda error: self._mailbox.close(failure_of(error)))
         self._log = get_logger("zkconsumer.rebalance")
@@ -51,21 +58,29 @@ class BrokerCalls:
         """Run a function after those that were submitted before; any thread may call it."""
         return self._mailbox.submit(function)
 
-    def call(self, function: Callable[[], T], deadline: float | None = None) -> T:
+    def call(
+        self,
+        function: Callable[[], T],
+        deadline: float | None = None,
+        *,
+        wait: Callable[[float | None], object] | None = None,
+    ) -> T:
         """Run a function and return its result; the member's thread processes events while it waits.
 
         Args:
             deadline: ``time.monotonic`` until which to wait; None waits until the function has returned.
+            wait: called instead of ``SessionWatch.wait``; an error of it ends the call.
 
         Raises:
             TimeoutError: the function has not returned in time; it is not run if it has not begun.
+            SessionLostError: the session was lost meanwhile.
         """
         future = self.submit(function)
-        future.add_done_callback(lambda _: self._wake())
+        future.add_done_callback(lambda _: self.watch.wake())
         try:
-            if not wait_until_done(future, self._wait, deadline):
+            if not wait_until_done(future, wait or self.watch.wait, deadline):
                 raise TimeoutError
-        except BaseException:  # also an error of the events that were processed meanwhile
+        except BaseException:
             future.cancel()
             raise
         return future.result()
@@ -74,7 +89,7 @@ class BrokerCalls:
         """Process events in the member's thread for some time."""
         deadline = time.monotonic() + duration_s
         while (remaining := deadline - time.monotonic()) > 0:
-            self._wait(remaining)
+            self.watch.wait(remaining)
 
     def close(self, abort: Callable[[], object]) -> None:
         """Run no further functions; the thread ends when the one that is running has returned.
@@ -98,7 +113,13 @@ class BrokerCalls:
 class CalledCluster:
     """A ``Cluster`` whose requests to brokers are sent by ``BrokerCalls``. Used by the member's thread.
 
+    If the group changes while a lookup waits for brokers, the lookup is abandoned after some time, so that the next
+    rebalance can release what the last known partitions permit. That time doubles until a lookup has succeeded, so that
+    frequent changes of the group cannot prevent slow brokers from ever being heard.
+
     Args:
+        cluster: sends the requests.
+        calls: the thread for them.
         on_change: called if a poll finds other partitions than the lookup before it. Lookups for other reasons do not
             call it, because the event that causes them also reaches the other members.
     """
@@ -110,6 +131,8 @@ class CalledCluster:
         self._on_change = on_change
         self._is_polling = False
         self._last: dict[str, list[int]] | None = None
+        self._began_at = 0.0
+        self._grace_s = LOOKUP_GRACE_S
 
     def poll(self) -> None:
         """Treat the next lookup as a poll, because ``poll_interval_s`` has passed."""
@@ -131,19 +154,30 @@ class CalledCluster:
 
     def topics(self) -> list[str]:
         """See ``Cluster``."""
-        return self._calls.call(self._cluster.topics)
+        return self._look_up(self._cluster.topics)
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """See ``Cluster``."""
-        found = self._calls.call(lambda: self._cluster.partitions(topics))
+        found = self._look_up(lambda: self._cluster.partitions(topics))
         if self._is_polling and found != self._last is not None:
             self._on_change()
-        self._is_polling, self._last = False, found
+        self._is_polling, self._last, self._grace_s = False, found, LOOKUP_GRACE_S
         return found
 
     def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
         """See ``Cluster``."""
         return self._cluster.look_up_topic_ids(topics)
+
+    def _look_up(self, function: Callable[[], T]) -> T:
+        self._began_at = time.monotonic()
+        return self._calls.call(function, wait=self._wait)
+
+    def _wait(self, _timeout_s: float | None) -> None:
+        watch = self._calls.watch
+        watch.wait(self._grace_s)
+        if watch.needs_rebalance and time.monotonic() - self._began_at >= self._grace_s:
+            self._grace_s *= 2
+            raise BrokerUnavailableError("the group changed while no broker returned partition metadata")
 
     def close(self) -> None:
         """See ``Cluster``."""

@@ -6,7 +6,6 @@ callback, the wait for it is bounded, it may commit offsets, and it receives onl
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future
@@ -15,6 +14,8 @@ from typing import Any
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.rebalance.futures import complete_future, wait_until_done
+from zkconsumer.rebalance.session_watch import SessionWatch
+from zkconsumer.threads import OwnedThread
 
 
 class ConsumerRebalanceListener:
@@ -48,25 +49,19 @@ class CallbackRunner:
     Called by the member's thread.
 
     Args:
+        listener: the user's callbacks.
+        thread_name: name of the thread.
+        watch: waits for the end of a callback.
         timeout_s: maximum seconds to wait for a callback.
-        wait: processes the member's events for at most that many seconds; returns early after ``wake``.
-        wake: called by the callback's thread when the callback has returned.
     """
 
     def __init__(
-        self,
-        listener: ConsumerRebalanceListener,
-        thread_name: str,
-        *,
-        timeout_s: float,
-        wait: Callable[[float | None], None],
-        wake: Callable[[], None],
+        self, listener: ConsumerRebalanceListener, thread_name: str, watch: SessionWatch, *, timeout_s: float
     ) -> None:
         self._listener = listener
         self._thread_name = thread_name
         self._timeout_s = timeout_s
-        self._wait = wait
-        self._wake = wake
+        self._watch = watch
         self._log = get_logger("zkconsumer.rebalance")
         self._running: Future[None] | None = None  # a callback that has timed out and may still be running
 
@@ -88,19 +83,18 @@ class CallbackRunner:
 
     def _run(self, method: Callable[..., None], *arguments: Any) -> None:
         deadline = time.monotonic() + self._timeout_s
-        if self._running is not None and not wait_until_done(self._running, self._wait, deadline):
+        if self._running is not None and not wait_until_done(self._running, self._watch.wait, deadline):
             # Skip this call: callbacks never run concurrently, and the group must not wait any longer.
             self._log.error("rebalance_listener_still_running", method=method.__name__, timeout_s=self._timeout_s)
             return
         call: Future[None] = Future()
         self._running = call
 
-        def run() -> None:
-            complete_future(call, lambda: method(*arguments))
-            self._wake()
-
-        threading.Thread(target=run, name=self._thread_name, daemon=True).start()
-        if not wait_until_done(call, self._wait, deadline):
+        call.add_done_callback(lambda _: self._watch.wake())
+        OwnedThread(
+            lambda: complete_future(call, lambda: method(*arguments)), self._thread_name, call.set_exception
+        ).start()
+        if not wait_until_done(call, self._watch.wait, deadline):
             self._log.error(
                 "rebalance_listener_timed_out",
                 method=method.__name__,

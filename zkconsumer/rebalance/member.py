@@ -21,15 +21,16 @@ from zkconsumer.metadata.factory import create_cluster
 from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.offsets.factory import create_offsets
-from zkconsumer.rebalance.attempts import LOOKUP_GRACE_S, RebalanceAttempts
+from zkconsumer.rebalance.attempts import RebalanceAttempts
 from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.committer import OffsetCommitter
-from zkconsumer.rebalance.event_queue import EventQueue
 from zkconsumer.rebalance.handler import PartitionHandler
+from zkconsumer.rebalance.mailbox import Mailbox
 from zkconsumer.rebalance.member_thread import MemberThread
 from zkconsumer.rebalance.membership import Membership
 from zkconsumer.rebalance.rebalancer import ZKRebalancerListener
+from zkconsumer.rebalance.session_watch import SessionWatch
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, new_consumer_id
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
@@ -66,17 +67,14 @@ class GroupMember:
         self.config = config
         self.metrics = metrics or Metrics()
         self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
-        self._events = EventQueue()
-        self.session = ZooKeeperSession.from_config(config, self._events.queue, handler.lease_ended)
+        self._mailbox = Mailbox("the consumer has been shut down; offsets can no longer be committed")
+        self.session = ZooKeeperSession.from_config(config, self._mailbox.queue, handler.lease_ended)
         self._connecting = Connecting.from_config(config)
         self.cluster = create_cluster(config, self.session, self._connecting)
         self._handler = handler
         self._membership = Membership(config.group_id, self.consumer_id, self.session)
-        self._calls = BrokerCalls(
-            f"zkconsumer-{config.group_id}-broker-calls-{self.consumer_id}",
-            wait=lambda timeout_s: listener.wait_for_events(timeout_s),
-            wake=self._events.wake,
-        )
+        self._watch = SessionWatch(self.session, self._membership, self._mailbox)
+        self._calls = BrokerCalls(f"zkconsumer-{config.group_id}-broker-calls-{self.consumer_id}", self._watch)
         self._committer = OffsetCommitter(
             config,
             self._membership,
@@ -86,29 +84,22 @@ class GroupMember:
             interval_s=config.auto_commit_interval_s if auto_commit else None,
         )
         #: Separate from the commits, so that partitions are released while brokers do not respond to lookups.
-        self._lookups = BrokerCalls(
-            f"zkconsumer-{config.group_id}-lookups-{self.consumer_id}",
-            wait=lambda _timeout_s: self._wait_for_lookup(listener),
-            wake=self._events.wake,
-        )
+        self._lookups = BrokerCalls(f"zkconsumer-{config.group_id}-lookups-{self.consumer_id}", self._watch)
         called_cluster = CalledCluster(self.cluster, self._lookups, self._announce_change)
         listener = ZKRebalancerListener(
             config,
             registration,
-            self.session,
+            self._watch,
             called_cluster if config.bootstrap_servers else self.cluster,
-            self._membership,
             self._committer,
             handler,
-            self._events,
             user_listener=user_listener,
         )
         self._attempts = RebalanceAttempts(
             config,
-            self._membership,
+            self._watch,
             listener,
             self._committer,
-            self._events,
             poll_interval_s=self.cluster.poll_interval_s,
             on_poll=called_cluster.poll,
             on_rebalance=self.metrics.timer(
@@ -116,13 +107,7 @@ class GroupMember:
             ).update,
             first_rebalance_timeout=first_rebalance_timeout,
         )
-        self._thread = MemberThread(
-            self.session, self._events, self._membership, listener, self._attempts, self._committer, handler
-        )
-
-    def _wait_for_lookup(self, listener: ZKRebalancerListener) -> None:  # in the member's thread
-        listener.wait_for_events(LOOKUP_GRACE_S)
-        self._attempts.check_superseded()
+        self._thread = MemberThread(self._watch, listener, self._attempts, self._committer, handler)
 
     def _announce_change(self) -> None:
         """Make all members rebalance, because brokers do not notify them of new topics and partitions.
@@ -236,7 +221,7 @@ class GroupMember:
 
     def wake(self) -> None:
         """Make the member's thread call ``handler.release`` again, if it waits for a release."""
-        self._events.wake()
+        self._watch.wake()
 
     def commit(
         self,
@@ -272,7 +257,7 @@ class GroupMember:
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
         """Allow the next commit to decrease the partition's offset, because its position was reset."""
-        self._events.submit(lambda: self._committer.allow_lower_once(partition))
+        self._mailbox.submit(lambda: self._committer.allow_lower_once(partition))
 
     def switch_offsets_storage(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:
         """Copy the offsets of owned partitions to another storage, and use that from now on.
@@ -293,7 +278,7 @@ class GroupMember:
         if timeout is None:
             timeout = self._handler.release_timeout + self.config.zookeeper_connection_timeout_s
             timeout += self.config.offsets_channel_socket_timeout_s
-        future = self._events.submit(function)
+        future = self._mailbox.submit(function)
         try:
             return dict(future.result(timeout))
         except FutureTimeoutError as error:

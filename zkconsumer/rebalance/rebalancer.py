@@ -22,12 +22,10 @@ from zkconsumer.rebalance.assignors import Assignment
 from zkconsumer.rebalance.callbacks import CallbackRunner, ConsumerRebalanceListener
 from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.rebalance.context import AssignmentContext
-from zkconsumer.rebalance.event_queue import EventQueue
 from zkconsumer.rebalance.handler import Claim, PartitionHandler
-from zkconsumer.rebalance.membership import Membership
 from zkconsumer.rebalance.ownership import Conflict, Ownership
+from zkconsumer.rebalance.session_watch import SessionLostError, SessionWatch
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
-from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: Seconds for which a member that leaves the group retries to release its partitions.
 _LEAVE_RETRY_TIMEOUT = 5.0
@@ -44,7 +42,7 @@ class ZKRebalancerListener:
 
     Args:
         registration: the topics to which the member subscribes.
-        events: queue whose events are processed while a rebalance waits for a release or a callback.
+        watch: waits for the release of partitions and for callbacks.
         user_listener: the application's callbacks.
     """
 
@@ -52,23 +50,21 @@ class ZKRebalancerListener:
         self,
         config: ConsumerConfig,
         registration: Registration,
-        session: ZooKeeperSession,
+        watch: SessionWatch,
         cluster: Cluster,
-        membership: Membership,
         committer: OffsetCommitter,
         handler: PartitionHandler,
-        events: EventQueue,
         *,
         user_listener: ConsumerRebalanceListener | None = None,
     ) -> None:
         self._config = config
         self._registration = registration
-        self._session = session
+        self._watch = watch
+        self._session = session = watch.session
         self._cluster = cluster
-        self._membership = membership
+        self._membership = membership = watch.membership
         self._committer = committer
         self._handler = handler
-        self._events = events
         self._paths = GroupPaths(membership.group)
         self._ownership = Ownership(session, self._paths, membership.consumer_id)
         self._context = AssignmentContext(config, membership.consumer_id, registration, session, cluster)
@@ -77,9 +73,8 @@ class ZKRebalancerListener:
             self._callbacks = CallbackRunner(
                 user_listener,
                 f"zkconsumer-{membership.group}-listener-{membership.consumer_id}",
+                watch,
                 timeout_s=config.rebalance_max_retries * config.rebalance_backoff_s,
-                wait=self.wait_for_events,
-                wake=events.wake,
             )
         #: The assignment that was last passed to the user's listener.
         self._reported_assignment: Assignment = {}
@@ -96,26 +91,10 @@ class ZKRebalancerListener:
         self._recreated: set[TopicPartition] = set()
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
-    # ---- the session ----
-
-    def check_lease(self) -> bool:
-        """Lose the partitions if the session may have expired; returns whether it may have.
-
-        After the process was suspended, the connection may still be open, so there may be no event for the expiration.
-        """
-        if self._membership.is_registered and not self._membership.holds_lease:
-            self.lose("session_lease_expired")
-            return True
-        return False
-
-    def lose(self, reason: str) -> None:
-        """Discard the assignment, because the session has expired or may have expired.
-
-        Args:
-            reason: name of the log event.
-        """
+    def lose(self, error: SessionLostError) -> None:
+        """Discard the assignment, because the session has expired or may have expired."""
         membership = self._membership
-        self._log.warning(reason, owned=len(membership.assignment), session_id=f"{membership.session_id:#x}")
+        self._log.warning(error.event, owned=len(membership.assignment), session_id=f"{membership.session_id:#x}")
         self._handler.lose()
         self._committer.forget(membership.assignment)
         self._possibly_owned |= membership.assignment.keys()
@@ -123,17 +102,6 @@ class ZKRebalancerListener:
         membership.session_id = 0
         self._releasing = {}
         self._reported_assignment = {}
-
-    def wait_for_events(self, timeout_s: float | None) -> None:
-        """Process events during a rebalance, for at most ``timeout_s`` seconds and not beyond the end of the lease."""
-        if self._membership.is_registered:
-            remaining = self._session.lease.remaining_s
-            timeout_s = remaining if timeout_s is None else min(timeout_s, remaining)
-        self._events.process(timeout_s)
-        self.check_lease()
-
-    def _session_changed(self) -> RetriableError:
-        return RetriableError("the ZooKeeper session has changed; the consumer must register again")
 
     # ---- a rebalance ----
 
@@ -143,8 +111,18 @@ class ZKRebalancerListener:
         Returns:
             None, or the znode of another session that prevents the rebalance; a watch is set on it.
 
+        Raises:
+            SessionLostError: the session was lost; so are all partitions.
+
         Source: Kafka 1.1 ZKRebalancerListener.rebalance.
         """
+        try:
+            return self._rebalance()
+        except SessionLostError as error:
+            self.lose(error)
+            raise
+
+    def _rebalance(self) -> Conflict | None:
         if not self._session.is_connected:
             raise self._session.not_connected_error()
         if (conflict := self._register()) is not None:
@@ -152,7 +130,7 @@ class ZKRebalancerListener:
         self._drop_deleted()
         # One deadline for all releases of this rebalance, because JVM members do not retry their claims forever.
         deadline = time.monotonic() + self._handler.release_timeout
-        while not self._events.is_stopping:
+        while not self._watch.mailbox.is_stopping:
             for assignment in self._context.assignments():
                 target = self._context.own_part(assignment)
                 if revoked := self._find_revoked(target):
@@ -197,10 +175,12 @@ class ZKRebalancerListener:
 
     def _register(self) -> Conflict | None:
         """Create the registration znode unless it exists; returns a znode of the same name of another session."""
+        if self._membership.is_registered:
+            try:
+                self._watch.require()  # a lease that begins below must not cover what was owned before
+            except SessionLostError as error:
+                self.lose(error)
         session = self._session.session_id
-        if self._membership.is_registered and self._membership.session_id != session:
-            self.lose("session_expired")  # its event is still in the queue
-        self.check_lease()  # a lease that begins below must not cover what was owned before
         if self._membership.session_id == session and self._session.znodes.exists(self._ownership.registration_path):
             return None
         if (conflict := self._ownership.register(self._registration)) is not None:
@@ -229,8 +209,7 @@ class ZKRebalancerListener:
 
     def _claim(self, added: Assignment) -> Conflict | None:
         """Create the owner znodes of partitions, or return one that another member owns."""
-        if not self._membership.is_session_current:
-            raise self._session_changed()
+        self._watch.require()
         self._possibly_owned |= added.keys()
         return self._ownership.claim(added)
 
@@ -244,8 +223,7 @@ class ZKRebalancerListener:
         new = set(recreated)
         if self._config.auto_offset_reset_new_partitions == "smallest":
             new |= self._find_new_partitions(offsets)
-        if not self._membership.is_session_current:
-            raise self._session_changed()
+        self._watch.require()
         self._membership.add(added)
         self._topic_ids.update({partition: topic_ids.get(partition.topic, "") for partition in added})
         self._log_change("partitions_assigned", added.keys())
@@ -281,30 +259,23 @@ class ZKRebalancerListener:
             by_topic.setdefault(topic, {})[number] = thread
         self._callbacks.before_starting_fetchers(self._membership.consumer_id, by_topic)
         self._reported_assignment = assignment
-        if not self._membership.is_session_current:
-            raise self._session_changed()
 
     # ---- releasing ----
 
     def _release(self, revoked: Set[TopicPartition], deadline: float) -> None:
         """Stop the delivery of revoked partitions, commit their offsets, and delete their owner znodes.
 
-        Returns early if the session expires meanwhile.
-
         Args:
             deadline: ``time.monotonic`` at which the handler must release the partitions.
         """
-        if not self._stop_delivery(revoked, deadline):
-            return
-        self._membership.check_session()
+        self._stop_delivery(revoked, deadline)
+        self._watch.require()
         recreated = self._find_recreated(revoked)
         # Do not commit for deleted topics: if the topic is re-created, the offset would be applied to the new topic.
         valid = {p: self._releasing[p] for p in revoked - recreated if p.topic in self._cluster.topic_ids}
         self._committer.commit_released({partition: offset for partition, offset in valid.items() if offset >= 0})
-        if not self._is_owned(revoked):
-            return
-        if not self._call_before_releasing(revoked):
-            return
+        self._call_before_releasing(revoked)
+        self._watch.require()
         self._ownership.release(revoked)
         self._committer.forget(revoked)
         for partition in revoked:
@@ -313,37 +284,30 @@ class ZKRebalancerListener:
         self._membership.remove(revoked)
         self._log_change("partitions_revoked", revoked)
 
-    def _stop_delivery(self, revoked: Set[TopicPartition], deadline: float) -> bool:
-        """Wait until the handler releases the partitions; returns False if the session expires meanwhile."""
+    def _stop_delivery(self, revoked: Set[TopicPartition], deadline: float) -> None:
+        """Wait until the handler releases the partitions."""
         while delivering := revoked - self._releasing.keys():
             remaining = deadline - time.monotonic()
             offsets = self._handler.release(delivering, remaining <= 0)
             if offsets is not None:
                 self._releasing.update({partition: offsets.get(partition, -1) for partition in delivering})
-                break
-            self.wait_for_events(max(0.0, remaining))
-            if not self._is_owned(revoked):
-                return False
-        return True
+                return
+            self._watch.wait(max(0.0, remaining))
 
-    def _call_before_releasing(self, revoked: Set[TopicPartition]) -> bool:
-        """Call the user's listener; returns False if the session expires meanwhile."""
-        if self._callbacks is None or self._events.is_stopping:  # Kafka 1.1 does not call it at shutdown either
-            return True
+    def _call_before_releasing(self, revoked: Set[TopicPartition]) -> None:
+        """Call the user's listener."""
+        if self._callbacks is None or self._watch.mailbox.is_stopping:  # Kafka 1.1 does not call it at shutdown either
+            return
         by_topic: dict[str, set[int]] = {}
         for topic, number in revoked:
             by_topic.setdefault(topic, set()).add(number)
         self._callbacks.before_releasing_partitions(by_topic)
-        return self._is_owned(revoked)
 
     def _release_possibly_owned(self, target: Set[TopicPartition]) -> None:
         """Delete owner znodes that may belong to this member and are not assigned to it."""
         if unassigned := self._possibly_owned - target:
             self._ownership.release(unassigned)
             self._possibly_owned -= unassigned
-
-    def _is_owned(self, partitions: Set[TopicPartition]) -> bool:
-        return partitions <= self._membership.assignment.keys()
 
     def _log_change(self, event: str, partitions: Set[TopicPartition]) -> None:
         owned = len(self._membership.assignment)
@@ -353,17 +317,11 @@ class ZKRebalancerListener:
 
     def leave(self) -> None:
         """Release all partitions and delete the registration."""
-        retry_until = time.monotonic() + self._handler.release_timeout + _LEAVE_RETRY_TIMEOUT
-        membership = self._membership
         try:
-            while membership.assignment and self._session.is_connected:
-                try:
-                    self._release(set(membership.assignment), time.monotonic() + self._handler.release_timeout)
-                except RetriableError as error:
-                    if time.monotonic() > retry_until:
-                        raise
-                    self._log.info("leave_retried", error=str(error))
-                    self._events.process(self._config.offsets_channel_backoff_s)
+            try:
+                self._release_all()
+            except SessionLostError as error:
+                self.lose(error)
             if self._session.is_connected:
                 self._ownership.unregister()
         except ZkConsumerError as error:
@@ -371,4 +329,17 @@ class ZKRebalancerListener:
             self._log.warning("leave_failed", error=str(error))
         finally:
             self._handler.lose()
-            membership.assignment = {}
+            self._membership.assignment = {}
+
+    def _release_all(self) -> None:
+        retry_until = time.monotonic() + self._handler.release_timeout + _LEAVE_RETRY_TIMEOUT
+        while (owned := set(self._membership.assignment)) and self._session.is_connected:
+            try:
+                self._release(owned, time.monotonic() + self._handler.release_timeout)
+            except SessionLostError:
+                raise
+            except RetriableError as error:
+                if time.monotonic() > retry_until:
+                    raise
+                self._log.info("leave_retried", error=str(error))
+                self._watch.wait(self._config.offsets_channel_backoff_s)
