@@ -25,6 +25,7 @@ TESTS = {
     "rebalance/broker_calls.py": ["broker_calls", "committer"],
     "rebalance/callbacks.py": ["callbacks"],
     "rebalance/commit_requests.py": ["commit_requests", "committer"],
+    "rebalance/claim_history.py": ["claim_history"],
     "rebalance/committer.py": ["committer"],
     "rebalance/mailbox.py": ["mailbox", "broker_calls"],
     "rebalance/futures.py": ["callbacks", "committer"],

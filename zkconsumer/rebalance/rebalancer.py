@@ -9,20 +9,19 @@ without a limit.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Set
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import RetriableError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
-from zkconsumer.metadata.topic_id import is_same_topic
-from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.rebalance.assignors import Assignment
 from zkconsumer.rebalance.callbacks import CallbackRunner, ConsumerRebalanceListener
+from zkconsumer.rebalance.claim_history import ClaimHistory
 from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.rebalance.context import AssignmentContext
-from zkconsumer.rebalance.handler import Claim, PartitionHandler
+from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.ownership import Conflict, Ownership
 from zkconsumer.rebalance.session_watch import SessionLostError, SessionWatch
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
@@ -61,7 +60,6 @@ class ZKRebalancerListener:
         self._registration = registration
         self._watch = watch
         self._session = session = watch.session
-        self._cluster = cluster
         self._membership = membership = watch.membership
         self._committer = committer
         self._handler = handler
@@ -83,12 +81,7 @@ class ZKRebalancerListener:
         #: Partitions outside of the assignment whose owner znodes may belong to this member: those of a claim that was
         #: not completed or whose result is unknown, and those that were owned when the session expired.
         self._possibly_owned: set[TopicPartition] = set()
-        #: The topic ids of owned partitions, and of earlier ones, when they were claimed.
-        self._topic_ids: dict[TopicPartition, str] = {}
-        #: The group's partitions when the assigned ones were last claimed; None before.
-        self._known: Set[TopicPartition] | None = None
-        #: Released partitions whose topic was re-created while they were owned.
-        self._recreated: set[TopicPartition] = set()
+        self._history = ClaimHistory(config, cluster, membership, committer)
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     def lose(self, error: SessionLostError) -> None:
@@ -140,7 +133,7 @@ class ZKRebalancerListener:
                 self._release(revoked, deadline)
                 continue  # the assignment may have changed meanwhile
             self._release_possibly_owned(target.keys())
-            self._recreated &= target.keys()  # the others are read by other members from now on
+            self._history.forget_unassigned(target.keys())
             added = {partition: thread for partition, thread in target.items() if partition not in owned}
             if added and (conflict := self._claim(added)) is not None:
                 if not self._session.znodes.exists(conflict.path, watch=True):
@@ -150,8 +143,7 @@ class ZKRebalancerListener:
             self._membership.group_assignment = assignment
             if added:
                 self._acquire(added)
-            self._known = assignment.keys()
-            self._recreated.clear()
+            self._history.record_rebalance(assignment)
             return None
         return None
 
@@ -159,7 +151,7 @@ class ZKRebalancerListener:
         """Return the owned partitions to release, given the part of the assignment that belongs to this member."""
         owned = self._membership.assignment
         revoked = {partition for partition, thread in owned.items() if target.get(partition) != thread}
-        return revoked | self._releasing.keys() | self._find_recreated(owned)
+        return revoked | self._releasing.keys() | self._history.find_recreated(owned)
 
     def conflict_error(self, conflict: Conflict) -> PartitionOwnedError:
         """Return the error for a rebalance that a znode of another session prevents."""
@@ -214,41 +206,14 @@ class ZKRebalancerListener:
         return self._ownership.claim(added)
 
     def _acquire(self, added: Assignment) -> None:
-        """Read the offsets of claimed partitions and pass them to the handler."""
-        topic_ids = self._cluster.topic_ids
-        offsets = self._committer.fetch(added)
-        recreated = {p for p, offset in offsets.items() if offset == OF_DELETED_TOPIC or p in self._recreated}
-        # With offsets in Kafka there is no offset then, because brokers delete it together with the topic.
-        recreated |= self._find_recreated(p for p, offset in offsets.items() if offset < 0 and p in self._topic_ids)
-        new = set(recreated)
-        if self._config.auto_offset_reset_new_partitions == "smallest":
-            new |= self._find_new_partitions(offsets)
+        """Start the delivery of claimed partitions."""
+        starts = self._history.find_starts(added)
         self._watch.require()
         self._membership.add(added)
-        self._topic_ids.update({partition: topic_ids.get(partition.topic, "") for partition in added})
         self._log_change("partitions_assigned", added.keys())
-        if recreated:
-            self._log.warning("topic_recreated", partitions=[str(partition) for partition in sorted(recreated)])
-            for partition in recreated:
-                self._committer.allow_lower_once(partition)
-            offsets.update(dict.fromkeys(recreated, -1))
-        self._handler.acquire({p: Claim(thread, offsets[p], p in new) for p, thread in added.items()})
+        self._history.record_claims(starts)
+        self._handler.acquire(starts.partitions)
         self._possibly_owned -= added.keys()
-
-    def _find_recreated(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions whose topic was deleted and created again since they were claimed."""
-        topic_ids = self._cluster.topic_ids
-        return {p for p in partitions if not is_same_topic(self._topic_ids[p], topic_ids.get(p.topic, ""))}
-
-    def _find_new_partitions(self, offsets: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Return partitions without an offset that are new, or whose topic has a partition with one."""
-        without = {partition for partition, offset in offsets.items() if offset < 0}
-        created = set() if self._known is None else without - self._known
-        topics = {partition.topic for partition in without}
-        others = {p for p in self._membership.group_assignment if p.topic in topics and p not in without}
-        known = {partition.topic for partition, offset in self._committer.fetch(others).items() if offset >= 0}
-        self._committer.forget(others - offsets.keys() - self._membership.assignment.keys())
-        return created | {partition for partition in without if partition.topic in known}
 
     def _call_before_starting_fetchers(self, assignment: Assignment) -> None:
         """Call the user's listener if the group's assignment has changed; this member's part has been claimed."""
@@ -270,9 +235,9 @@ class ZKRebalancerListener:
         """
         self._stop_delivery(revoked, deadline)
         self._watch.require()
-        recreated = self._find_recreated(revoked)
+        recreated = self._history.find_recreated(revoked)
         # Do not commit for deleted topics: if the topic is re-created, the offset would be applied to the new topic.
-        valid = {p: self._releasing[p] for p in revoked - recreated if p.topic in self._cluster.topic_ids}
+        valid = {p: self._releasing[p] for p in revoked - recreated - self._history.find_deleted(revoked)}
         self._committer.commit_released({partition: offset for partition, offset in valid.items() if offset >= 0})
         self._call_before_releasing(revoked)
         self._watch.require()
@@ -280,7 +245,7 @@ class ZKRebalancerListener:
         self._committer.forget(revoked)
         for partition in revoked:
             del self._releasing[partition]
-        self._recreated |= recreated
+        self._history.record_release(recreated)
         self._membership.remove(revoked)
         self._log_change("partitions_revoked", revoked)
 

@@ -1,0 +1,117 @@
+"""ClaimHistory: where claimed partitions start, given what is known about earlier claims of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.log import get_logger
+from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.base import Cluster
+from zkconsumer.metadata.topic_id import is_same_topic
+from zkconsumer.offsets.base import OF_DELETED_TOPIC
+from zkconsumer.rebalance.assignors import Assignment
+from zkconsumer.rebalance.committer import OffsetCommitter
+from zkconsumer.rebalance.handler import Claim
+from zkconsumer.rebalance.membership import Membership
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimStarts:
+    """Where claimed partitions start.
+
+    Attributes:
+        partitions: the claimed partitions.
+        recreated: those whose topic was deleted and created again.
+        topic_ids: ids of the topics of the partitions, read before the offsets.
+    """
+
+    partitions: dict[TopicPartition, Claim]
+    recreated: Set[TopicPartition]
+    topic_ids: Mapping[TopicPartition, str]
+
+
+class ClaimHistory:
+    """The topics of earlier claims, from which follows whether a partition starts at its beginning.
+
+    A partition starts at its beginning, regardless of ``auto.offset.reset``, if its topic was re-created, or if it is
+    new and ``auto.offset.reset.new.partitions`` is ``smallest``. Used by the member's thread.
+
+    Args:
+        config: properties of the consumer.
+        cluster: the ids of topics.
+        membership: the assignments of the member and of the group.
+        committer: reads committed offsets.
+    """
+
+    def __init__(
+        self, config: ConsumerConfig, cluster: Cluster, membership: Membership, committer: OffsetCommitter
+    ) -> None:
+        self._finds_new_partitions = config.auto_offset_reset_new_partitions == "smallest"
+        self._cluster = cluster
+        self._membership = membership
+        self._committer = committer
+        #: The topic ids of owned partitions, and of earlier ones, when they were claimed.
+        self._topic_ids: dict[TopicPartition, str] = {}
+        #: The group's partitions when the assigned ones were last claimed; None before.
+        self._known: Set[TopicPartition] | None = None
+        #: Released partitions whose topic was re-created while they were owned.
+        self._recreated: set[TopicPartition] = set()
+        self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
+
+    def find_recreated(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return the partitions whose topic was deleted and created again since they were claimed."""
+        topic_ids = self._cluster.topic_ids
+        return {p for p in partitions if not is_same_topic(self._topic_ids[p], topic_ids.get(p.topic, ""))}
+
+    def find_deleted(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return the partitions whose topic does not exist."""
+        topic_ids = self._cluster.topic_ids
+        return {partition for partition in partitions if partition.topic not in topic_ids}
+
+    def find_starts(self, claimed: Assignment) -> ClaimStarts:
+        """Read the committed offsets of partitions that were claimed, and return where they start."""
+        topic_ids = self._cluster.topic_ids
+        offsets = self._committer.fetch(claimed)
+        recreated = {p for p, offset in offsets.items() if offset == OF_DELETED_TOPIC or p in self._recreated}
+        # With offsets in Kafka there is no offset then, because brokers delete it together with the topic.
+        recreated |= self.find_recreated(p for p, offset in offsets.items() if offset < 0 and p in self._topic_ids)
+        new = recreated | self._find_new_partitions(offsets) if self._finds_new_partitions else recreated
+        offsets.update(dict.fromkeys(recreated, -1))
+        return ClaimStarts(
+            {p: Claim(thread, offsets[p], p in new) for p, thread in claimed.items()},
+            recreated,
+            {p: topic_ids.get(p.topic, "") for p in claimed},
+        )
+
+    def _find_new_partitions(self, offsets: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        """Return partitions without an offset that are new, or whose topic has a partition with one."""
+        without = {partition for partition, offset in offsets.items() if offset < 0}
+        created = set() if self._known is None else without - self._known
+        topics = {partition.topic for partition in without}
+        others = {p for p in self._membership.group_assignment if p.topic in topics and p not in without}
+        known = {partition.topic for partition, offset in self._committer.fetch(others).items() if offset >= 0}
+        self._committer.forget(others - offsets.keys() - self._membership.assignment.keys())
+        return created | {partition for partition in without if partition.topic in known}
+
+    def record_claims(self, starts: ClaimStarts) -> None:
+        """Record that partitions are owned now."""
+        self._topic_ids.update(starts.topic_ids)
+        if starts.recreated:
+            self._log.warning("topic_recreated", partitions=[str(partition) for partition in sorted(starts.recreated)])
+            for partition in starts.recreated:
+                self._committer.allow_lower_once(partition)
+
+    def record_release(self, recreated: Set[TopicPartition]) -> None:
+        """Record that partitions were released whose topic was re-created while they were owned."""
+        self._recreated |= recreated
+
+    def forget_unassigned(self, target: Set[TopicPartition]) -> None:
+        """Forget released partitions that are not assigned to this member: other members read them from now on."""
+        self._recreated &= target
+
+    def record_rebalance(self, assignment: Assignment) -> None:
+        """Record that the rebalance for an assignment of the group is complete."""
+        self._known = assignment.keys()
+        self._recreated.clear()
