@@ -37,7 +37,12 @@ class Parts:
             close=self._called("session.close"),
         )
         self.membership: Any = SimpleNamespace(
-            group="g", consumer_id="g_c", assignment={"t-0": "x"}, is_registered=True, holds_lease=True
+            group="g",
+            consumer_id="g_c",
+            assignment={"t-0": "x"},
+            is_registered=True,
+            holds_lease=True,
+            lose=self._called("membership.lose"),
         )
         self.listener: Any = SimpleNamespace(
             leave=self._called("leave"), lose=lambda error: self.calls.append(f"lose {error.event}")
@@ -127,8 +132,7 @@ def test_member_fails_with_its_session(state: str, error: type[Exception], parts
     assert isinstance(thread.failure, error)
     assert parts.failures == [thread.failure]
     assert thread.failed_at > 0
-    assert parts.calls[-3:] == [f"fail {thread.failure}", "handler.lose", "session.close"]
-    assert parts.membership.assignment == {}
+    assert parts.calls[-4:] == [f"fail {thread.failure}", "handler.lose", "membership.lose", "session.close"]
     assert parts.mailbox.submit(lambda: None).exception(0) is thread.failure
 
 

@@ -109,7 +109,7 @@ class MemberThread:
             self._attempts.end(failure)
             self._mailbox.close(failure)
             self._handler.lose()
-            self._membership.assignment = {}
+            self._membership.lose()
         finally:
             self._session.close()  # so that ZooKeeper deletes the znodes and other members take over the partitions
 

@@ -1,8 +1,26 @@
-"""Membership: the partitions that a group member owns, and the ZooKeeper session in which it owns them."""
+"""Membership: the partitions that a group member owns, and the ZooKeeper session in which it owns them.
+
+The ownership of each partition is a state machine:
+
+==========  ==========  ==========  ==========  ==========
+event       unowned     uncertain   owned       releasing
+==========  ==========  ==========  ==========  ==========
+claim       uncertain   uncertain   -           -
+confirm     -           owned       -           -
+stop        -           -           releasing   -
+release     -           unowned     -           unowned
+drop        -           -           unowned     unowned
+lose        -           uncertain   uncertain   uncertain
+==========  ==========  ==========  ==========  ==========
+
+A dash marks an event that cannot happen in that state. ``TRANSITIONS`` is the same table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from zkconsumer.errors import OwnershipLostError
 from zkconsumer.message import TopicPartition
@@ -10,16 +28,88 @@ from zkconsumer.rebalance.assignors import Assignment
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
+class OwnershipState(enum.Enum):
+    """Whether a member owns a partition."""
+
+    #: Its owner znode does not belong to this member.
+    UNOWNED = "unowned"
+    #: Its owner znode may belong to this member: the claim was not completed, or its result is unknown, or the
+    #: partition was owned when the session was lost.
+    UNCERTAIN = "uncertain"
+    #: Its owner znode belongs to this member, and the handler delivers its records.
+    OWNED = "owned"
+    #: As ``OWNED``, but the handler has stopped the delivery.
+    RELEASING = "releasing"
+
+
+class OwnershipEvent(enum.Enum):
+    """What changes the ownership of a partition."""
+
+    #: The member is about to create the owner znode.
+    CLAIM = "claim"
+    #: The owner znode exists, and the start of the partition is known.
+    CONFIRM = "confirm"
+    #: The handler has stopped the delivery, and has returned the offset to commit.
+    STOP = "stop"
+    #: The member has deleted the owner znode, if it belonged to this member.
+    RELEASE = "release"
+    #: The owner znode was deleted externally.
+    DROP = "drop"
+    #: The session expired, or may have.
+    LOSE = "lose"
+
+
+_N, _U = OwnershipState.UNOWNED, OwnershipState.UNCERTAIN
+_O, _R = OwnershipState.OWNED, OwnershipState.RELEASING
+
+#: The next state by event and present state; an absent state means that the event cannot happen in it.
+TRANSITIONS: Mapping[OwnershipEvent, Mapping[OwnershipState, OwnershipState]] = {
+    OwnershipEvent.CLAIM: {_N: _U, _U: _U},
+    OwnershipEvent.CONFIRM: {_U: _O},
+    OwnershipEvent.STOP: {_O: _R},
+    OwnershipEvent.RELEASE: {_U: _N, _R: _N},
+    OwnershipEvent.DROP: {_O: _N, _R: _N},
+    OwnershipEvent.LOSE: {_U: _U, _O: _U, _R: _U},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ownership:
+    """The ownership of one partition.
+
+    Attributes:
+        state: see the module's table.
+        thread_id: the thread id that owns the partition; empty unless it is in the assignment.
+        offset: the offset to commit in RELEASING; -1 if there is none.
+    """
+
+    state: OwnershipState = OwnershipState.UNOWNED
+    thread_id: str = ""
+    offset: int = -1
+
+    @property
+    def is_assigned(self) -> bool:
+        """Whether the partition belongs to the assignment."""
+        return self.state in (OwnershipState.OWNED, OwnershipState.RELEASING)
+
+
+_UNOWNED = _Ownership()
+
+
 class Membership:
     """The state of one member in its group.
 
-    Only the member's thread writes the assignments and the session id. The assignments are replaced as a whole, so any
-    thread may read them.
+    Only the member's thread calls methods that change the state. Any thread may read the attributes and properties: the
+    assignments are replaced as a whole.
 
-    Attributes:
+    Args:
         group: the name of the group.
         consumer_id: the id of the member.
-        assignment: the partitions that the member owns, with their thread ids.
+        session: the member's connection to ZooKeeper.
+
+    Attributes:
+        group: as above.
+        consumer_id: as above.
         group_assignment: the assignment of the group that the last rebalance computed.
         session_id: the session in which the member is registered; 0 if it is not registered.
         has_registered: whether the member has registered in any session.
@@ -28,11 +118,14 @@ class Membership:
     def __init__(self, group: str, consumer_id: str, session: ZooKeeperSession) -> None:
         self.group = group
         self.consumer_id = consumer_id
-        self.assignment: Assignment = {}
         self.group_assignment: Assignment = {}
         self.session_id = 0
         self.has_registered = False
         self._session = session
+        self._partitions: dict[TopicPartition, _Ownership] = {}
+        self._assignment: Assignment = {}
+
+    # ---- the session ----
 
     @property
     def is_registered(self) -> bool:
@@ -41,7 +134,7 @@ class Membership:
 
     @property
     def holds_lease(self) -> bool:
-        """Whether the session cannot have expired since the member registered; any thread may read it."""
+        """Whether the session cannot have expired since the member registered."""
         return self._session.lease.is_held
 
     @property
@@ -50,7 +143,7 @@ class Membership:
         return self._session.session_id == self.session_id
 
     def check_session(self) -> None:
-        """Check that the owner znodes belong to the current session, so that offsets can be committed.
+        """Check that the owner znodes belong to the current session, so that offsets can be committed. Any thread.
 
         kazoo may have created a new session while the event for the expired one is still in the queue.
 
@@ -67,10 +160,61 @@ class Membership:
                 "rejoined the group"
             )
 
-    def add(self, partitions: Assignment) -> None:
-        """Record partitions that the member owns now."""
-        self.assignment = {**self.assignment, **partitions}
+    def register(self, session_id: int) -> None:
+        """Record that the member is registered in a session."""
+        self.session_id, self.has_registered = session_id, True
 
-    def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Record partitions that the member does not own any longer."""
-        self.assignment = {p: thread for p, thread in self.assignment.items() if p not in partitions}
+    # ---- partitions ----
+
+    @property
+    def assignment(self) -> Assignment:
+        """The partitions that the member owns, also while it releases them, with their thread ids."""
+        return self._assignment
+
+    @property
+    def releasing(self) -> dict[TopicPartition, int]:
+        """The partitions whose delivery has stopped, with the offsets to commit; -1 if there is none."""
+        return {p: one.offset for p, one in self._partitions.items() if one.state is OwnershipState.RELEASING}
+
+    @property
+    def uncertain(self) -> set[TopicPartition]:
+        """The partitions outside of the assignment whose owner znodes may belong to this member."""
+        return {p for p, one in self._partitions.items() if one.state is OwnershipState.UNCERTAIN}
+
+    def claim(self, partitions: Iterable[TopicPartition]) -> None:
+        """Record that the member is about to create owner znodes."""
+        self._apply(OwnershipEvent.CLAIM, dict.fromkeys(partitions, _UNOWNED))
+
+    def confirm(self, partitions: Assignment) -> None:
+        """Record that the member owns partitions, with their thread ids."""
+        self._apply(OwnershipEvent.CONFIRM, {p: _Ownership(thread_id=thread) for p, thread in partitions.items()})
+
+    def stop(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Record that the delivery of partitions has stopped, with the offsets to commit; -1 for none."""
+        changed = {p: replace(self._partitions.get(p, _UNOWNED), offset=offset) for p, offset in offsets.items()}
+        self._apply(OwnershipEvent.STOP, changed)
+
+    def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Record that this member has deleted the owner znodes of partitions."""
+        self._apply(OwnershipEvent.RELEASE, dict.fromkeys(partitions, _UNOWNED))
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Record that the owner znodes of partitions were deleted externally."""
+        self._apply(OwnershipEvent.DROP, dict.fromkeys(partitions, _UNOWNED))
+
+    def lose(self) -> None:
+        """Record that the session was lost: the member is not registered, and its owner znodes may still exist."""
+        self.session_id = 0
+        self._apply(OwnershipEvent.LOSE, dict.fromkeys(self._partitions, _UNOWNED))
+
+    def _apply(self, event: OwnershipEvent, changed: Mapping[TopicPartition, _Ownership]) -> None:
+        for partition, ownership in changed.items():
+            state = self._partitions.get(partition, _UNOWNED).state
+            following = TRANSITIONS[event].get(state)
+            if following is None:
+                raise RuntimeError(f"event {event.value!r} is not valid for a partition in state {state.value!r}")
+            if following is OwnershipState.UNOWNED:
+                del self._partitions[partition]
+            else:
+                self._partitions[partition] = replace(ownership, state=following)
+        self._assignment = {p: one.thread_id for p, one in self._partitions.items() if one.is_assigned}

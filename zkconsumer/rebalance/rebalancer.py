@@ -76,11 +76,6 @@ class ZKRebalancerListener:
             )
         #: The assignment that was last passed to the user's listener.
         self._reported_assignment: Assignment = {}
-        #: Partitions that the handler has released and whose owner znodes still exist, with the offsets to commit.
-        self._releasing: dict[TopicPartition, int] = {}
-        #: Partitions outside of the assignment whose owner znodes may belong to this member: those of a claim that was
-        #: not completed or whose result is unknown, and those that were owned when the session expired.
-        self._possibly_owned: set[TopicPartition] = set()
         self._history = ClaimHistory(config, cluster, membership, committer)
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
@@ -90,10 +85,7 @@ class ZKRebalancerListener:
         self._log.warning(error.event, owned=len(membership.assignment), session_id=f"{membership.session_id:#x}")
         self._handler.lose()
         self._committer.forget(membership.assignment)
-        self._possibly_owned |= membership.assignment.keys()
-        membership.assignment = {}
-        membership.session_id = 0
-        self._releasing = {}
+        membership.lose()
         self._reported_assignment = {}
 
     # ---- a rebalance ----
@@ -132,7 +124,7 @@ class ZKRebalancerListener:
             if revoked:
                 self._release(revoked, deadline)
                 continue  # the assignment may have changed meanwhile
-            self._release_possibly_owned(target.keys())
+            self._release_uncertain(target.keys())
             self._history.forget_unassigned(target.keys())
             added = {partition: thread for partition, thread in target.items() if partition not in owned}
             if added and (conflict := self._claim(added)) is not None:
@@ -151,7 +143,7 @@ class ZKRebalancerListener:
         """Return the owned partitions to release, given the part of the assignment that belongs to this member."""
         owned = self._membership.assignment
         revoked = {partition for partition, thread in owned.items() if target.get(partition) != thread}
-        return revoked | self._releasing.keys() | self._history.find_recreated(owned)
+        return revoked | self._membership.releasing.keys() | self._history.find_recreated(owned)
 
     def conflict_error(self, conflict: Conflict) -> PartitionOwnedError:
         """Return the error for a rebalance that a znode of another session prevents."""
@@ -181,7 +173,7 @@ class ZKRebalancerListener:
             for path in self._paths.subtrees:
                 self._session.znodes.ensure(path)
         self._session.lease.acquire()  # before anything is claimed, so that the lease covers the claims
-        self._membership.session_id, self._membership.has_registered = session, True
+        self._membership.register(session)
         self._log.info("consumer_registered", session_id=f"{session:#x}")
         return None
 
@@ -193,27 +185,25 @@ class ZKRebalancerListener:
         self._log.warning("owner_znodes_deleted", partitions=[str(p) for p in sorted(deleted)])
         self._handler.release(deleted, True)
         self._committer.forget(deleted)
-        self._membership.remove(deleted)
+        self._membership.drop(deleted)
         self._reported_assignment = {}
-        self._releasing = {p: offset for p, offset in self._releasing.items() if p not in deleted}
 
     # ---- claiming ----
 
     def _claim(self, added: Assignment) -> Conflict | None:
         """Create the owner znodes of partitions, or return one that another member owns."""
         self._watch.require()
-        self._possibly_owned |= added.keys()
+        self._membership.claim(added)
         return self._ownership.claim(added)
 
     def _acquire(self, added: Assignment) -> None:
         """Start the delivery of claimed partitions."""
         starts = self._history.find_starts(added)
         self._watch.require()
-        self._membership.add(added)
+        self._membership.confirm(added)
         self._log_change("partitions_assigned", added.keys())
         self._history.record_claims(starts)
         self._handler.acquire(starts.partitions)
-        self._possibly_owned -= added.keys()
 
     def _call_before_starting_fetchers(self, assignment: Assignment) -> None:
         """Call the user's listener if the group's assignment has changed; this member's part has been claimed."""
@@ -237,25 +227,24 @@ class ZKRebalancerListener:
         self._watch.require()
         recreated = self._history.find_recreated(revoked)
         # Do not commit for deleted topics: if the topic is re-created, the offset would be applied to the new topic.
-        valid = {p: self._releasing[p] for p in revoked - recreated - self._history.find_deleted(revoked)}
-        self._committer.commit_released({partition: offset for partition, offset in valid.items() if offset >= 0})
+        valid = revoked - recreated - self._history.find_deleted(revoked)
+        offsets = self._membership.releasing
+        self._committer.commit_released({p: offsets[p] for p in valid if offsets[p] >= 0})
         self._call_before_releasing(revoked)
         self._watch.require()
         self._ownership.release(revoked)
         self._committer.forget(revoked)
-        for partition in revoked:
-            del self._releasing[partition]
         self._history.record_release(recreated)
-        self._membership.remove(revoked)
+        self._membership.release(revoked)
         self._log_change("partitions_revoked", revoked)
 
     def _stop_delivery(self, revoked: Set[TopicPartition], deadline: float) -> None:
         """Wait until the handler releases the partitions."""
-        while delivering := revoked - self._releasing.keys():
+        while delivering := revoked - self._membership.releasing.keys():
             remaining = deadline - time.monotonic()
             offsets = self._handler.release(delivering, remaining <= 0)
             if offsets is not None:
-                self._releasing.update({partition: offsets.get(partition, -1) for partition in delivering})
+                self._membership.stop({partition: offsets.get(partition, -1) for partition in delivering})
                 return
             self._watch.wait(max(0.0, remaining))
 
@@ -268,11 +257,11 @@ class ZKRebalancerListener:
             by_topic.setdefault(topic, set()).add(number)
         self._callbacks.before_releasing_partitions(by_topic)
 
-    def _release_possibly_owned(self, target: Set[TopicPartition]) -> None:
+    def _release_uncertain(self, target: Set[TopicPartition]) -> None:
         """Delete owner znodes that may belong to this member and are not assigned to it."""
-        if unassigned := self._possibly_owned - target:
+        if unassigned := self._membership.uncertain - target:
             self._ownership.release(unassigned)
-            self._possibly_owned -= unassigned
+            self._membership.release(unassigned)
 
     def _log_change(self, event: str, partitions: Set[TopicPartition]) -> None:
         owned = len(self._membership.assignment)
@@ -294,7 +283,7 @@ class ZKRebalancerListener:
             self._log.warning("leave_failed", error=str(error))
         finally:
             self._handler.lose()
-            self._membership.assignment = {}
+            self._membership.lose()
 
     def _release_all(self) -> None:
         retry_until = time.monotonic() + self._handler.release_timeout + _LEAVE_RETRY_TIMEOUT
