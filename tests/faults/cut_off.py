@@ -17,6 +17,7 @@ from support import TIMEOUT_S, IdleHandler, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.rebalance.member_factory import create_member
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
 
 #: Seconds for which deliveries are still recorded after the last takeover.
@@ -116,7 +117,7 @@ class CutOff:
 
     def add_rival(self, group: str) -> None:
         """Start a rival whose consumer id sorts after that of a victim ``a``."""
-        rival = GroupMember(
+        rival = create_member(
             self.rival_config(group_id=group, consumer_id="b"),
             Registration.static({self.topic: 1}),
             IdleHandler(),

@@ -290,7 +290,7 @@ def test_new_lease_does_not_cover_former_claims(
         former = expire(cluster, one)
         session = one.core.session
         wait_for(lambda: session.session_id not in (0, former), what="kazoo has created another session")
-        one.core._attempts._listener._register()
+        one.core._thread._listener._register()
         return session.lease.is_held, one.owned
 
     assert one.core._mailbox.submit(register_again).result(2 * TIMEOUT_S) == (True, [])

@@ -16,7 +16,7 @@ from support import IdleHandler, Load, numbers, produce, wait_for, wait_until_eq
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
-from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.rebalance.member_factory import create_member
 from zkconsumer.zookeeper.registry import Registration
 
 from .conftest import COMMIT_INTERVAL_MS
@@ -173,7 +173,9 @@ def test_two_joins_wait_for_one_handover(
     name = topic(8)
     znodes = Group(zk, group, name)
     registration = Registration.static({name: 1})
-    ours = GroupMember(config(consumer_id="c-busy"), registration, IdleHandler(release_timeout=5.0), auto_commit=False)
+    ours = create_member(
+        config(consumer_id="c-busy"), registration, IdleHandler(release_timeout=5.0), auto_commit=False
+    )
     ours.start()
     try:
         jvm = child(jvm_consumer, "b-jvm", name, zookeeper_session_timeout_ms=10_000)

@@ -28,6 +28,7 @@ TESTS = {
     "rebalance/claim_history.py": ["claim_history"],
     "rebalance/committer.py": ["committer"],
     "rebalance/mailbox.py": ["mailbox", "broker_calls"],
+    "rebalance/first_rebalance.py": ["first_rebalance", "attempts", "member_thread"],
     "rebalance/futures.py": ["callbacks", "committer"],
     "rebalance/member_thread.py": ["member_thread"],
     "rebalance/membership.py": ["membership"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support import unregistered_watch
@@ -13,6 +13,7 @@ from zkconsumer import ConsumerConfig
 from zkconsumer.health import HealthState
 from zkconsumer.rebalance import attempts as module
 from zkconsumer.rebalance.attempts import RebalanceAttempts
+from zkconsumer.rebalance.first_rebalance import FirstRebalance
 from zkconsumer.rebalance.rebalancer import PartitionOwnedError
 from zkconsumer.rebalance.session_watch import SessionWatch
 
@@ -41,18 +42,10 @@ def watch() -> SessionWatch:
 @pytest.fixture
 def attempts(clock: SimpleNamespace, watch: SessionWatch) -> RebalanceAttempts:
     config = ConsumerConfig.from_dict({"group.id": "g", "zookeeper.connect": "z", "rebalance.backoff.ms": 2000})
-    made = RebalanceAttempts(
-        config,
-        watch,
-        cast(Any, Listener()),
-        cast(Any, None),
-        poll_interval_s=None,
-        on_poll=lambda: None,
-        on_rebalance=lambda _duration: None,
-        first_rebalance_timeout=0.0,
-    )
-    made.start()
-    return made
+    cluster: Any = SimpleNamespace(poll_interval_s=None)
+    listener: Any = Listener()
+    first_rebalance = FirstRebalance(config, "g_a", 0.0)
+    return RebalanceAttempts(config, watch, listener, cluster, first_rebalance, lambda _duration: None)
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> int:

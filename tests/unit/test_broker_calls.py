@@ -109,6 +109,7 @@ def test_brokers_are_called_in_other_thread_only(calls: BrokerCalls) -> None:
     assert (called.topics(), called.partitions(["t"])) == (["t"], {"t": [0]})
     assert few.threads == ["test-calls"] * 2
     called.close()
+    called.join()
     assert few.is_closed
 
 

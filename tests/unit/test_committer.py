@@ -66,7 +66,7 @@ class Part:
 
     def __init__(self, interval_s: float | None = None) -> None:
         self.consumed: dict[TopicPartition, int] = {}
-        self.offsets = Memory()
+        self.offsets, self.target = Memory(), Memory()
         assignment = {A: "g_c-0", B: "g_c-0"}
         self.membership = cast(
             "Any",
@@ -74,7 +74,6 @@ class Part:
         )
         handler: Any = SimpleNamespace(consumed=lambda: dict(self.consumed))
         calls = BrokerCalls("test-calls", unregistered_watch())
-        calls.start()
         self.committer = OffsetCommitter(
             ConsumerConfig.from_dict(
                 {
@@ -85,21 +84,24 @@ class Part:
                 }
             ),
             self.membership,
-            self.offsets,
+            self._open_offsets,
             handler,
             calls,
             interval_s=interval_s,
         )
-        self.join = calls.join
+
+    def _open_offsets(self, storage: str, _dual_commit: bool) -> Memory:
+        return self.offsets if storage == "zookeeper" else self.target
 
 
 @pytest.fixture
 def part(request: pytest.FixtureRequest) -> Iterator[Part]:
     made = Part(getattr(request, "param", None))
+    made.committer.start()
     yield made
     made.offsets.allowed.set()
     made.committer.close()
-    made.join()
+    made.committer.join()
 
 
 def test_commit_that_waited_is_refused_after_release(part: Part) -> None:
@@ -119,13 +121,12 @@ def test_commit_that_waited_is_refused_after_release(part: Part) -> None:
 def test_switch_that_waited_copies_what_is_owned_then(part: Part) -> None:
     part.committer.commit({A: 5, B: 6})
     assert part.offsets.is_running.wait(10)
-    target = Memory()
-    target.allowed.set()
-    switched = part.committer.switch(lambda: target)
+    part.target.allowed.set()
+    switched = part.committer.switch("kafka", False)
     part.membership.assignment = {B: "g_c-0"}
     part.offsets.allowed.set()
 
-    assert switched.result(10) == target.committed == {B: 6}
+    assert switched.result(10) == part.target.committed == {B: 6}
     assert part.offsets.is_closed
 
 
@@ -228,19 +229,18 @@ def test_switch_needs_valid_session(part: Part) -> None:
 
     part.membership.check_session = fail
     with pytest.raises(OwnershipLostError, match="expired"):
-        part.committer.switch(Memory).result(10)
+        part.committer.switch("kafka", False).result(10)
     assert not part.offsets.is_closed
 
 
 def test_failed_switch_keeps_storage(part: Part) -> None:
     part.offsets.allowed.set()
     part.offsets.committed = {A: 5}
-    target = Memory()
-    target.allowed.set()
-    target.errors = [BrokerUnavailableError("x")]
+    part.target.allowed.set()
+    part.target.errors = [BrokerUnavailableError("x")]
     with pytest.raises(BrokerUnavailableError):
-        part.committer.switch(lambda: target).result(10)
-    assert (part.offsets.is_closed, target.is_closed) == (False, True)
+        part.committer.switch("kafka", False).result(10)
+    assert (part.offsets.is_closed, part.target.is_closed) == (False, True)
     part.committer.commit({A: 7}).result(10)
     assert part.offsets.committed == {A: 7}
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from support import in_thread, wait_for
 
+from zkconsumer import ConsumerConfig
 from zkconsumer.errors import AuthenticationError, ClosedError, ZkConsumerError
+from zkconsumer.rebalance.first_rebalance import FirstRebalance
 from zkconsumer.rebalance.mailbox import Mailbox
 from zkconsumer.rebalance.member_thread import MemberThread
 from zkconsumer.rebalance.session_watch import SessionWatch
@@ -25,7 +26,8 @@ class Parts:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.mailbox = Mailbox("the consumer has been shut down")
-        self.first: Future[None] = Future()
+        config = ConsumerConfig.from_dict({"zookeeper.connect": "z", "group.id": "g"})
+        self.first = FirstRebalance(config, "g_c", 0.0)
         self.failures: list[BaseException] = []
         self.actions: dict[str, Callable[[], Any]] = {}
         self.session: Any = SimpleNamespace(
@@ -48,17 +50,18 @@ class Parts:
             leave=self._called("leave"), lose=lambda error: self.calls.append(f"lose {error.event}")
         )
         self.attempts: Any = SimpleNamespace(
-            start=self._called("attempts.start"),
             run_if_due=self._called("run_if_due"),
-            end=self.failures.append,
-            fail_first=self._fail_first,
-            first_rebalance=self.first,
+            terminate=self.failures.append,
             next_attempt_at=None,
         )
-        self.committer: Any = SimpleNamespace(commit_if_due=self._called("commit_if_due"), next_commit_at=None)
+        self.committer: Any = SimpleNamespace(
+            commit_if_due=self._called("commit_if_due"),
+            commit_after_rebalance=self._called("commit_after_rebalance"),
+            next_commit_at=None,
+        )
         self.handler: Any = SimpleNamespace(fail=self._called("fail"), lose=self._called("handler.lose"))
         self.watch = SessionWatch(cast("Any", self.session), cast("Any", self.membership), self.mailbox)
-        parts: list[Any] = [self.listener, self.attempts, self.committer, self.handler]
+        parts: list[Any] = [self.listener, self.attempts, self.first, self.committer, self.handler]
         self.thread = MemberThread(self.watch, *parts)
 
     def _called(self, name: str) -> Callable[..., Any]:
@@ -67,10 +70,6 @@ class Parts:
             return self.actions.get(name, lambda: None)()
 
         return call
-
-    def _fail_first(self, error: BaseException) -> None:
-        if not self.first.done():
-            self.first.set_exception(error)
 
 
 @pytest.fixture
@@ -81,11 +80,7 @@ def parts() -> Parts:
 def started(parts: Parts) -> MemberThread:
     """Start the thread; its first step completes the first rebalance."""
 
-    def complete() -> None:
-        if not parts.first.done():
-            parts.first.set_result(None)
-
-    parts.actions["run_if_due"] = complete
+    parts.actions["run_if_due"] = parts.first.succeed
     parts.mailbox.wake()
     parts.thread.start()
     return parts.thread
@@ -93,10 +88,10 @@ def started(parts: Parts) -> MemberThread:
 
 def test_each_event_is_followed_by_due_tasks(parts: Parts) -> None:
     thread = started(parts)
-    assert parts.calls == ["attempts.start", "run_if_due", "commit_if_due"]
+    assert parts.calls == ["run_if_due", "commit_if_due"]
     parts.mailbox.submit(lambda: parts.calls.append("request of application")).result(10)
     thread.stop(10)
-    assert parts.calls[3:4] == ["request of application"]
+    assert parts.calls[2:3] == ["request of application"]
     assert parts.calls[-1] == "leave"
     assert thread.failure is None
     with pytest.raises(ClosedError):
@@ -106,7 +101,7 @@ def test_each_event_is_followed_by_due_tasks(parts: Parts) -> None:
 def test_lost_session_is_followed_by_due_tasks(parts: Parts) -> None:
     thread = started(parts)
     parts.mailbox.queue.put(Event(EventKind.LOST))
-    wait_for(lambda: parts.calls[3:] == ["lose session_expired", "run_if_due", "commit_if_due"])
+    wait_for(lambda: parts.calls[2:] == ["lose session_expired", "run_if_due", "commit_if_due"])
     assert parts.watch.needs_rebalance
     thread.stop(10)
 
@@ -182,3 +177,9 @@ def test_stop_is_limited_and_may_come_from_thread_itself(parts: Parts, caplog: p
     end.set()
     wait_for(lambda: not thread._thread.is_alive)
     assert parts.calls[-1] == "leave"
+
+
+def test_offsets_are_committed_after_each_rebalance(parts: Parts) -> None:
+    parts.actions["run_if_due"] = lambda: True
+    parts.thread._run_due_tasks()
+    assert parts.calls == ["run_if_due", "commit_after_rebalance", "commit_if_due"]

@@ -23,7 +23,7 @@ from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
 from zkconsumer.metrics import Metrics
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.handler import Claim
-from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.rebalance.member_factory import create_member
 from zkconsumer.zookeeper.registry import OFFSET_MAX, Registration
 
 
@@ -61,7 +61,7 @@ class ConsumerRuntime:
     ) -> None:
         self._config = config
         self.metrics = Metrics()
-        self.member = GroupMember(
+        self.member = create_member(
             config,
             registration,
             self,

@@ -9,32 +9,28 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
     AssignmentError,
     AuthorizationError,
     BrokerUnavailableError,
-    ConfigurationError,
-    ConsumerRebalanceFailedError,
-    OwnershipLostError,
     RegistrationError,
-    RetriableError,
     ZkConsumerError,
 )
 from zkconsumer.health import GRACE_S, HealthReason, HealthState, health_code
 from zkconsumer.log import get_logger
-from zkconsumer.rebalance.committer import OffsetCommitter
+from zkconsumer.rebalance.broker_calls import CalledCluster
+from zkconsumer.rebalance.first_rebalance import FirstRebalance
 from zkconsumer.rebalance.rebalancer import PartitionOwnedError, ZKRebalancerListener
 from zkconsumer.rebalance.session_watch import SessionWatch
 
-#: Lower limit of the random factor of ``rebalance.backoff.ms``.
+#: Minimum of the random factor of ``rebalance.backoff.ms``.
 _LEAST_BACKOFF = 0.5
 
 
 class RebalanceAttempts:
-    """The schedule of rebalances, and the result of the first one.
+    """The schedule of rebalances.
 
     Used by the member's thread, which writes all fields; any thread may read the attributes.
 
@@ -44,14 +40,14 @@ class RebalanceAttempts:
             attempt succeeded.
         failure: the last error while attempts fail; None if the last one succeeded.
         running_since: seconds since the epoch at which the current attempt has begun; None if none is running.
-        first_rebalance: done when the first rebalance has succeeded, or has failed for too long.
 
     Args:
-        poll_interval_s: seconds after which a rebalance is repeated; None if all changes are events.
-        on_poll: called before such a rebalance.
+        config: properties of the consumer.
+        watch: reports events that require a rebalance.
+        listener: runs the rebalances.
+        cluster: has the interval after which a rebalance is repeated, if brokers must be asked for changes.
+        first_rebalance: receives the result of the first rebalance.
         on_rebalance: called after each attempt with its duration in seconds.
-        first_rebalance_timeout: maximum seconds to wait for the first rebalance; the JVM's limit applies if it is
-            longer.
     """
 
     def __init__(
@@ -59,37 +55,27 @@ class RebalanceAttempts:
         config: ConsumerConfig,
         watch: SessionWatch,
         listener: ZKRebalancerListener,
-        committer: OffsetCommitter,
-        *,
-        poll_interval_s: float | None,
-        on_poll: Callable[[], object],
+        cluster: CalledCluster,
+        first_rebalance: FirstRebalance,
         on_rebalance: Callable[[float], object],
-        first_rebalance_timeout: float,
     ) -> None:
         self.completed = 0
         self.unbalanced_since: float | None = None
         self.failure: ZkConsumerError | None = None
         self.running_since: float | None = None
-        self.first_rebalance: Future[None] = Future()
-        self._config = config
+        self._max_retries = config.rebalance_max_retries
+        self._backoff_s = config.rebalance_backoff_s
         self._watch = watch
         self._listener = listener
-        self._committer = committer
-        self._poll_interval_s = poll_interval_s
-        self._on_poll = on_poll
+        self._cluster = cluster
+        self._first_rebalance = first_rebalance
         self._on_rebalance = on_rebalance
-        self._first_rebalance_timeout = first_rebalance_timeout
-        self._started_at = 0.0
         self._failures = 0  # consecutive failed attempts; those in quick succession count as one
         self._failed_at = 0.0  # time.monotonic of the last one that was counted
         self._due_at: float | None = 0.0
         self._poll_at: float | None = None
-        self._consumer_id = watch.membership.consumer_id
-        self._log = get_logger("zkconsumer.rebalance", group=watch.membership.group, consumer_id=self._consumer_id)
-
-    def start(self) -> None:
-        """Start measuring the time of the first rebalance."""
-        self._started_at = time.monotonic()
+        group, consumer_id = watch.membership.group, watch.membership.consumer_id
+        self._log = get_logger("zkconsumer.rebalance", group=group, consumer_id=consumer_id)
 
     @property
     def next_attempt_at(self) -> float | None:
@@ -98,16 +84,17 @@ class RebalanceAttempts:
             return 0.0
         return min((at for at in (self._due_at, self._poll_at) if at is not None), default=None)
 
-    def run_if_due(self) -> None:
-        """Run one attempt if it is due, and schedule a retry if it fails."""
+    def run_if_due(self) -> bool:
+        """Run one attempt if it is due, and schedule a retry if it fails; returns whether it succeeded."""
         now = time.monotonic()
         is_due = self._watch.needs_rebalance or (self._due_at is not None and now >= self._due_at)
         if self._poll_at is not None and now >= self._poll_at:
             self._poll_at, is_due = None, True
-            self._on_poll()
-        if is_due:
-            self._due_at, self._watch.needs_rebalance = None, False
-            self._run()
+            self._cluster.poll()
+        if not is_due:
+            return False
+        self._due_at, self._watch.needs_rebalance = None, False
+        return self._run()
 
     def health_reason(self) -> HealthReason | None:
         """Return why the consumer is not balanced, None if it is or if it has been for a moment only.
@@ -124,7 +111,7 @@ class RebalanceAttempts:
             if isinstance(failure, (AuthorizationError, BrokerUnavailableError)):
                 code = health_code(failure, "rebalance_failed")
                 return HealthReason(HealthState.STALLED, code, started, str(failure))
-            if self._failures >= self._config.rebalance_max_retries:
+            if self._failures >= self._max_retries:
                 code = "partition_not_released" if isinstance(failure, PartitionOwnedError) else "rebalance_failed"
                 return HealthReason(HealthState.STALLED, code, started, str(failure))
         else:
@@ -137,82 +124,56 @@ class RebalanceAttempts:
         message = "the group is rebalancing" if failure is None else str(failure)
         return HealthReason(HealthState.REBALANCING, "rebalancing", started, message)
 
-    def end(self, error: BaseException) -> None:
-        """Fail for good: the partitions stay unassigned, because the member runs no further attempt."""
+    def terminate(self, error: BaseException) -> None:
+        """Record that the partitions stay unassigned, because the member runs no further attempt."""
         self.unbalanced_since = self.unbalanced_since or time.monotonic()
-        self.fail_first(error)
+        self._first_rebalance.fail(error)
 
-    def fail_first(self, error: BaseException) -> None:
-        """Fail the first rebalance with ``error`` unless it is done."""
-        if not self.first_rebalance.done():
-            self.first_rebalance.set_exception(error)
-
-    def _run(self) -> None:
+    def _run(self) -> bool:
         started_at = time.monotonic()
         self.running_since = time.time()
         try:
             conflict = self._listener.rebalance()
         except ZkConsumerError as error:
             self._handle_failure(error)
-            return
+            return False
         except Exception as error:  # an unexpected error must not end the member's thread
             self._log.error("rebalance_failed_unexpectedly", exc_info=True)
             failure = ZkConsumerError(f"unexpected error during a rebalance: {error!r}")
             failure.__cause__ = error
             self._handle_failure(failure)
-            return
+            return False
         finally:
             self.running_since = None
             self._on_rebalance(time.monotonic() - started_at)
         if self._watch.mailbox.is_stopping:
-            return
+            return False
         if conflict is not None:
             self._handle_failure(self._listener.conflict_error(conflict))
-            return
-        self._committer.commit_after_rebalance()
+            return False
         self._failures = 0
         self.completed += 1
         self.unbalanced_since = self.failure = None
-        self._poll_at = started_at + self._poll_interval_s if self._poll_interval_s else None
-        if not self.first_rebalance.done():
-            self.first_rebalance.set_result(None)
+        interval_s = self._cluster.poll_interval_s
+        self._poll_at = started_at + interval_s if interval_s else None
+        self._first_rebalance.succeed()
+        return True
 
     def _handle_failure(self, error: ZkConsumerError) -> None:
         now = time.monotonic()
         # A member that releases its partitions one by one causes an event, and thus an attempt, for each of them.
-        is_counted = not self._failures or now - self._failed_at >= _LEAST_BACKOFF * self._config.rebalance_backoff_s
+        is_counted = not self._failures or now - self._failed_at >= _LEAST_BACKOFF * self._backoff_s
         if is_counted:
             self._failures += 1
             self._failed_at = now
         self.failure = error
         # An error is logged only after each rebalance.max.retries attempts, because retries can continue for minutes.
-        is_limit_reached = is_counted and self._failures % self._config.rebalance_max_retries == 0
+        is_limit_reached = is_counted and self._failures % self._max_retries == 0
         log = self._log.error if is_limit_reached else self._log.info
         log("rebalance_failed", attempt=self._failures, error=str(error))
         self.unbalanced_since = self.unbalanced_since or now  # set after the log event, which contains the reason
-        if isinstance(error, ConfigurationError):  # a retry cannot succeed, as with a topic filter that takes too long
-            self.fail_first(error)
-        if not self.first_rebalance.done() and self._is_first_timed_out(error, now):
-            failure = ConsumerRebalanceFailedError(
-                f"consumer {self._consumer_id} failed to rebalance after {self._failures} attempts in "
-                f"{now - self._started_at:.0f} s: {error}. To retry longer, raise rebalance.max.retries (in a Spark "
-                "query, clusterUnavailableTimeout)"
-            )
-            failure.__cause__ = error
-            self.first_rebalance.set_exception(failure)
+        self._first_rebalance.handle_failure(error, self._failures)
         # An event during the attempt does not shorten the back-off. The random factor keeps members that block each
         # other from retrying at the same time.
         self._watch.needs_rebalance = False
-        self._due_at = now + self._config.rebalance_backoff_s * random.uniform(_LEAST_BACKOFF, 1.0)
-
-    def _is_first_timed_out(self, error: ZkConsumerError, now: float) -> bool:
-        """Whether the first rebalance fails with ``error`` instead of being retried.
-
-        It is retried for at least a session timeout, in which znodes of crashed members are deleted, and for as long as
-        a JVM member retries.
-        """
-        retries = self._config.rebalance_max_retries
-        timeout = max(self._config.zookeeper_session_timeout_s, retries * self._config.rebalance_backoff_s)
-        if isinstance(error, (RetriableError, OwnershipLostError)):
-            timeout = max(timeout, self._first_rebalance_timeout)
-        return self._failures >= retries and now - self._started_at >= timeout
+        self._due_at = now + self._backoff_s * random.uniform(_LEAST_BACKOFF, 1.0)

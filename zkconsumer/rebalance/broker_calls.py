@@ -26,6 +26,9 @@ T = TypeVar("T")
 #: Maximum seconds to wait for a call that does not return after it was aborted.
 _JOIN_TIMEOUT_S = 5.0
 
+#: Maximum seconds to wait for a call whose own deadline does not end it.
+_MAX_CALL_S = 600.0
+
 #: Minimum seconds for which a lookup of partitions is not abandoned when the group changes.
 LOOKUP_GRACE_S = 1.0
 
@@ -63,23 +66,25 @@ class BrokerCalls:
         function: Callable[[], T],
         deadline: float | None = None,
         *,
-        wait: Callable[[float | None], object] | None = None,
+        wait: Callable[[float], object] | None = None,
     ) -> T:
         """Run a function and return its result; the member's thread processes events while it waits.
 
         Args:
-            deadline: ``time.monotonic`` until which to wait; None waits until the function has returned.
+            deadline: ``time.monotonic`` until which to wait; None for the deadline of the function itself.
             wait: called instead of ``SessionWatch.wait``; an error of it ends the call.
 
         Raises:
-            TimeoutError: the function has not returned in time; it is not run if it has not begun.
+            TimeoutError: the function has not returned by ``deadline``; it is not run if it has not begun.
+            BrokerUnavailableError: the function has not returned, in spite of its own deadline.
             SessionLostError: the session was lost meanwhile.
         """
         future = self.submit(function)
         future.add_done_callback(lambda _: self.watch.wake())
         try:
-            if not wait_until_done(future, wait or self.watch.wait, deadline):
-                raise TimeoutError
+            limit = time.monotonic() + _MAX_CALL_S if deadline is None else deadline
+            if not wait_until_done(future, wait or self.watch.wait, limit):
+                raise TimeoutError if deadline else BrokerUnavailableError(f"no result within {_MAX_CALL_S:g} s")
         except BaseException:
             future.cancel()
             raise
@@ -118,21 +123,30 @@ class CalledCluster:
     frequent changes of the group cannot prevent slow brokers from ever being heard.
 
     Args:
-        cluster: sends the requests.
+        cluster: sends the requests; if all changes are events, in the member's thread.
         calls: the thread for them.
         on_change: called if a poll finds other partitions than the lookup before it. Lookups for other reasons do not
             call it, because the event that causes them also reaches the other members.
+
+    Attributes:
+        cluster: as above.
+        poll_interval_s: see ``Cluster``.
     """
 
     def __init__(self, cluster: Cluster, calls: BrokerCalls, on_change: Callable[[], object]) -> None:
         self.poll_interval_s = cluster.poll_interval_s
-        self._cluster = cluster
+        self.cluster = cluster
         self._calls = calls
         self._on_change = on_change
         self._is_polling = False
         self._last: dict[str, list[int]] | None = None
         self._began_at = 0.0
         self._grace_s = LOOKUP_GRACE_S
+
+    def start(self) -> None:
+        """Start the thread, if requests are sent to brokers."""
+        if self.poll_interval_s is not None:
+            self._calls.start()
 
     def poll(self) -> None:
         """Treat the next lookup as a poll, because ``poll_interval_s`` has passed."""
@@ -141,24 +155,24 @@ class CalledCluster:
     @property
     def problems(self) -> Mapping[str, Problem]:
         """See ``Cluster``."""
-        return self._cluster.problems
+        return self.cluster.problems
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
         """See ``Cluster``."""
-        return self._cluster.topic_ids
+        return self.cluster.topic_ids
 
     def brokers(self) -> list[Endpoint]:
         """See ``Cluster``."""
-        return self._cluster.brokers()
+        return self.cluster.brokers()
 
     def topics(self) -> list[str]:
         """See ``Cluster``."""
-        return self._look_up(self._cluster.topics)
+        return self._look_up(self.cluster.topics)
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """See ``Cluster``."""
-        found = self._look_up(lambda: self._cluster.partitions(topics))
+        found = self._look_up(lambda: self.cluster.partitions(topics))
         if self._is_polling and found != self._last is not None:
             self._on_change()
         self._is_polling, self._last, self._grace_s = False, found, LOOKUP_GRACE_S
@@ -166,19 +180,25 @@ class CalledCluster:
 
     def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
         """See ``Cluster``."""
-        return self._cluster.look_up_topic_ids(topics)
+        return self.cluster.look_up_topic_ids(topics)
 
     def _look_up(self, function: Callable[[], T]) -> T:
+        if self.poll_interval_s is None:
+            return function()
         self._began_at = time.monotonic()
         return self._calls.call(function, wait=self._wait)
 
-    def _wait(self, _timeout_s: float | None) -> None:
+    def _wait(self, timeout_s: float) -> None:
         watch = self._calls.watch
-        watch.wait(self._grace_s)
+        watch.wait(min(timeout_s, self._grace_s))
         if watch.needs_rebalance and time.monotonic() - self._began_at >= self._grace_s:
             self._grace_s *= 2
             raise BrokerUnavailableError("the group changed while no broker returned partition metadata")
 
     def close(self) -> None:
-        """See ``Cluster``."""
-        self._cluster.close()
+        """Abort a request that is running, and reject all others."""
+        self._calls.close(abort=self.cluster.close)
+
+    def join(self) -> None:
+        """Wait for the end of the thread after ``close``, for some seconds."""
+        self._calls.join()

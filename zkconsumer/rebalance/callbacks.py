@@ -7,12 +7,14 @@ callback, the wait for it is bounded, it may commit offsets, and it receives onl
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future
 from typing import Any
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.log import get_logger
+from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.assignors import Assignment
 from zkconsumer.rebalance.futures import complete_future, wait_until_done
 from zkconsumer.rebalance.session_watch import SessionWatch
 from zkconsumer.threads import OwnedThread
@@ -46,40 +48,56 @@ class ConsumerRebalanceListener:
 class CallbackRunner:
     """Runs a user's callbacks in a separate thread, so that the member's thread can process commits meanwhile.
 
-    Called by the member's thread.
+    Used by the member's thread.
 
     Args:
-        listener: the user's callbacks.
-        thread_name: name of the thread.
-        watch: waits for the end of a callback.
+        listener: the user's callbacks; None if there are none.
+        watch: waits for the end of a callback, and has the membership.
         timeout_s: maximum seconds to wait for a callback.
     """
 
-    def __init__(
-        self, listener: ConsumerRebalanceListener, thread_name: str, watch: SessionWatch, *, timeout_s: float
-    ) -> None:
+    def __init__(self, listener: ConsumerRebalanceListener | None, watch: SessionWatch, *, timeout_s: float) -> None:
         self._listener = listener
-        self._thread_name = thread_name
-        self._timeout_s = timeout_s
         self._watch = watch
+        self._timeout_s = timeout_s
+        self._consumer_id = watch.membership.consumer_id
+        self._thread_name = f"zkconsumer-{watch.membership.group}-listener-{self._consumer_id}"
+        self._reported: Assignment = {}  # the assignment of the last callback
         self._log = get_logger("zkconsumer.rebalance")
         self._running: Future[None] | None = None  # a callback that has timed out and may still be running
 
-    def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
-        """Run the callback.
+    def before_releasing_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Run the callback, unless the member leaves the group; Kafka 1.1 does not call it at shutdown either.
 
         Raises:
             ZkConsumerError: the callback raised an exception.
+            SessionLostError: the session was lost meanwhile.
         """
-        self._run(self._listener.before_releasing_partitions, partitions)
+        if self._listener is None or self._watch.mailbox.is_stopping:
+            return
+        by_topic: dict[str, set[int]] = {}
+        for topic, number in partitions:
+            by_topic.setdefault(topic, set()).add(number)
+        self._run(self._listener.before_releasing_partitions, by_topic)
 
-    def before_starting_fetchers(self, consumer_id: str, assignment: Mapping[str, Mapping[int, str]]) -> None:
-        """Run the callback.
+    def before_starting_fetchers(self, assignment: Assignment) -> None:
+        """Run the callback if the group's assignment has changed.
 
         Raises:
             ZkConsumerError: the callback raised an exception.
+            SessionLostError: the session was lost meanwhile.
         """
-        self._run(self._listener.before_starting_fetchers, consumer_id, assignment)
+        if self._listener is None or assignment == self._reported:
+            return
+        by_topic: dict[str, dict[int, str]] = {}
+        for (topic, number), thread in sorted(assignment.items()):
+            by_topic.setdefault(topic, {})[number] = thread
+        self._run(self._listener.before_starting_fetchers, self._consumer_id, by_topic)
+        self._reported = assignment
+
+    def forget_assignment(self) -> None:
+        """Run the callback for the next assignment even if it has not changed, because partitions were lost."""
+        self._reported = {}
 
     def _run(self, method: Callable[..., None], *arguments: Any) -> None:
         deadline = time.monotonic() + self._timeout_s
@@ -89,7 +107,6 @@ class CallbackRunner:
             return
         call: Future[None] = Future()
         self._running = call
-
         call.add_done_callback(lambda _: self._watch.wake())
         OwnedThread(
             lambda: complete_future(call, lambda: method(*arguments)), self._thread_name, call.set_exception

@@ -34,7 +34,11 @@ class OffsetCommitter:
     operations of the storage, in order, so ``_offsets`` belongs to its thread.
 
     Args:
-        offsets: storage of the committed offsets.
+        config: properties of the consumer.
+        membership: the owned partitions, and the session that owns them.
+        open_offsets: returns a storage of committed offsets, given ``offsets.storage`` and ``dual.commit.enabled``.
+        handler: has the consumed offsets.
+        calls: the thread for requests to brokers.
         interval_s: seconds between periodic commits of ``handler.consumed()``; None disables them.
     """
 
@@ -42,14 +46,15 @@ class OffsetCommitter:
         self,
         config: ConsumerConfig,
         membership: Membership,
-        offsets: Offsets,
+        open_offsets: Callable[[str, bool], Offsets],
         handler: PartitionHandler,
         calls: BrokerCalls,
         *,
         interval_s: float | None,
     ) -> None:
         self._membership = membership
-        self._offsets = offsets
+        self._open_offsets = open_offsets
+        self._offsets = open_offsets(config.offsets_storage, config.dual_commit_enabled)
         self._handler = handler
         self._calls = calls
         self._requests = CommitRequests(self._commit)
@@ -61,6 +66,10 @@ class OffsetCommitter:
         self._periodic_commit: Future[dict[TopicPartition, int]] | None = None
         self._next_commit_at = time.monotonic() + interval_s if interval_s else None
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
+
+    def start(self) -> None:
+        """Start the thread for requests to brokers."""
+        self._calls.start()
 
     # ---- the periodic commit ----
 
@@ -149,23 +158,24 @@ class OffsetCommitter:
         """Allow the next commit to decrease the partition's offset, because its position was reset."""
         self._calls.submit(lambda: self._offsets.allow_lower_once(partition))
 
-    def switch(self, open_offsets: Callable[[], Offsets]) -> Future[dict[TopicPartition, int]]:
+    def switch(self, storage: str, dual_commit: bool) -> Future[dict[TopicPartition, int]]:
         """Copy the offsets of owned partitions to another storage, and use that from now on.
 
         If the offsets cannot be copied, the current storage remains in use.
 
         Args:
-            open_offsets: returns the other storage.
+            storage: value of ``offsets.storage``.
+            dual_commit: value of ``dual.commit.enabled``.
 
         Returns:
             the committed offsets in the other storage.
         """
-        return self._calls.submit(lambda: self._switch(open_offsets))
+        return self._calls.submit(lambda: self._switch(storage, dual_commit))
 
-    def _switch(self, open_offsets: Callable[[], Offsets]) -> dict[TopicPartition, int]:
+    def _switch(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:
         self._membership.check_session()
         owned = self._membership.assignment
-        target = open_offsets()
+        target = self._open_offsets(storage, dual_commit)
         try:
             known = {p: offset for p, offset in self._offsets.fetch(owned).items() if offset >= 0}
             target.fetch(owned)
@@ -180,6 +190,10 @@ class OffsetCommitter:
     def close(self) -> None:
         """Reject all further operations, and close the storage of offsets."""
         self._calls.close(abort=lambda: self._offsets.close())
+
+    def join(self) -> None:
+        """Wait for the end of the thread after ``close``, for some seconds."""
+        self._calls.join()
 
     # ---- for rebalances ----
 

@@ -36,16 +36,16 @@ def _copy_result(source: Future[T], target: Future[T]) -> None:
         target.set_result(source.result())
 
 
-def wait_until_done(future: Future[T], wait: Callable[[float | None], object], deadline: float | None) -> bool:
+def wait_until_done(future: Future[T], wait: Callable[[float], object], deadline: float) -> bool:
     """Wait until a future is done; returns False if it is not done at the deadline.
 
     Args:
-        wait: processes events for at most that many seconds (None for no limit); returns early when the future is done.
-        deadline: ``time.monotonic``; None for no limit.
+        wait: processes events for at most that many seconds; returns early when the future is done.
+        deadline: ``time.monotonic``.
     """
     while not future.done():
-        remaining = None if deadline is None else deadline - time.monotonic()
-        if remaining is not None and remaining <= 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
             return False
         wait(remaining)
     return True

@@ -12,30 +12,18 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack
 
-from zkconsumer.broker.connect import Connecting
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.health import HealthReason, HealthState, stalled_partitions
 from zkconsumer.message import TopicPartition
-from zkconsumer.metadata.factory import create_cluster
-from zkconsumer.metrics import Metrics
-from zkconsumer.offsets.base import Offsets
-from zkconsumer.offsets.factory import create_offsets
-from zkconsumer.rebalance.attempts import RebalanceAttempts
-from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
-from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
+from zkconsumer.rebalance.broker_calls import CalledCluster
 from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.rebalance.handler import PartitionHandler
-from zkconsumer.rebalance.mailbox import Mailbox
 from zkconsumer.rebalance.member_thread import MemberThread
-from zkconsumer.rebalance.membership import Membership
-from zkconsumer.rebalance.rebalancer import ZKRebalancerListener
 from zkconsumer.rebalance.session_watch import SessionWatch
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, new_consumer_id
-from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: Maximum seconds for leaving the group, in addition to the handler's ``release_timeout``.
-LEAVE_TIMEOUT = 10.0
+_LEAVE_TIMEOUT_S = 10.0
 
 
 class GroupMember:
@@ -43,95 +31,44 @@ class GroupMember:
 
     Any thread may call its methods. The work is done by its ``MemberThread``.
 
+    ``member_factory.create_member`` creates it.
+
     Args:
-        registration: the topics to which the member subscribes, with the number of threads of each.
+        config: properties of the consumer.
+        watch: the session, the membership, and the calls of other threads.
+        cluster: the brokers, topics and partitions.
+        committer: commits offsets.
+        thread: registers and rebalances.
         handler: delivers the records of the member's partitions.
-        auto_commit: commit ``handler.consumed()`` every ``auto.commit.interval.ms``.
-        user_listener: the application's callbacks.
-        metrics: registry of the meters of rebalances and commits.
-        first_rebalance_timeout: maximum seconds to wait for the first rebalance; the JVM's limit applies if it is
-            longer.
+
+    Attributes:
+        config: as above.
+        session: the member's connection to ZooKeeper.
+        cluster: the brokers, topics and partitions; any thread may use it.
+        consumer_id: the id of the member.
     """
 
     def __init__(
         self,
         config: ConsumerConfig,
-        registration: Registration,
+        watch: SessionWatch,
+        cluster: CalledCluster,
+        committer: OffsetCommitter,
+        thread: MemberThread,
         handler: PartitionHandler,
-        *,
-        auto_commit: bool,
-        user_listener: ConsumerRebalanceListener | None = None,
-        metrics: Metrics | None = None,
-        first_rebalance_timeout: float = 0.0,
     ) -> None:
         self.config = config
-        self.metrics = metrics or Metrics()
-        self.consumer_id = new_consumer_id(config.group_id, config.consumer_id)
-        self._mailbox = Mailbox("the consumer has been shut down; offsets can no longer be committed")
-        self.session = ZooKeeperSession.from_config(config, self._mailbox.queue, handler.lease_ended)
-        self._connecting = Connecting.from_config(config)
-        self.cluster = create_cluster(config, self.session, self._connecting)
+        self.session = watch.session
+        self.cluster = cluster.cluster
+        self.consumer_id = watch.membership.consumer_id
+        self._watch = watch
+        self._membership = watch.membership
+        self._mailbox = watch.mailbox
+        self._lookups = cluster
+        self._committer = committer
+        self._thread = thread
+        self._attempts = thread.attempts
         self._handler = handler
-        self._membership = Membership(config.group_id, self.consumer_id, self.session)
-        self._watch = SessionWatch(self.session, self._membership, self._mailbox)
-        self._calls = BrokerCalls(f"zkconsumer-{config.group_id}-broker-calls-{self.consumer_id}", self._watch)
-        self._committer = OffsetCommitter(
-            config,
-            self._membership,
-            self._open_offsets(config.offsets_storage, config.dual_commit_enabled),
-            handler,
-            self._calls,
-            interval_s=config.auto_commit_interval_s if auto_commit else None,
-        )
-        #: Separate from the commits, so that partitions are released while brokers do not respond to lookups.
-        self._lookups = BrokerCalls(f"zkconsumer-{config.group_id}-lookups-{self.consumer_id}", self._watch)
-        called_cluster = CalledCluster(self.cluster, self._lookups, self._announce_change)
-        listener = ZKRebalancerListener(
-            config,
-            registration,
-            self._watch,
-            called_cluster if config.bootstrap_servers else self.cluster,
-            self._committer,
-            handler,
-            user_listener=user_listener,
-        )
-        self._attempts = RebalanceAttempts(
-            config,
-            self._watch,
-            listener,
-            self._committer,
-            poll_interval_s=self.cluster.poll_interval_s,
-            on_poll=called_cluster.poll,
-            on_rebalance=self.metrics.timer(
-                "kafka.consumer", "ZookeeperConsumerConnector", "RebalanceRateAndTime", clientId=config.client_id
-            ).update,
-            first_rebalance_timeout=first_rebalance_timeout,
-        )
-        self._thread = MemberThread(self._watch, listener, self._attempts, self._committer, handler)
-
-    def _announce_change(self) -> None:
-        """Make all members rebalance, because brokers do not notify them of new topics and partitions.
-
-        Without it, a partition could have no owner until the next poll of the member to which it is assigned.
-        """
-        path = GroupPaths(self.config.group_id).registration(f"{self.consumer_id}-change")
-        self.session.znodes.touch_parent(path, Registration({}).to_json())
-
-    def _open_offsets(self, storage: str, dual_commit: bool) -> Offsets:
-        return create_offsets(
-            self.config,
-            self.session,
-            self.cluster.brokers,
-            self._connecting.with_timeout(self.config.offsets_channel_socket_timeout_s),
-            storage=storage,
-            dual_commit=dual_commit,
-            counter=self._commit_counter,
-            topic_ids=lambda: self.cluster.topic_ids,
-        )
-
-    def _commit_counter(self, storage: str) -> Callable[[int], object]:
-        name, client = f"{storage}CommitsPerSec", self.config.client_id
-        return self.metrics.meter("kafka.consumer", "ZookeeperConsumerConnector", name, clientId=client).mark
 
     def start(self, connect_timeout: float = 0.0) -> None:
         """Connect, register, and wait for the first rebalance; after an error, the member has left the group.
@@ -147,9 +84,8 @@ class GroupMember:
         """
         self.session.start(connect_timeout)
         try:
-            self._calls.start()
-            if self.config.bootstrap_servers:
-                self._lookups.start()
+            self._committer.start()
+            self._lookups.start()
             self._thread.start()
         except BaseException:
             self.close()
@@ -158,13 +94,12 @@ class GroupMember:
     def close(self) -> None:
         """Release and commit all partitions, leave the group, and end the session."""
         with ExitStack() as closing:  # each step runs, also after an error; the last one first
-            closing.callback(self._calls.join)
+            closing.callback(self._committer.join)
             closing.callback(self._lookups.join)
             closing.callback(self.session.close)  # a call that is running may be waiting for ZooKeeper
             closing.callback(self._committer.close)
-            closing.callback(self._thread.stop, self._handler.release_timeout + LEAVE_TIMEOUT)
-            # The member's thread may be waiting for the response to a lookup.
-            closing.callback(self._lookups.close, abort=self.cluster.close)
+            closing.callback(self._thread.stop, self._handler.release_timeout + _LEAVE_TIMEOUT_S)
+            closing.callback(self._lookups.close)  # the member's thread may be waiting for the response to a lookup
 
     @property
     def assignment(self) -> dict[TopicPartition, str]:
@@ -268,9 +203,7 @@ class GroupMember:
         Raises:
             ZkConsumerError: the offsets could not be copied; the current storage remains in use.
         """
-        return self._run_in_thread(
-            lambda: self._committer.switch(lambda: self._open_offsets(storage, dual_commit)), None
-        )
+        return self._run_in_thread(lambda: self._committer.switch(storage, dual_commit), None)
 
     def _run_in_thread(
         self, function: Callable[[], Future[dict[TopicPartition, int]]], timeout: float | None

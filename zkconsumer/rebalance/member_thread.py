@@ -8,6 +8,7 @@ from zkconsumer.errors import ClosedError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.rebalance.attempts import RebalanceAttempts
 from zkconsumer.rebalance.committer import OffsetCommitter
+from zkconsumer.rebalance.first_rebalance import FirstRebalance
 from zkconsumer.rebalance.handler import PartitionHandler, failure_of
 from zkconsumer.rebalance.rebalancer import ZKRebalancerListener
 from zkconsumer.rebalance.session_watch import SessionLostError, SessionWatch
@@ -25,10 +26,12 @@ class MemberThread:
         watch: waits for calls and events.
         listener: registers, rebalances, and leaves the group.
         attempts: the schedule of rebalances.
+        first_rebalance: the result of the first rebalance.
         committer: the schedule of periodic commits.
         handler: learns of an error that ends the thread.
 
     Attributes:
+        attempts: as above.
         failure: the error that has ended the thread; None unless it has failed.
         failed_at: seconds since the epoch; valid if there is a failure.
     """
@@ -38,6 +41,7 @@ class MemberThread:
         watch: SessionWatch,
         listener: ZKRebalancerListener,
         attempts: RebalanceAttempts,
+        first_rebalance: FirstRebalance,
         committer: OffsetCommitter,
         handler: PartitionHandler,
     ) -> None:
@@ -46,7 +50,8 @@ class MemberThread:
         self._mailbox = watch.mailbox
         self._membership = membership = watch.membership
         self._listener = listener
-        self._attempts = attempts
+        self.attempts = attempts
+        self._first_rebalance = first_rebalance
         self._committer = committer
         self._handler = handler
         self.failure: ZkConsumerError | None = None
@@ -61,17 +66,15 @@ class MemberThread:
         """Start the thread, and wait until the first rebalance is completed.
 
         Raises:
-            ConfigurationError: the settings make a rebalance impossible.
-            ConsumerRebalanceFailedError: ``rebalance.max.retries`` attempts have failed, and the time limits of
-                ``RebalanceAttempts`` have passed.
             ClosedError: ``stop`` was called.
+            ZkConsumerError: see ``FirstRebalance.wait``.
         """
-        self._attempts.start()
+        self._first_rebalance.start()
         if self._mailbox.is_stopping:
             raise ClosedError("the consumer was shut down")
         self._mailbox.open()
         self._thread.start()
-        self._attempts.first_rebalance.result()
+        self._first_rebalance.wait()
 
     def stop(self, timeout_s: float) -> None:
         """Release and commit all partitions, unregister, and terminate the thread; waits for at most ``timeout_s``."""
@@ -95,7 +98,7 @@ class MemberThread:
             self._log_failure(error)
             self._fail(failure_of(error))
         finally:
-            self._attempts.fail_first(ClosedError("the consumer was shut down during its first rebalance"))
+            self._first_rebalance.fail(ClosedError("the consumer was shut down during its first rebalance"))
             self._mailbox.close(self.failure)
 
     def _log_failure(self, error: BaseException) -> None:
@@ -106,7 +109,7 @@ class MemberThread:
         self.failure, self.failed_at = failure, time.time()
         try:
             self._handler.fail(failure)
-            self._attempts.end(failure)
+            self.attempts.terminate(failure)
             self._mailbox.close(failure)
             self._handler.lose()
             self._membership.lose()
@@ -115,7 +118,7 @@ class MemberThread:
 
     def _time_to_next_task(self) -> float | None:
         """Return the seconds until a task is due; None if none is scheduled."""
-        times = [at for at in (self._attempts.next_attempt_at, self._committer.next_commit_at) if at is not None]
+        times = [at for at in (self.attempts.next_attempt_at, self._committer.next_commit_at) if at is not None]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _run_due_tasks(self) -> None:
@@ -123,5 +126,6 @@ class MemberThread:
             raise self._session.authentication_error()  # kazoo does not retry after a failed authentication
         if self._session.has_ended:
             raise self._session.ended_error()
-        self._attempts.run_if_due()
+        if self.attempts.run_if_due():
+            self._committer.commit_after_rebalance()
         self._committer.commit_if_due()

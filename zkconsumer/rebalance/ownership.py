@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
+from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
@@ -48,19 +49,30 @@ class Ownership:
     A znode belongs to this member if its session does; the content is not sufficient, because a znode of an expired
     session of the same member has the same content and is deleted later (KAFKA-992, KAFKA-1387). Used by the member's
     thread.
+
+    Args:
+        config: properties of the consumer.
+        session: the member's connection to ZooKeeper.
+        consumer_id: the id of the member.
+        registration: the topics to which the member subscribes.
     """
 
-    def __init__(self, session: ZooKeeperSession, paths: GroupPaths, consumer_id: str) -> None:
+    def __init__(
+        self, config: ConsumerConfig, session: ZooKeeperSession, consumer_id: str, registration: Registration
+    ) -> None:
         self._session = session
-        self._paths = paths
         self._consumer_id = consumer_id
+        self._registration = registration
+        self._paths = GroupPaths(config.group_id)
+        #: Where programs look for the group that need the paths to exist.
+        self._subtrees = self._paths.subtrees if config.offsets_commit_unchanged else ()
 
     @property
     def registration_path(self) -> str:
         """Path of the member's registration znode."""
         return self._paths.registration(self._consumer_id)
 
-    def register(self, registration: Registration) -> Conflict | None:
+    def register(self) -> Conflict | None:
         """Create the registration znode, and set a watch on it if it exists.
 
         Returns:
@@ -69,7 +81,7 @@ class Ownership:
         """
         path = self.registration_path
         try:
-            self._session.znodes.create_ephemeral(path, registration.to_json())
+            self._session.znodes.create_ephemeral(path, self._registration.to_json())
         except NodeExists:
             node = self._session.znodes.get(path, watch=True)
             if node is None or node.owner_session != self._session.session_id:
@@ -78,6 +90,8 @@ class Ownership:
                     f"another session of consumer {self._consumer_id!r} (if another process has the same consumer.id, "
                     "remove the property)",
                 )
+        for subtree in self._subtrees:
+            self._session.znodes.ensure(subtree)
         return None
 
     def unregister(self) -> None:

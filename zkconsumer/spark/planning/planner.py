@@ -28,6 +28,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.rebalance.handler import Claim, PartitionHandler
 from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.rebalance.member_factory import create_member
 from zkconsumer.spark.executor.task_reports import SkippedRange
 from zkconsumer.spark.offset import INITIAL, BatchOffset, Ranges, from_offset, total
 from zkconsumer.spark.options.check_existence import check_brokers, check_offsets
@@ -363,7 +364,7 @@ def _new_member(
 ) -> GroupMember | StandaloneReader:
     """Return a member of the group, or with ``membership=none`` a reader of all partitions."""
     if options.is_member:
-        return GroupMember(
+        return create_member(
             options.consumer,
             subscription.registration(options.streams),
             handler,

@@ -1,0 +1,93 @@
+"""FirstRebalance: the rebalance for which the application waits when it starts a consumer."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.errors import (
+    ConfigurationError,
+    ConsumerRebalanceFailedError,
+    OwnershipLostError,
+    RetriableError,
+    ZkConsumerError,
+)
+
+#: Maximum seconds to wait for an attempt that is running when the time for retries is over. All its steps have shorter
+#: limits of their own.
+_LAST_ATTEMPT_S = 600.0
+
+
+class FirstRebalance:
+    """The result of the first rebalance, and how long it is retried.
+
+    It is retried for at least a session timeout, in which znodes of crashed members are deleted, and for as long as a
+    JVM member retries. The member's thread sets the result; any thread may wait for it.
+
+    Args:
+        config: properties of the consumer.
+        consumer_id: the id of the member.
+        timeout_s: maximum seconds for retries; the JVM's limit applies if it is longer.
+    """
+
+    def __init__(self, config: ConsumerConfig, consumer_id: str, timeout_s: float) -> None:
+        self._consumer_id = consumer_id
+        self._max_retries = config.rebalance_max_retries
+        self._least_timeout_s = max(
+            config.zookeeper_session_timeout_s, config.rebalance_max_retries * config.rebalance_backoff_s
+        )
+        self._timeout_s = max(self._least_timeout_s, timeout_s)
+        self._started_at = 0.0
+        self._result: Future[None] = Future()
+
+    def start(self) -> None:
+        """Start measuring the time."""
+        self._started_at = time.monotonic()
+
+    def wait(self) -> None:
+        """Wait until the first rebalance has succeeded.
+
+        Raises:
+            ConfigurationError: the settings make a rebalance impossible.
+            ConsumerRebalanceFailedError: it failed for too long.
+            ZkConsumerError: the member failed or was closed.
+        """
+        limit_s = self._timeout_s + _LAST_ATTEMPT_S
+        try:
+            self._result.result(limit_s)
+        except FutureTimeoutError as error:
+            raise ConsumerRebalanceFailedError(
+                f"the first rebalance of consumer {self._consumer_id} did not end within {limit_s:g} s"
+            ) from error
+
+    def succeed(self) -> None:
+        """Set the result, unless it is set."""
+        if not self._result.done():
+            self._result.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Set an error as the result, unless a result is set."""
+        if not self._result.done():
+            self._result.set_exception(error)
+
+    def handle_failure(self, error: ZkConsumerError, failures: int) -> None:
+        """Fail if an attempt with this error is not retried, or not any longer.
+
+        Args:
+            error: the error of the attempt.
+            failures: number of consecutive attempts that have failed.
+        """
+        if isinstance(error, ConfigurationError):  # a retry cannot succeed, as with a topic filter that takes too long
+            self.fail(error)
+        elapsed_s = time.monotonic() - self._started_at
+        is_retriable = isinstance(error, (RetriableError, OwnershipLostError))
+        if failures < self._max_retries or elapsed_s < (self._timeout_s if is_retriable else self._least_timeout_s):
+            return
+        failure = ConsumerRebalanceFailedError(
+            f"consumer {self._consumer_id} failed to rebalance after {failures} attempts in {elapsed_s:.0f} s: "
+            f"{error}. To retry longer, raise rebalance.max.retries (in a Spark query, clusterUnavailableTimeout)"
+        )
+        failure.__cause__ = error
+        self.fail(failure)

@@ -1,0 +1,138 @@
+"""Creates the objects of a group member, and connects them."""
+
+from __future__ import annotations
+
+from zkconsumer.broker.connect import Connecting
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.metadata.base import Cluster
+from zkconsumer.metadata.factory import create_cluster
+from zkconsumer.metrics import Metrics
+from zkconsumer.offsets.base import Offsets
+from zkconsumer.offsets.factory import create_offsets
+from zkconsumer.rebalance.attempts import RebalanceAttempts
+from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
+from zkconsumer.rebalance.callbacks import CallbackRunner, ConsumerRebalanceListener
+from zkconsumer.rebalance.claim_history import ClaimHistory
+from zkconsumer.rebalance.committer import OffsetCommitter
+from zkconsumer.rebalance.context import AssignmentContext
+from zkconsumer.rebalance.first_rebalance import FirstRebalance
+from zkconsumer.rebalance.handler import PartitionHandler
+from zkconsumer.rebalance.mailbox import Mailbox
+from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.rebalance.member_thread import MemberThread
+from zkconsumer.rebalance.membership import Membership
+from zkconsumer.rebalance.owned_partitions import OwnedPartitions
+from zkconsumer.rebalance.ownership import Ownership
+from zkconsumer.rebalance.rebalancer import ZKRebalancerListener
+from zkconsumer.rebalance.session_watch import SessionWatch
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, new_consumer_id
+from zkconsumer.zookeeper.session import ZooKeeperSession
+
+#: Group of the metrics of a member, and their type.
+_METRICS = ("kafka.consumer", "ZookeeperConsumerConnector")
+
+
+def create_member(
+    config: ConsumerConfig,
+    registration: Registration,
+    handler: PartitionHandler,
+    *,
+    auto_commit: bool,
+    user_listener: ConsumerRebalanceListener | None = None,
+    metrics: Metrics | None = None,
+    first_rebalance_timeout: float = 0.0,
+) -> GroupMember:
+    """Create a member of a group; it is not started.
+
+    Args:
+        config: properties of the consumer.
+        registration: the topics to which the member subscribes, with the number of threads of each.
+        handler: delivers the records of the member's partitions.
+        auto_commit: commit ``handler.consumed()`` every ``auto.commit.interval.ms``.
+        user_listener: the application's callbacks.
+        metrics: registry of the meters of rebalances and commits.
+        first_rebalance_timeout: maximum seconds to wait for the first rebalance; the JVM's limit applies if it is
+            longer.
+    """
+    metrics = metrics or Metrics()
+    watch = _create_watch(config, handler)
+    cluster = _create_cluster(config, watch)
+    committer = _create_committer(config, watch, cluster.cluster, handler, metrics, auto_commit=auto_commit)
+    callbacks = CallbackRunner(
+        user_listener, watch, timeout_s=config.rebalance_max_retries * config.rebalance_backoff_s
+    )
+    listener = _create_listener(config, registration, watch, cluster, committer, handler, callbacks)
+    first_rebalance = FirstRebalance(config, watch.membership.consumer_id, first_rebalance_timeout)
+    timer = metrics.timer(*_METRICS, "RebalanceRateAndTime", clientId=config.client_id)
+    attempts = RebalanceAttempts(config, watch, listener, cluster, first_rebalance, timer.update)
+    thread = MemberThread(watch, listener, attempts, first_rebalance, committer, handler)
+    return GroupMember(config, watch, cluster, committer, thread, handler)
+
+
+def _create_watch(config: ConsumerConfig, handler: PartitionHandler) -> SessionWatch:
+    mailbox = Mailbox("the consumer has been shut down; offsets can no longer be committed")
+    session = ZooKeeperSession.from_config(config, mailbox.queue, handler.lease_ended)
+    membership = Membership(config.group_id, new_consumer_id(config.group_id, config.consumer_id), session)
+    return SessionWatch(session, membership, mailbox)
+
+
+def _create_cluster(config: ConsumerConfig, watch: SessionWatch) -> CalledCluster:
+    """Return the cluster; its thread is not that of the commits, so that partitions are released during lookups."""
+    session, consumer_id = watch.session, watch.membership.consumer_id
+    path = GroupPaths(config.group_id).registration(f"{consumer_id}-change")
+
+    def announce_change() -> None:
+        """Make all members rebalance, because brokers do not notify them of new topics and partitions.
+
+        Without it, a partition could have no owner until the next poll of the member to which it is assigned.
+        """
+        session.znodes.touch_parent(path, Registration({}).to_json())
+
+    lookups = BrokerCalls(f"zkconsumer-{config.group_id}-lookups-{consumer_id}", watch)
+    cluster = create_cluster(config, session, Connecting.from_config(config))
+    return CalledCluster(cluster, lookups, announce_change)
+
+
+def _create_committer(
+    config: ConsumerConfig,
+    watch: SessionWatch,
+    cluster: Cluster,
+    handler: PartitionHandler,
+    metrics: Metrics,
+    *,
+    auto_commit: bool,
+) -> OffsetCommitter:
+    connecting = Connecting.from_config(config).with_timeout(config.offsets_channel_socket_timeout_s)
+
+    def open_offsets(storage: str, dual_commit: bool) -> Offsets:
+        return create_offsets(
+            config,
+            watch.session,
+            cluster.brokers,
+            connecting,
+            storage=storage,
+            dual_commit=dual_commit,
+            counter=lambda name: metrics.meter(*_METRICS, f"{name}CommitsPerSec", clientId=config.client_id).mark,
+            topic_ids=lambda: cluster.topic_ids,
+        )
+
+    interval_s = config.auto_commit_interval_s if auto_commit else None
+    calls = BrokerCalls(f"zkconsumer-{config.group_id}-broker-calls-{watch.membership.consumer_id}", watch)
+    return OffsetCommitter(config, watch.membership, open_offsets, handler, calls, interval_s=interval_s)
+
+
+def _create_listener(
+    config: ConsumerConfig,
+    registration: Registration,
+    watch: SessionWatch,
+    cluster: CalledCluster,
+    committer: OffsetCommitter,
+    handler: PartitionHandler,
+    callbacks: CallbackRunner,
+) -> ZKRebalancerListener:
+    consumer_id = watch.membership.consumer_id
+    context = AssignmentContext(config, consumer_id, registration, watch.session, cluster)
+    ownership = Ownership(config, watch.session, consumer_id, registration)
+    history = ClaimHistory(config, cluster, watch.membership, committer)
+    partitions = OwnedPartitions(watch, ownership, history, committer, handler, callbacks)
+    return ZKRebalancerListener(config, watch, context, ownership, history, partitions)

@@ -1,0 +1,162 @@
+"""OwnedPartitions: starts and stops the delivery of the partitions that a member owns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Set
+
+from zkconsumer.log import get_logger
+from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.assignors import Assignment
+from zkconsumer.rebalance.callbacks import CallbackRunner
+from zkconsumer.rebalance.claim_history import ClaimHistory
+from zkconsumer.rebalance.committer import OffsetCommitter
+from zkconsumer.rebalance.handler import PartitionHandler
+from zkconsumer.rebalance.ownership import Conflict, Ownership
+from zkconsumer.rebalance.session_watch import SessionLostError, SessionWatch
+
+
+class OwnedPartitions:
+    """Claims, delivers, releases and loses partitions. Each step changes the ``Membership``.
+
+    Used by the member's thread.
+
+    Args:
+        watch: waits for the release of partitions, and has the membership.
+        ownership: creates and deletes the owner znodes.
+        history: earlier claims.
+        committer: commits the offsets of released partitions.
+        handler: delivers the records.
+        callbacks: the application's callbacks.
+    """
+
+    def __init__(
+        self,
+        watch: SessionWatch,
+        ownership: Ownership,
+        history: ClaimHistory,
+        committer: OffsetCommitter,
+        handler: PartitionHandler,
+        callbacks: CallbackRunner,
+    ) -> None:
+        self._watch = watch
+        self._membership = watch.membership
+        self._ownership = ownership
+        self._history = history
+        self._committer = committer
+        self._handler = handler
+        self._callbacks = callbacks
+        group, consumer_id = watch.membership.group, watch.membership.consumer_id
+        self._log = get_logger("zkconsumer.rebalance", group=group, consumer_id=consumer_id)
+
+    @property
+    def release_timeout(self) -> float:
+        """Maximum seconds for which the handler may keep revoked partitions."""
+        return self._handler.release_timeout
+
+    # ---- claiming ----
+
+    def claim(self, added: Assignment) -> Conflict | None:
+        """Create the owner znodes of partitions, or return one that another member owns.
+
+        Raises:
+            SessionLostError: the session was lost.
+        """
+        self._watch.require()
+        self._membership.claim(added)
+        return self._ownership.claim(added)
+
+    def start_delivery(self, added: Assignment, assignment: Assignment) -> None:
+        """Start the delivery of claimed partitions, after the application's callback.
+
+        Args:
+            added: the claimed partitions; may be empty.
+            assignment: the group's assignment.
+
+        Raises:
+            SessionLostError: the session was lost.
+        """
+        self._callbacks.before_starting_fetchers(assignment)
+        self._membership.group_assignment = assignment
+        if not added:
+            return
+        starts = self._history.find_starts(added)
+        self._watch.require()
+        self._membership.confirm(added)
+        self._log_change("partitions_assigned", added.keys())
+        self._history.record_claims(starts)
+        self._handler.acquire(starts.partitions)
+
+    # ---- releasing ----
+
+    def release(self, revoked: Set[TopicPartition], deadline: float) -> None:
+        """Stop the delivery of revoked partitions, commit their offsets, and delete their owner znodes.
+
+        Args:
+            revoked: owned partitions.
+            deadline: ``time.monotonic`` at which the handler must release the partitions.
+
+        Raises:
+            SessionLostError: the session was lost.
+        """
+        self._stop_delivery(revoked, deadline)
+        self._watch.require()
+        recreated = self._history.find_recreated(revoked)
+        # Do not commit for deleted topics: if the topic is re-created, the offset would be applied to the new topic.
+        valid = revoked - recreated - self._history.find_deleted(revoked)
+        offsets = self._membership.releasing
+        self._committer.commit_released({p: offsets[p] for p in valid if offsets[p] >= 0})
+        self._callbacks.before_releasing_partitions(revoked)
+        self._watch.require()
+        self._ownership.release(revoked)
+        self._committer.forget(revoked)
+        self._history.record_release(recreated)
+        self._membership.release(revoked)
+        self._log_change("partitions_revoked", revoked)
+
+    def _stop_delivery(self, revoked: Set[TopicPartition], deadline: float) -> None:
+        """Wait until the handler releases the partitions."""
+        while delivering := revoked - self._membership.releasing.keys():
+            remaining = deadline - time.monotonic()
+            offsets = self._handler.release(delivering, remaining <= 0)
+            if offsets is not None:
+                self._membership.stop({partition: offsets.get(partition, -1) for partition in delivering})
+                return
+            self._watch.wait(max(0.0, remaining))
+
+    def release_uncertain(self, target: Set[TopicPartition]) -> None:
+        """Delete owner znodes that may belong to this member and are not in ``target``."""
+        if unassigned := self._membership.uncertain - target:
+            self._ownership.release(unassigned)
+            self._membership.release(unassigned)
+
+    # ---- losing ----
+
+    def drop_deleted(self) -> None:
+        """Discard owned partitions whose owner znodes were deleted externally."""
+        deleted = self._ownership.missing(self._membership.assignment)
+        if not deleted:
+            return
+        self._log.warning("owner_znodes_deleted", partitions=[str(p) for p in sorted(deleted)])
+        self._handler.release(deleted, True)
+        self._committer.forget(deleted)
+        self._membership.drop(deleted)
+        self._callbacks.forget_assignment()
+
+    def lose(self, error: SessionLostError) -> None:
+        """Discard all partitions, because the session has expired or may have expired."""
+        membership = self._membership
+        self._log.warning(error.event, owned=len(membership.assignment), session_id=f"{membership.session_id:#x}")
+        lost = membership.assignment
+        self.discard()
+        self._committer.forget(lost)
+
+    def discard(self) -> None:
+        """Stop the delivery of all partitions at once."""
+        self._handler.lose()
+        self._membership.lose()
+        self._callbacks.forget_assignment()
+
+    def _log_change(self, event: str, partitions: Set[TopicPartition]) -> None:
+        owned = len(self._membership.assignment)
+        self._log.info(event, partitions=[str(p) for p in sorted(partitions)], owned=owned)
