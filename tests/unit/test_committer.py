@@ -19,7 +19,7 @@ from zkconsumer.errors import (
     ZkConsumerError,
     ZooKeeperUnavailableError,
 )
-from zkconsumer.rebalance.broker_calls import BrokerCalls
+from zkconsumer.rebalance.broker_requests import BrokerCalls
 from zkconsumer.rebalance.committer import OffsetCommitter
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -20,7 +20,7 @@ from zkconsumer.errors import (
 )
 from zkconsumer.health import GRACE_S, HealthReason, HealthState, health_code
 from zkconsumer.log import get_logger
-from zkconsumer.rebalance.broker_calls import CalledCluster
+from zkconsumer.rebalance.broker_requests import CalledCluster
 from zkconsumer.rebalance.first_rebalance import FirstRebalance
 from zkconsumer.rebalance.rebalancer import PartitionOwnedError, ZKRebalancerListener
 from zkconsumer.rebalance.session_watch import SessionWatch

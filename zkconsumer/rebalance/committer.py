@@ -21,7 +21,7 @@ from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import Offsets
-from zkconsumer.rebalance.broker_calls import BrokerCalls
+from zkconsumer.rebalance.broker_requests import BrokerCalls
 from zkconsumer.rebalance.commit_requests import CommitRequest, CommitRequests
 from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.membership import Membership

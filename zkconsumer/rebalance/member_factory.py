@@ -10,7 +10,7 @@ from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.offsets.factory import create_offsets
 from zkconsumer.rebalance.attempts import RebalanceAttempts
-from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
+from zkconsumer.rebalance.broker_requests import BrokerCalls, CalledCluster
 from zkconsumer.rebalance.callbacks import CallbackRunner, ConsumerRebalanceListener
 from zkconsumer.rebalance.claim_history import ClaimHistory
 from zkconsumer.rebalance.committer import OffsetCommitter

@@ -15,8 +15,8 @@ from support import in_thread, plaintext, unregistered_watch
 from zkconsumer.errors import BrokerUnavailableError, ClosedError
 from zkconsumer.message import Endpoint
 from zkconsumer.metadata.bootstrap import BootstrapCluster
-from zkconsumer.rebalance import broker_calls
-from zkconsumer.rebalance.broker_calls import BrokerCalls, CalledCluster
+from zkconsumer.rebalance import broker_requests
+from zkconsumer.rebalance.broker_requests import BrokerCalls, CalledCluster
 from zkconsumer.zookeeper.session import Event, EventKind
 
 
@@ -66,7 +66,7 @@ def test_only_polls_announce_changes(calls: BrokerCalls) -> None:
 def test_call_that_does_not_return_does_not_block_join(
     calls: BrokerCalls, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_calls, "_JOIN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(broker_requests, "_JOIN_TIMEOUT_S", 0.2)
     end, _ = block(calls)
     try:
         calls.close(abort=lambda: None)
@@ -115,7 +115,7 @@ def test_brokers_are_called_in_other_thread_only(calls: BrokerCalls) -> None:
 
 def test_slow_lookup_is_abandoned_later_each_time(calls: BrokerCalls, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group that changes all the time must not keep slow brokers from being heard."""
-    monkeypatch.setattr(broker_calls, "LOOKUP_GRACE_S", 0.1)
+    monkeypatch.setattr(broker_requests, "LOOKUP_GRACE_S", 0.1)
     few = FewTopics()
     called = CalledCluster(cast("Any", few), calls, lambda: None)
     waited = []
