@@ -16,20 +16,20 @@ from zkconsumer.errors import BrokerUnavailableError, ClosedError
 from zkconsumer.message import Endpoint
 from zkconsumer.metadata.bootstrap import BootstrapCluster
 from zkconsumer.rebalance import broker_requests
-from zkconsumer.rebalance.broker_requests import BrokerCalls, CalledCluster
+from zkconsumer.rebalance.broker_requests import BrokerRequestThread, ClusterProxy
 from zkconsumer.zookeeper.session import Event, EventKind
 
 
 @pytest.fixture
-def calls() -> Iterator[BrokerCalls]:
-    calls = BrokerCalls("test-calls", unregistered_watch())
-    calls.start()
-    yield calls
-    calls.close(abort=lambda: None)
-    calls.join()
+def requests() -> Iterator[BrokerRequestThread]:
+    requests = BrokerRequestThread("test-requests", unregistered_watch())
+    requests.start()
+    yield requests
+    requests.close(abort=lambda: None)
+    requests.join()
 
 
-def block(calls: BrokerCalls) -> tuple[threading.Event, Future[bool]]:
+def block(requests: BrokerRequestThread) -> tuple[threading.Event, Future[bool]]:
     """Block the thread until the event is set; returns the event and the result of the call."""
     running, end = threading.Event(), threading.Event()
 
@@ -37,19 +37,19 @@ def block(calls: BrokerCalls) -> tuple[threading.Event, Future[bool]]:
         running.set()
         return end.wait(60)
 
-    call = calls.submit(wait)
+    call = requests.submit(wait)
     assert running.wait(10)
     return end, call
 
 
-def test_only_polls_announce_changes(calls: BrokerCalls) -> None:
+def test_only_polls_announce_changes(requests: BrokerRequestThread) -> None:
     """The other members receive the event that causes any other lookup, too."""
     changes: list[str] = []
     with FakeBroker() as broker:
         broker.partition_counts = {"t": 1}
         bootstrap = BootstrapCluster([broker.endpoint], plaintext(5))
-        cluster = CalledCluster(bootstrap, calls, lambda: changes.append("changed"))
-        cluster.poll()
+        cluster = ClusterProxy(bootstrap, requests, lambda: changes.append("changed"))
+        cluster.mark_next_lookup_as_poll()
         assert cluster.partitions(["t"]) == {"t": [0]}
         assert changes == [], "nothing was known before"
         broker.partition_counts = {"t": 2}
@@ -57,20 +57,20 @@ def test_only_polls_announce_changes(calls: BrokerCalls) -> None:
         assert changes == []
         for expected in (1, 1):
             broker.partition_counts = {"t": 3}
-            cluster.poll()
+            cluster.mark_next_lookup_as_poll()
             assert cluster.partitions(["t"]) == {"t": [0, 1, 2]}
             assert len(changes) == expected
         bootstrap.close()
 
 
 def test_call_that_does_not_return_does_not_block_join(
-    calls: BrokerCalls, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    requests: BrokerRequestThread, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_requests, "_JOIN_TIMEOUT_S", 0.2)
-    end, _ = block(calls)
+    end, _ = block(requests)
     try:
-        calls.close(abort=lambda: None)
-        joining = in_thread(calls.join)
+        requests.close(abort=lambda: None)
+        joining = in_thread(requests.join)
         joining.result(10)
     finally:
         end.set()
@@ -78,7 +78,7 @@ def test_call_that_does_not_return_does_not_block_join(
 
 
 class FewTopics:
-    """A cluster of one broker and one topic; records the threads of its calls."""
+    """A cluster of one broker and one topic; records the threads of its requests."""
 
     poll_interval_s = 7.0
     topic_ids: Mapping[str, str] = {"t": "id"}
@@ -102,26 +102,28 @@ class FewTopics:
         self.is_closed = True
 
 
-def test_brokers_are_called_in_other_thread_only(calls: BrokerCalls) -> None:
+def test_brokers_are_called_in_other_thread_only(requests: BrokerRequestThread) -> None:
     few = FewTopics()
-    called = CalledCluster(cast("Any", few), calls, lambda: None)
+    called = ClusterProxy(cast("Any", few), requests, lambda: None)
     assert (called.poll_interval_s, called.topic_ids, called.brokers()) == (7.0, {"t": "id"}, [Endpoint("h", 1)])
     assert (called.topics(), called.partitions(["t"])) == (["t"], {"t": [0]})
-    assert few.threads == ["test-calls"] * 2
+    assert few.threads == ["test-requests"] * 2
     called.close()
     called.join()
     assert few.is_closed
 
 
-def test_slow_lookup_is_abandoned_later_each_time(calls: BrokerCalls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_lookup_is_abandoned_later_each_time(
+    requests: BrokerRequestThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A group that changes all the time must not keep slow brokers from being heard."""
     monkeypatch.setattr(broker_requests, "LOOKUP_GRACE_S", 0.1)
     few = FewTopics()
-    called = CalledCluster(cast("Any", few), calls, lambda: None)
+    called = ClusterProxy(cast("Any", few), requests, lambda: None)
     waited = []
     for _ in range(3):
-        end, _lookup = block(calls)
-        calls.watch.mailbox.queue.put(Event(EventKind.CHANGED, "/ids"))
+        end, _lookup = block(requests)
+        requests.watch.mailbox.queue.put(Event(EventKind.CHANGED, "/ids"))
         started = time.monotonic()
         with pytest.raises(BrokerUnavailableError, match="the group changed"):
             called.partitions(["t"])
@@ -129,12 +131,12 @@ def test_slow_lookup_is_abandoned_later_each_time(calls: BrokerCalls, monkeypatc
         end.set()
     assert [duration >= least for duration, least in zip(waited, (0.1, 0.2, 0.4), strict=True)] == [True] * 3
 
-    end, _lookup = block(calls)
+    end, _lookup = block(requests)
     threading.Timer(0.3, end.set).start()
-    calls.watch.mailbox.queue.put(Event(EventKind.CHANGED, "/ids"))
+    requests.watch.mailbox.queue.put(Event(EventKind.CHANGED, "/ids"))
     assert called.partitions(["t"]) == {"t": [0]}, "the lookup may take 0.8 s now"
 
-    end, _lookup = block(calls)
+    end, _lookup = block(requests)
     started = time.monotonic()
     with pytest.raises(BrokerUnavailableError):
         called.partitions(["t"])
@@ -142,54 +144,54 @@ def test_slow_lookup_is_abandoned_later_each_time(calls: BrokerCalls, monkeypatc
     end.set()
 
 
-def test_calls_fail_after_close(calls: BrokerCalls) -> None:
-    end, first = block(calls)
-    waiting = calls.submit(lambda: "waiting")
-    calls.close(abort=end.set)
+def test_calls_fail_after_close(requests: BrokerRequestThread) -> None:
+    end, first = block(requests)
+    waiting = requests.submit(lambda: "waiting")
+    requests.close(abort=end.set)
 
     assert first.result(10) is True, "the function that is running was aborted"
-    for rejected in (waiting, calls.submit(lambda: "late")):
+    for rejected in (waiting, requests.submit(lambda: "late")):
         with pytest.raises(ClosedError, match="shut down"):
             rejected.result(10)
-    calls.join()
-    assert not calls._thread.is_alive
+    requests.join()
+    assert not requests._thread.is_alive
 
 
-def test_failed_abort_ends_thread(calls: BrokerCalls) -> None:
+def test_failed_abort_ends_thread(requests: BrokerRequestThread) -> None:
     def fail() -> None:
         raise OSError("x")
 
     with pytest.raises(OSError, match="x"):
-        calls.close(abort=fail)
-    calls.join()
-    assert not calls._thread.is_alive
+        requests.close(abort=fail)
+    requests.join()
+    assert not requests._thread.is_alive
 
 
-def test_call_that_is_not_begun_in_time_does_not_run(calls: BrokerCalls) -> None:
-    end, _ = block(calls)
+def test_call_that_is_not_begun_in_time_does_not_run(requests: BrokerRequestThread) -> None:
+    end, _ = block(requests)
     ran: list[bool] = []
     with pytest.raises(TimeoutError):
-        calls.call(lambda: ran.append(True), time.monotonic() + 0.05)
+        requests.call(lambda: ran.append(True), time.monotonic() + 0.05)
     end.set()
-    assert calls.call(lambda: "next") == "next"
+    assert requests.call(lambda: "next") == "next"
     assert ran == []
 
 
-def test_call_raises_error_of_its_function(calls: BrokerCalls) -> None:
+def test_call_raises_error_of_its_function(requests: BrokerRequestThread) -> None:
     def fail() -> None:
         raise KeyError("x")
 
     with pytest.raises(KeyError):
-        calls.call(fail)
+        requests.call(fail)
 
 
-def test_member_is_woken_when_call_returns(calls: BrokerCalls) -> None:
-    assert calls.call(lambda: "result") == "result"
+def test_member_is_woken_when_call_returns(requests: BrokerRequestThread) -> None:
+    assert requests.call(lambda: "result") == "result"
     started = time.monotonic()
-    calls.watch.wake()
-    calls.pause(0.05)
+    requests.watch.wake()
+    requests.process_events_for(0.05)
     assert 0.05 <= time.monotonic() - started < 10
 
 
-def test_function_may_join_its_own_thread(calls: BrokerCalls) -> None:
-    assert calls.submit(calls.join).result(10) is None
+def test_function_may_join_its_own_thread(requests: BrokerRequestThread) -> None:
+    assert requests.submit(requests.join).result(10) is None

@@ -1,4 +1,4 @@
-"""Tests of commits that wait for others in the thread of the calls, with a storage of offsets in memory."""
+"""Tests of commits that wait for others in the broker request thread, with a storage of offsets in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zkconsumer.errors import (
     ZkConsumerError,
     ZooKeeperUnavailableError,
 )
-from zkconsumer.rebalance.broker_requests import BrokerCalls
+from zkconsumer.rebalance.broker_requests import BrokerRequestThread
 from zkconsumer.rebalance.committer import OffsetCommitter
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -73,7 +73,7 @@ class Part:
             SimpleNamespace(group="g", consumer_id="g_c", assignment=assignment, check_session=lambda: None),
         )
         handler: Any = SimpleNamespace(consumed=lambda: dict(self.consumed))
-        calls = BrokerCalls("test-calls", unregistered_watch())
+        requests = BrokerRequestThread("test-requests", unregistered_watch())
         self.committer = OffsetCommitter(
             ConsumerConfig.from_dict(
                 {
@@ -86,7 +86,7 @@ class Part:
             self.membership,
             self._open_offsets,
             handler,
-            calls,
+            requests,
             interval_s=interval_s,
         )
 

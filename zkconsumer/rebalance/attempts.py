@@ -20,7 +20,7 @@ from zkconsumer.errors import (
 )
 from zkconsumer.health import GRACE_S, HealthReason, HealthState, health_code
 from zkconsumer.log import get_logger
-from zkconsumer.rebalance.broker_requests import CalledCluster
+from zkconsumer.rebalance.broker_requests import ClusterProxy
 from zkconsumer.rebalance.first_rebalance import FirstRebalance
 from zkconsumer.rebalance.rebalancer import PartitionOwnedError, ZKRebalancerListener
 from zkconsumer.rebalance.session_watch import SessionWatch
@@ -55,7 +55,7 @@ class RebalanceAttempts:
         config: ConsumerConfig,
         watch: SessionWatch,
         listener: ZKRebalancerListener,
-        cluster: CalledCluster,
+        cluster: ClusterProxy,
         first_rebalance: FirstRebalance,
         on_rebalance: Callable[[float], object],
     ) -> None:
@@ -90,7 +90,7 @@ class RebalanceAttempts:
         is_due = self._watch.needs_rebalance or (self._due_at is not None and now >= self._due_at)
         if self._poll_at is not None and now >= self._poll_at:
             self._poll_at, is_due = None, True
-            self._cluster.poll()
+            self._cluster.mark_next_lookup_as_poll()
         if not is_due:
             return False
         self._due_at, self._watch.needs_rebalance = None, False

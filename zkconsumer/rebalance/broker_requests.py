@@ -1,4 +1,4 @@
-"""BrokerCalls: the requests of a group member that may wait for brokers, in a thread of their own.
+"""BrokerRequestThread: sends the requests of a group member that may have to wait for brokers.
 
 The member's thread registers, claims and releases partitions. If it waited for a broker, the group would wait for it.
 """
@@ -23,17 +23,17 @@ from zkconsumer.threads import OwnedThread
 
 T = TypeVar("T")
 
-#: Maximum seconds to wait for a call that does not return after it was aborted.
+#: Maximum seconds to wait for a function that does not return after it was aborted.
 _JOIN_TIMEOUT_S = 5.0
 
-#: Maximum seconds to wait for a call whose own deadline does not end it.
+#: Maximum seconds to wait for a function whose own deadline does not end it.
 _MAX_CALL_S = 600.0
 
 #: Minimum seconds for which a lookup of partitions is not abandoned when the group changes.
 LOOKUP_GRACE_S = 1.0
 
 
-class BrokerCalls:
+class BrokerRequestThread:
     """Runs functions one after another in a separate thread.
 
     Each function must have a deadline of its own, because the functions after it wait for it.
@@ -90,8 +90,8 @@ class BrokerCalls:
             raise
         return future.result()
 
-    def pause(self, duration_s: float) -> None:
-        """Process events in the member's thread for some time."""
+    def process_events_for(self, duration_s: float) -> None:
+        """Process the member's events for ``duration_s`` seconds."""
         deadline = time.monotonic() + duration_s
         while (remaining := deadline - time.monotonic()) > 0:
             self.watch.wait(remaining)
@@ -115,8 +115,8 @@ class BrokerCalls:
             self._mailbox.process(None)
 
 
-class CalledCluster:
-    """A ``Cluster`` whose requests to brokers are sent by ``BrokerCalls``. Used by the member's thread.
+class ClusterProxy:
+    """A ``Cluster`` whose requests to brokers are sent by ``BrokerRequestThread``. Used by the member's thread.
 
     If the group changes while a lookup waits for brokers, the lookup is abandoned after some time, so that the next
     rebalance can release what the last known partitions permit. That time doubles until a lookup has succeeded, so that
@@ -124,7 +124,7 @@ class CalledCluster:
 
     Args:
         cluster: sends the requests; if all changes are events, in the member's thread.
-        calls: the thread for them.
+        requests: the thread that sends them.
         on_change: called if a poll finds other partitions than the lookup before it. Lookups for other reasons do not
             call it, because the event that causes them also reaches the other members.
 
@@ -133,10 +133,10 @@ class CalledCluster:
         poll_interval_s: see ``Cluster``.
     """
 
-    def __init__(self, cluster: Cluster, calls: BrokerCalls, on_change: Callable[[], object]) -> None:
+    def __init__(self, cluster: Cluster, requests: BrokerRequestThread, on_change: Callable[[], object]) -> None:
         self.poll_interval_s = cluster.poll_interval_s
         self.cluster = cluster
-        self._calls = calls
+        self._requests = requests
         self._on_change = on_change
         self._is_polling = False
         self._last: dict[str, list[int]] | None = None
@@ -146,9 +146,9 @@ class CalledCluster:
     def start(self) -> None:
         """Start the thread, if requests are sent to brokers."""
         if self.poll_interval_s is not None:
-            self._calls.start()
+            self._requests.start()
 
-    def poll(self) -> None:
+    def mark_next_lookup_as_poll(self) -> None:
         """Treat the next lookup as a poll, because ``poll_interval_s`` has passed."""
         self._is_polling = True
 
@@ -186,10 +186,10 @@ class CalledCluster:
         if self.poll_interval_s is None:
             return function()
         self._began_at = time.monotonic()
-        return self._calls.call(function, wait=self._wait)
+        return self._requests.call(function, wait=self._wait)
 
     def _wait(self, timeout_s: float) -> None:
-        watch = self._calls.watch
+        watch = self._requests.watch
         watch.wait(min(timeout_s, self._grace_s))
         if watch.needs_rebalance and time.monotonic() - self._began_at >= self._grace_s:
             self._grace_s *= 2
@@ -197,8 +197,8 @@ class CalledCluster:
 
     def close(self) -> None:
         """Abort a request that is running, and reject all others."""
-        self._calls.close(abort=self.cluster.close)
+        self._requests.close(abort=self.cluster.close)
 
     def join(self) -> None:
         """Wait for the end of the thread after ``close``, for some seconds."""
-        self._calls.join()
+        self._requests.join()

@@ -21,7 +21,7 @@ from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import Offsets
-from zkconsumer.rebalance.broker_requests import BrokerCalls
+from zkconsumer.rebalance.broker_requests import BrokerRequestThread
 from zkconsumer.rebalance.commit_requests import CommitRequest, CommitRequests
 from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.membership import Membership
@@ -30,15 +30,15 @@ from zkconsumer.rebalance.membership import Membership
 class OffsetCommitter:
     """Commits offsets on request, periodically, and before partitions are released.
 
-    Used by the member's thread; another thread may call ``close`` after that thread was stopped. ``calls`` runs all
-    operations of the storage, in order, so ``_offsets`` belongs to its thread.
+    Used by the member's thread; another thread may call ``close`` after that thread was stopped. The broker
+    request thread runs all operations of the storage, in order, so it owns ``_offsets``.
 
     Args:
         config: properties of the consumer.
         membership: the owned partitions, and the session that owns them.
         open_offsets: returns a storage of committed offsets, given ``offsets.storage`` and ``dual.commit.enabled``.
         handler: has the consumed offsets.
-        calls: the thread for requests to brokers.
+        requests: the broker request thread.
         interval_s: seconds between periodic commits of ``handler.consumed()``; None disables them.
     """
 
@@ -48,7 +48,7 @@ class OffsetCommitter:
         membership: Membership,
         open_offsets: Callable[[str, bool], Offsets],
         handler: PartitionHandler,
-        calls: BrokerCalls,
+        requests: BrokerRequestThread,
         *,
         interval_s: float | None,
     ) -> None:
@@ -56,20 +56,20 @@ class OffsetCommitter:
         self._open_offsets = open_offsets
         self._offsets = open_offsets(config.offsets_storage, config.dual_commit_enabled)
         self._handler = handler
-        self._calls = calls
-        self._requests = CommitRequests(self._commit)
+        self._requests = requests
+        self._merged = CommitRequests(self._commit)
         self._interval_s = interval_s
         #: Seconds for which the release of partitions waits for the commit of their offsets.
         self._release_timeout_s = config.offsets_channel_socket_timeout_s
         self._backoff_s = config.offsets_channel_backoff_s
-        self.problem: Problem | None = None  # of the periodic commits; written in the thread of the calls
+        self.problem: Problem | None = None  # of the periodic commits; written in the broker request thread
         self._periodic_commit: Future[dict[TopicPartition, int]] | None = None
         self._next_commit_at = time.monotonic() + interval_s if interval_s else None
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     def start(self) -> None:
-        """Start the thread for requests to brokers."""
-        self._calls.start()
+        """Start the broker request thread."""
+        self._requests.start()
 
     # ---- the periodic commit ----
 
@@ -97,15 +97,15 @@ class OffsetCommitter:
     def _commit_consumed(self) -> None:
         if self._periodic_commit is not None and not self._periodic_commit.done():
             return  # the next commit includes these offsets
-        self._periodic_commit = self._calls.submit(self._commit_consumed_now)
+        self._periodic_commit = self._requests.submit(self._commit_consumed_now)
         self._periodic_commit.add_done_callback(self._log_failure)
 
-    def _commit_consumed_now(self) -> dict[TopicPartition, int]:  # in the thread of the calls
+    def _commit_consumed_now(self) -> dict[TopicPartition, int]:  # in the broker request thread
         """Commit what is consumed now: the application may have committed higher offsets just before."""
         owned = self._membership.assignment
         return self._commit({p: offset for p, offset in self._handler.consumed().items() if p in owned})
 
-    def _log_failure(self, commit: Future[dict[TopicPartition, int]]) -> None:  # in the thread of the calls
+    def _log_failure(self, commit: Future[dict[TopicPartition, int]]) -> None:  # in the broker request thread
         error = commit.exception()
         if error is None or isinstance(error, ClosedError):
             self.problem = None
@@ -135,8 +135,8 @@ class OffsetCommitter:
         """
         self._check_owned(offsets)
         request = CommitRequest(dict(offsets), allow_lower, on_committed)
-        self._requests.add(request)
-        return self._calls.submit(lambda: self._requests.result_of(request))
+        self._merged.add(request)
+        return self._requests.submit(lambda: self._merged.result_of(request))
 
     def _check_owned(self, offsets: Mapping[TopicPartition, int]) -> None:
         not_owned = sorted(offsets.keys() - self._membership.assignment.keys())
@@ -146,7 +146,7 @@ class OffsetCommitter:
                 f"{offsets[not_owned[0]]} was not committed, and its next owner starts at the committed offset"
             )
 
-    def _commit(  # in the thread of the calls
+    def _commit(  # in the broker request thread
         self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False
     ) -> dict[TopicPartition, int]:
         # The session may have expired, and partitions may have been released, while this call waited for others.
@@ -156,7 +156,7 @@ class OffsetCommitter:
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
         """Allow the next commit to decrease the partition's offset, because its position was reset."""
-        self._calls.submit(lambda: self._offsets.allow_lower_once(partition))
+        self._requests.submit(lambda: self._offsets.allow_lower_once(partition))
 
     def switch(self, storage: str, dual_commit: bool) -> Future[dict[TopicPartition, int]]:
         """Copy the offsets of owned partitions to another storage, and use that from now on.
@@ -170,7 +170,7 @@ class OffsetCommitter:
         Returns:
             the committed offsets in the other storage.
         """
-        return self._calls.submit(lambda: self._switch(storage, dual_commit))
+        return self._requests.submit(lambda: self._switch(storage, dual_commit))
 
     def _switch(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:
         self._membership.check_session()
@@ -189,23 +189,23 @@ class OffsetCommitter:
 
     def close(self) -> None:
         """Reject all further operations, and close the storage of offsets."""
-        self._calls.close(abort=lambda: self._offsets.close())
+        self._requests.close(abort=lambda: self._offsets.close())
 
     def join(self) -> None:
         """Wait for the end of the thread after ``close``, for some seconds."""
-        self._calls.join()
+        self._requests.join()
 
     # ---- for rebalances ----
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offset of each partition, -1 if there is none."""
         requested = list(partitions)
-        return self._calls.call(lambda: self._offsets.fetch(requested))
+        return self._requests.call(lambda: self._offsets.fetch(requested))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Discard the cached offsets of partitions that other members may commit from now on."""
         released = list(partitions)
-        self._calls.submit(lambda: self._offsets.forget(released))
+        self._requests.submit(lambda: self._offsets.forget(released))
 
     def commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit the offsets of partitions that are about to be released.
@@ -220,7 +220,7 @@ class OffsetCommitter:
         deadline = time.monotonic() + self._release_timeout_s
         while offsets:
             try:
-                self._calls.call(lambda: self._commit(offsets), deadline)
+                self._requests.call(lambda: self._commit(offsets), deadline)
                 return
             except (ZooKeeperUnavailableError, OwnershipLostError):
                 raise
@@ -228,7 +228,7 @@ class OffsetCommitter:
                 reason = f"the commit was not completed within {self._release_timeout_s:g} s"
             except ZkConsumerError as error:
                 if isinstance(error, RetriableError) and time.monotonic() + self._backoff_s < deadline:
-                    self._calls.pause(self._backoff_s)
+                    self._requests.process_events_for(self._backoff_s)
                     continue
                 reason = str(error)
             discarded = {str(partition): offset for partition, offset in sorted(offsets.items())}

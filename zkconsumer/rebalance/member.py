@@ -16,7 +16,7 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.health import HealthReason, HealthState, stalled_partitions
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.broker_requests import CalledCluster
+from zkconsumer.rebalance.broker_requests import ClusterProxy
 from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.member_thread import MemberThread
@@ -52,7 +52,7 @@ class GroupMember:
         self,
         config: ConsumerConfig,
         watch: SessionWatch,
-        cluster: CalledCluster,
+        cluster: ClusterProxy,
         committer: OffsetCommitter,
         thread: MemberThread,
         handler: PartitionHandler,

@@ -10,7 +10,7 @@ from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.offsets.factory import create_offsets
 from zkconsumer.rebalance.attempts import RebalanceAttempts
-from zkconsumer.rebalance.broker_requests import BrokerCalls, CalledCluster
+from zkconsumer.rebalance.broker_requests import BrokerRequestThread, ClusterProxy
 from zkconsumer.rebalance.callbacks import CallbackRunner, ConsumerRebalanceListener
 from zkconsumer.rebalance.claim_history import ClaimHistory
 from zkconsumer.rebalance.committer import OffsetCommitter
@@ -76,7 +76,7 @@ def _create_watch(config: ConsumerConfig, handler: PartitionHandler) -> SessionW
     return SessionWatch(session, membership, mailbox)
 
 
-def _create_cluster(config: ConsumerConfig, watch: SessionWatch) -> CalledCluster:
+def _create_cluster(config: ConsumerConfig, watch: SessionWatch) -> ClusterProxy:
     """Return the cluster; its thread is not that of the commits, so that partitions are released during lookups."""
     session, consumer_id = watch.session, watch.membership.consumer_id
     path = GroupPaths(config.group_id).registration(f"{consumer_id}-change")
@@ -88,9 +88,9 @@ def _create_cluster(config: ConsumerConfig, watch: SessionWatch) -> CalledCluste
         """
         session.znodes.touch_parent(path, Registration({}).to_json())
 
-    lookups = BrokerCalls(f"zkconsumer-{config.group_id}-lookups-{consumer_id}", watch)
+    lookups = BrokerRequestThread(f"zkconsumer-{config.group_id}-lookups-{consumer_id}", watch)
     cluster = create_cluster(config, session, Connecting.from_config(config))
-    return CalledCluster(cluster, lookups, announce_change)
+    return ClusterProxy(cluster, lookups, announce_change)
 
 
 def _create_committer(
@@ -117,15 +117,15 @@ def _create_committer(
         )
 
     interval_s = config.auto_commit_interval_s if auto_commit else None
-    calls = BrokerCalls(f"zkconsumer-{config.group_id}-broker-calls-{watch.membership.consumer_id}", watch)
-    return OffsetCommitter(config, watch.membership, open_offsets, handler, calls, interval_s=interval_s)
+    requests = BrokerRequestThread(f"zkconsumer-{config.group_id}-broker-calls-{watch.membership.consumer_id}", watch)
+    return OffsetCommitter(config, watch.membership, open_offsets, handler, requests, interval_s=interval_s)
 
 
 def _create_listener(
     config: ConsumerConfig,
     registration: Registration,
     watch: SessionWatch,
-    cluster: CalledCluster,
+    cluster: ClusterProxy,
     committer: OffsetCommitter,
     handler: PartitionHandler,
     callbacks: CallbackRunner,
