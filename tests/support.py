@@ -34,7 +34,7 @@ from zkconsumer.devcluster.process import free_port
 from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.fetch_settings import FetchSettings
-from zkconsumer.rebalance.handler import Claim
+from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.rebalance.mailbox import Mailbox
 from zkconsumer.rebalance.session_watch import SessionWatch
 from zkconsumer.spark.offset import BatchOffset, Ranges
@@ -228,26 +228,28 @@ class IdleHandler:
     """A PartitionHandler that owns partitions and reads nothing.
 
     Args:
-        release_timeout: seconds for which revoked partitions are kept, as by a Spark query that does not finish its
+        release_timeout_s: seconds for which revoked partitions are kept, as by a Spark query that does not finish its
             batch; 0 to release them at once.
     """
 
-    def __init__(self, release_timeout: float = 0.0) -> None:
-        self.release_timeout = release_timeout
+    def __init__(self, release_timeout_s: float = 0.0) -> None:
+        self.release_timeout_s = release_timeout_s
 
-    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
+    def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
         pass
 
-    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
-        return {} if final or not self.release_timeout else None
+    def on_partitions_revoked(
+        self, partitions: Set[TopicPartition], final: bool
+    ) -> Mapping[TopicPartition, int] | None:
+        return {} if final or not self.release_timeout_s else None
 
-    def lose(self) -> None:
+    def on_partitions_lost(self) -> None:
         pass
 
-    def lease_ended(self) -> None:
+    def on_lease_expired(self) -> None:
         pass
 
-    def consumed(self) -> Mapping[TopicPartition, int]:
+    def consumed_offsets(self) -> Mapping[TopicPartition, int]:
         return {}
 
     def fail(self, error: ZkConsumerError) -> None:

@@ -174,7 +174,7 @@ def test_two_joins_wait_for_one_handover(
     znodes = Group(zk, group, name)
     registration = Registration.static({name: 1})
     ours = create_member(
-        config(consumer_id="c-busy"), registration, IdleHandler(release_timeout=5.0), auto_commit=False
+        config(consumer_id="c-busy"), registration, IdleHandler(release_timeout_s=5.0), auto_commit=False
     )
     ours.start()
     try:

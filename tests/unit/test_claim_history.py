@@ -49,7 +49,7 @@ class Scene:
         self.history = ClaimHistory(config, cluster, membership, committer)
 
     def starts(self, *partitions: TopicPartition) -> dict[TopicPartition, tuple[int, bool]]:
-        """Claim partitions; returns the offset of each, and whether it is new."""
+        """AssignedPartition partitions; returns the offset of each, and whether it is new."""
         found = self.history.find_starts(dict.fromkeys(partitions, "g_c-0"))
         self.history.record_claims(found)
         return {partition: (claim.offset, claim.is_new) for partition, claim in found.partitions.items()}

@@ -72,7 +72,7 @@ class Part:
             "Any",
             SimpleNamespace(group="g", consumer_id="g_c", assignment=assignment, check_session=lambda: None),
         )
-        handler: Any = SimpleNamespace(consumed=lambda: dict(self.consumed))
+        handler: Any = SimpleNamespace(consumed_offsets=lambda: dict(self.consumed))
         requests = BrokerRequestThread("test-requests", unregistered_watch())
         self.committer = OffsetCommitter(
             ConsumerConfig.from_dict(

@@ -59,7 +59,7 @@ class Parts:
             commit_after_rebalance=self._called("commit_after_rebalance"),
             next_commit_at=None,
         )
-        self.handler: Any = SimpleNamespace(fail=self._called("fail"), lose=self._called("handler.lose"))
+        self.handler: Any = SimpleNamespace(fail=self._called("fail"), on_partitions_lost=self._called("handler.lose"))
         self.watch = SessionWatch(cast("Any", self.session), cast("Any", self.membership), self.mailbox)
         parts: list[Any] = [self.listener, self.attempts, self.first, self.committer, self.handler]
         self.thread = MemberThread(self.watch, *parts)

@@ -14,7 +14,7 @@ from support import offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol
-from zkconsumer.rebalance.handler import Claim
+from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.spark.offset import Ranges
 from zkconsumer.spark.options.starting_offsets import NEW, StartingOffsets, StartPosition
 from zkconsumer.spark.planning import partition_state
@@ -92,7 +92,7 @@ def tracker(*, commits: bool = True, **changes: Any) -> PartitionTracker:
 
 def acquire(one: PartitionTracker, offset: int, *, position: int | None = None) -> None:
     """Acquire partition A with a committed offset, and set its position."""
-    one.acquire({A: Claim("x-0", offset)}, set())
+    one.acquire({A: AssignedPartition("x-0", offset)}, set())
     if position is not None:
         one.set_positions(one.pending_starts(()), {A: position})
 
@@ -138,8 +138,8 @@ def test_release_ignores_replay_of_unowned_partition() -> None:
 def test_partitions_created_after_start_are_read_from_beginning() -> None:
     b, c = PARTITIONS[1:3]
     one = tracker()
-    one.acquire({A: Claim("x-0", -1)}, {A, b})
-    one.acquire({b: Claim("x-0", -1), c: Claim("x-0", -1)}, {A, b, c})
+    one.acquire({A: AssignedPartition("x-0", -1)}, {A, b})
+    one.acquire({b: AssignedPartition("x-0", -1), c: AssignedPartition("x-0", -1)}, {A, b, c})
     reset = StartPosition("auto.offset.reset")
     assert one.pending_starts(()) == {A: reset, b: reset, c: StartPosition(NEW, timestamp=protocol.EARLIEST)}
 
@@ -147,7 +147,7 @@ def test_partitions_created_after_start_are_read_from_beginning() -> None:
 def test_topics_are_those_of_batches_and_pending_starts() -> None:
     b, c = PARTITIONS[1:3]
     one = tracker()
-    one.acquire({b: Claim("x-0", -1)}, {A, b, c})
+    one.acquire({b: AssignedPartition("x-0", -1)}, {A, b, c})
     assert one.topics() == {"t"}
     one.observe(offset_json({c: (0, 10)}))
     assert one.topics() == {"t", "u"}
@@ -336,7 +336,7 @@ class Calls(RuleBasedStateMachine):
     @rule(partitions=some)
     def acquire(self, partitions: set[TopicPartition]) -> None:
         new = partitions - self.owned.keys()
-        self.tracker.acquire({p: Claim("x-0", self.committed.get(p, -1)) for p in new}, set())
+        self.tracker.acquire({p: AssignedPartition("x-0", self.committed.get(p, -1)) for p in new}, set())
         self.owned |= {p: Model(self.lost_in_flight.pop(p, None)) for p in new}
         assert new <= self.tracker.pending_starts(()).keys()
         starts = self.tracker.pending_starts(())

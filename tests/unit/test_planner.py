@@ -18,7 +18,7 @@ from zkconsumer import TopicPartition
 from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.metadata.base import FoundTopics
 from zkconsumer.metadata.zookeeper import ZooKeeperCluster
-from zkconsumer.rebalance.handler import Claim
+from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.offset import INITIAL, BatchOffset
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -41,7 +41,9 @@ def unconnected_planner() -> Planner:
 
 
 def claimed(planner: Planner, **offsets: int) -> None:
-    planner.acquire({TopicPartition("t", int(name[1:])): Claim("x-0", offset) for name, offset in offsets.items()})
+    planner.on_partitions_assigned(
+        {TopicPartition("t", int(name[1:])): AssignedPartition("x-0", offset) for name, offset in offsets.items()}
+    )
 
 
 def batch(**spans: tuple[int, int]) -> dict[str, Any]:
@@ -50,30 +52,30 @@ def batch(**spans: tuple[int, int]) -> dict[str, Any]:
 
 def test_idle_partition_is_released_at_once(alone: Planner) -> None:
     claimed(alone, p0=10, p1=10)
-    assert alone.release({A, B}, False) == {}
+    assert alone.on_partitions_revoked({A, B}, False) == {}
 
 
 def test_release_waits_for_in_flight_batch(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, False) is None
-    assert alone.release({A}, False) is None
-    assert alone.release({B}, False) == {}
+    assert alone.on_partitions_revoked({A}, False) is None
+    assert alone.on_partitions_revoked({A}, False) is None
+    assert alone.on_partitions_revoked({B}, False) == {}
 
 
 def test_release_waits_for_slowest_partition(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(5, 5)))
-    assert alone.release({A, B}, False) is None
+    assert alone.on_partitions_revoked({A, B}, False) is None
 
 
 def test_final_release_counts_reread_records(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(3, 8)))
-    assert alone.release({A}, False) is None
-    assert alone.release({A}, True) == {}
+    assert alone.on_partitions_revoked({A}, False) is None
+    assert alone.on_partitions_revoked({A}, True) == {}
     assert alone.latest()["rereadRecords"] == 10
-    assert alone.release({B}, True) == {}
+    assert alone.on_partitions_revoked({B}, True) == {}
     assert alone.latest()["rereadRecords"] == 15
     assert alone.latest()["rereadRecords"] == 15
 
@@ -82,8 +84,8 @@ def test_release_returns_uncommitted_offsets(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, False) is None  # the commit may succeed later
-    assert alone.release({A}, True) == {A: 10}
+    assert alone.on_partitions_revoked({A}, False) is None  # the commit may succeed later
+    assert alone.on_partitions_revoked({A}, True) == {A: 10}
     assert alone.latest()["rereadRecords"] == 0
 
 
@@ -92,8 +94,8 @@ def test_release_waits_for_next_in_flight_batch(alone: Planner) -> None:
     alone.start_batch(batch(p0=(0, 10)))
     alone.start_batch(batch(p0=(10, 25)))
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, False) is None
-    assert alone.release({A}, True) == {A: 10}
+    assert alone.on_partitions_revoked({A}, False) is None
+    assert alone.on_partitions_revoked({A}, True) == {A: 10}
     assert alone.latest()["rereadRecords"] == 15
 
 
@@ -101,13 +103,13 @@ def test_finished_batch_of_lost_partition_commits_nothing(alone: Planner) -> Non
     claimed(alone, p1=0)
     alone.finish_batch(batch(p0=(0, 10)))
     claimed(alone, p0=0)
-    assert alone.release({A}, False) == {}
+    assert alone.on_partitions_revoked({A}, False) == {}
 
 
 def test_finished_batch_never_lowers_group_offset(alone: Planner) -> None:
     claimed(alone, p0=50)
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, True) == {}
+    assert alone.on_partitions_revoked({A}, True) == {}
 
 
 def test_release_waits_for_replayed_batch(alone: Planner) -> None:
@@ -115,8 +117,8 @@ def test_release_waits_for_replayed_batch(alone: Planner) -> None:
     alone.observe(batch(p0=(0, 10)))
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, False) is None
-    assert alone.release({A}, True) == {}
+    assert alone.on_partitions_revoked({A}, False) is None
+    assert alone.on_partitions_revoked({A}, True) == {}
     assert alone.latest()["rereadRecords"] == 10
 
 
@@ -124,15 +126,15 @@ def test_batch_finished_before_restart_blocks_nothing(alone: Planner) -> None:
     alone.observe(batch(p0=(0, 10)))
     claimed(alone, p0=10)
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.release({A}, False) == {}
+    assert alone.on_partitions_revoked({A}, False) == {}
 
 
 def test_batch_outliving_session_blocks_release(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
-    alone.lose()
+    alone.on_partitions_lost()
     claimed(alone, p0=0)
-    assert alone.release({A}, False) is None
+    assert alone.on_partitions_revoked({A}, False) is None
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_batch_outliving_session_blocks_release(alone: Planner) -> None:
 def test_records_that_others_read_meanwhile_are_counted(alone: Planner, group_offset: int, reread: int) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
-    alone.lose()
+    alone.on_partitions_lost()
     alone.finish_batch(batch(p0=(0, 10)))
     claimed(alone, p0=group_offset)
     assert alone.latest()["rereadRecords"] == reread
@@ -165,7 +167,7 @@ def test_revocation_during_planning_ends_no_bounded_query(alone: Planner, monkey
     claimed(alone, p0=0)
     alone._tracker.set_positions(alone._tracker.pending_starts(()), {A: 0})
     monkeypatch.setattr(GroupMember, "holds_lease", True)
-    assert alone.release({A}, False) == {}
+    assert alone.on_partitions_revoked({A}, False) == {}
     assert alone._batches._offset(batch(p0=(0, 0)), {A: (0, 10)}) is None
 
 
@@ -208,7 +210,7 @@ def test_offset_contains_only_last_deleted_topics(monkeypatch: pytest.MonkeyPatc
             planner._starting_positions.check_topics()
             now[0] += 6
     last = TopicPartition(names[-1], 0)
-    planner.acquire({last: Claim("x-0", 10)})
+    planner.on_partitions_assigned({last: AssignedPartition("x-0", 10)})
     planner._tracker.set_positions(planner._tracker.pending_starts(()), {last: 10})
     planned = planner._batches._offset(seen, {last: (10, 20)})
     assert planned is not None
@@ -221,21 +223,21 @@ def test_offset_contains_only_last_deleted_topics(monkeypatch: pytest.MonkeyPatc
 def test_lost_partitions_are_forgotten(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10)))
-    alone.lose()
+    alone.on_partitions_lost()
     assert alone.plan(INITIAL) is INITIAL
     alone.finish_batch(batch(p0=(0, 10)))
     claimed(alone, p1=0)
-    assert alone.release({B}, False) == {}
+    assert alone.on_partitions_revoked({B}, False) == {}
 
 
 def test_release_without_commits_returns_no_offsets() -> None:
     alone = Planner(dataclasses.replace(OPTIONS, commits=False))
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(0, 5)))
-    assert alone.release({A}, False) is None
+    assert alone.on_partitions_revoked({A}, False) is None
     alone.finish_batch(batch(p0=(0, 10), p1=(0, 5)))
-    assert alone.release({A}, False) == {}
-    assert alone.release({B}, True) == {}
+    assert alone.on_partitions_revoked({A}, False) == {}
+    assert alone.on_partitions_revoked({B}, True) == {}
     assert alone.latest()["rereadRecords"] == 0
 
 
@@ -264,7 +266,7 @@ def test_planning_does_not_wait_for_reported_batch(alone: Planner, monkeypatch: 
     commits.may_continue.set()
     assert reported.result() is True
     assert commits.count == 1
-    assert alone.release({A}, False) == {}
+    assert alone.on_partitions_revoked({A}, False) == {}
 
 
 def test_reported_batch_waits_for_running_commit(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +285,7 @@ def test_reported_batch_waits_for_running_commit(alone: Planner, monkeypatch: py
 def test_planner_has_no_periodic_commit(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.consumed() == {}
+    assert alone.consumed_offsets() == {}
 
 
 def test_member_failure_is_raised_at_next_trigger(alone: Planner) -> None:
@@ -320,10 +322,10 @@ def test_release_never_exceeds_finished_offsets(events: list[tuple[str, Any]]) -
             claimed(planner, p0=done)
             owned = True
         elif event == "lose":
-            planner.lose()
+            planner.on_partitions_lost()
             owned = False
         elif event == "release" and owned:
-            offsets = planner.release({A}, detail)
+            offsets = planner.on_partitions_revoked({A}, detail)
             if offsets is None:
                 assert not detail
                 continue

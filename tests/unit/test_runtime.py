@@ -6,7 +6,7 @@ import pytest
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.consumer.runtime import ConsumerRuntime
-from zkconsumer.rebalance.handler import Claim
+from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.zookeeper.registry import Registration
 
 P0 = TopicPartition("t", 0)
@@ -17,9 +17,9 @@ def test_offset_deleted_during_outage_is_logged(offset: int, caplog: pytest.LogC
     """Without a committed offset, auto.offset.reset applies as if the partition had never been read."""
     config = ConsumerConfig.from_dict({"group.id": "g", "zookeeper.connect": "localhost:1", "consumer.id": "c"})
     runtime = ConsumerRuntime(config, Registration.static({"t": 1}), None, None, None, None)
-    runtime.acquire({P0: Claim("g_c-0", 7)})
-    runtime.lose()
-    runtime.acquire({P0: Claim("g_c-0", offset)})
+    runtime.on_partitions_assigned({P0: AssignedPartition("g_c-0", 7)})
+    runtime.on_partitions_lost()
+    runtime.on_partitions_assigned({P0: AssignedPartition("g_c-0", offset)})
     logged = [record for record in caplog.records if "committed_offset_missing" in record.getMessage()]
     assert len(logged) == (offset < 0)
     runtime.close()

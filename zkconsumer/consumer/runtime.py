@@ -22,7 +22,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
 from zkconsumer.metrics import Metrics
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
-from zkconsumer.rebalance.handler import Claim
+from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.rebalance.member_factory import create_member
 from zkconsumer.zookeeper.registry import OFFSET_MAX, Registration
 
@@ -47,8 +47,8 @@ class ConsumerRuntime:
         streams: the streams by topic, or by the regular expression of a filter.
     """
 
-    #: 0, because ``release`` never waits.
-    release_timeout = 0.0
+    #: 0, because ``on_partitions_revoked`` never waits.
+    release_timeout_s = 0.0
 
     def __init__(
         self,
@@ -153,14 +153,14 @@ class ConsumerRuntime:
 
     # ---- PartitionHandler, in the member's thread ----
 
-    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
+    def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Start fetching partitions, and delivering their records to the streams of their thread ids."""
         infos = []
-        for partition, claim in claims.items():
-            stream_queue = self._streams.acquire(partition, claim.thread_id, claim.offset)
+        for partition, assigned in partitions.items():
+            stream_queue = self._streams.acquire(partition, assigned.thread_id, assigned.offset)
             queue = PartitionQueue(stream_queue, self._config.queued_max_message_chunks)
-            reset = "smallest" if claim.is_new else self._config.auto_offset_reset
-            if claim.offset < 0 and not claim.is_new and partition in self._released_offsets:
+            reset = "smallest" if assigned.is_new else self._config.auto_offset_reset
+            if assigned.offset < 0 and not assigned.is_new and partition in self._released_offsets:
                 self._log.warning(
                     "committed_offset_missing",
                     topic=partition.topic,
@@ -168,24 +168,24 @@ class ConsumerRuntime:
                     consumed_offset=self._released_offsets[partition],
                     auto_offset_reset=reset,
                 )
-            infos.append(PartitionTopicInfo(partition, queue, claim.offset, auto_offset_reset=reset))
+            infos.append(PartitionTopicInfo(partition, queue, assigned.offset, auto_offset_reset=reset))
         self.fetchers.add_partitions(infos)
 
-    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
+    def on_partitions_revoked(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
         """Stop the delivery, and return the offsets to commit if ``auto.commit.enable`` is true."""
         del final  # each call returns offsets
         offsets = self._stop_delivery(partitions)
         return offsets if self._config.auto_commit_enable else {}
 
-    def lose(self) -> None:
+    def on_partitions_lost(self) -> None:
         """Stop the delivery of all partitions."""
         self._stop_delivery(self._streams.partitions)
 
-    def lease_ended(self) -> None:  # in the thread of the lease
+    def on_lease_expired(self) -> None:  # in the thread of the lease
         """Stop the delivery of the records that the streams have decoded."""
         self._streams.end_lease()
 
-    def consumed(self) -> Mapping[TopicPartition, int]:
+    def consumed_offsets(self) -> Mapping[TopicPartition, int]:
         """Return the offsets of consumed records."""
         return _select_known_offsets(self._streams.offsets(include_current=False), self.fetchers.infos)
 

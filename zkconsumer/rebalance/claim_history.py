@@ -13,7 +13,7 @@ from zkconsumer.metadata.topic_id import is_same_topic
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.rebalance.assignors import Assignment
 from zkconsumer.rebalance.committer import OffsetCommitter
-from zkconsumer.rebalance.handler import Claim
+from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.rebalance.membership import Membership
 
 
@@ -27,7 +27,7 @@ class ClaimStarts:
         topic_ids: ids of the topics of the partitions, read before the offsets.
     """
 
-    partitions: dict[TopicPartition, Claim]
+    partitions: dict[TopicPartition, AssignedPartition]
     recreated: Set[TopicPartition]
     topic_ids: Mapping[TopicPartition, str]
 
@@ -80,7 +80,7 @@ class ClaimHistory:
         new = recreated | self._find_new_partitions(offsets) if self._finds_new_partitions else recreated
         offsets.update(dict.fromkeys(recreated, -1))
         return ClaimStarts(
-            {p: Claim(thread, offsets[p], p in new) for p, thread in claimed.items()},
+            {p: AssignedPartition(thread, offsets[p], p in new) for p, thread in claimed.items()},
             recreated,
             {p: topic_ids.get(p.topic, "") for p in claimed},
         )

@@ -39,7 +39,7 @@ class OffsetCommitter:
         open_offsets: returns a storage of committed offsets, given ``offsets.storage`` and ``dual.commit.enabled``.
         handler: has the consumed offsets.
         requests: the broker request thread.
-        interval_s: seconds between periodic commits of ``handler.consumed()``; None disables them.
+        interval_s: seconds between periodic commits of ``handler.consumed_offsets()``; None disables them.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class OffsetCommitter:
     def _commit_consumed_now(self) -> dict[TopicPartition, int]:  # in the broker request thread
         """Commit what is consumed now: the application may have committed higher offsets just before."""
         owned = self._membership.assignment
-        return self._commit({p: offset for p, offset in self._handler.consumed().items() if p in owned})
+        return self._commit({p: offset for p, offset in self._handler.consumed_offsets().items() if p in owned})
 
     def _log_failure(self, commit: Future[dict[TopicPartition, int]]) -> None:  # in the broker request thread
         error = commit.exception()

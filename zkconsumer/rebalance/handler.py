@@ -11,7 +11,7 @@ from zkconsumer.message import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class AssignedPartition:
     """A claimed partition.
 
     Attributes:
@@ -29,29 +29,32 @@ class Claim:
 class PartitionHandler(Protocol):
     """Delivers the records of a member's partitions. The member's thread calls the methods."""
 
-    #: Maximum seconds for which ``release`` may return None.
-    release_timeout: float
+    #: Maximum seconds for which ``on_partitions_revoked`` may return None.
+    release_timeout_s: float
 
-    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
+    def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Start delivering the records of partitions that the member owns now."""
 
-    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
+    def on_partitions_revoked(
+        self, partitions: Set[TopicPartition], final: bool
+    ) -> Mapping[TopicPartition, int] | None:
         """Stop delivering the records of revoked partitions, and return the offsets to commit.
 
         Returns None while the partitions cannot be released yet. It is called again after each event, and a last time
-        with ``final=True`` when ``release_timeout`` expires. That call must return offsets.
+        with ``final=True`` when ``release_timeout_s`` expires. That call must return offsets.
         """
 
-    def lose(self) -> None:
+    def on_partitions_lost(self) -> None:
         """Stop delivering records immediately: the session that owns the partitions has expired, or may have."""
 
-    def lease_ended(self) -> None:
-        """Hand out no more records until ``acquire``; the member's thread, which may be blocked, calls ``lose`` later.
+    def on_lease_expired(self) -> None:
+        """Hand out no more records until ``on_partitions_assigned``.
 
-        Called in another thread, and must not block.
+        Called in another thread, and must not block. The member's thread, which may be blocked, calls
+        ``on_partitions_lost`` later.
         """
 
-    def consumed(self) -> Mapping[TopicPartition, int]:
+    def consumed_offsets(self) -> Mapping[TopicPartition, int]:
         """Return the offsets for the periodic commit; called in another thread."""
 
     def fail(self, error: ZkConsumerError) -> None:

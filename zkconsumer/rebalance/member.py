@@ -22,7 +22,7 @@ from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.member_thread import MemberThread
 from zkconsumer.rebalance.session_watch import SessionWatch
 
-#: Maximum seconds for leaving the group, in addition to the handler's ``release_timeout``.
+#: Maximum seconds for leaving the group, in addition to the handler's ``release_timeout_s``.
 _LEAVE_TIMEOUT_S = 10.0
 
 
@@ -70,11 +70,11 @@ class GroupMember:
         self._attempts = thread.attempts
         self._handler = handler
 
-    def start(self, connect_timeout: float = 0.0) -> None:
+    def start(self, connect_timeout_s: float = 0.0) -> None:
         """Connect, register, and wait for the first rebalance; after an error, the member has left the group.
 
         Args:
-            connect_timeout: see ``ZooKeeperSession.start``.
+            connect_timeout_s: see ``ZooKeeperSession.start``.
 
         Raises:
             ZooKeeperUnavailableError: the ensemble could not be reached.
@@ -82,7 +82,7 @@ class GroupMember:
             AuthenticationError: ZooKeeper rejected the credentials.
             ConsumerRebalanceFailedError, ClosedError: see ``MemberThread.start``.
         """
-        self.session.start(connect_timeout)
+        self.session.start(connect_timeout_s)
         try:
             self._committer.start()
             self._lookups.start()
@@ -98,7 +98,7 @@ class GroupMember:
             closing.callback(self._lookups.join)
             closing.callback(self.session.close)  # a call that is running may be waiting for ZooKeeper
             closing.callback(self._committer.close)
-            closing.callback(self._thread.stop, self._handler.release_timeout + _LEAVE_TIMEOUT_S)
+            closing.callback(self._thread.stop, self._handler.release_timeout_s + _LEAVE_TIMEOUT_S)
             closing.callback(self._lookups.close)  # the member's thread may be waiting for the response to a lookup
 
     @property
@@ -163,7 +163,7 @@ class GroupMember:
         offsets: Mapping[TopicPartition, int] | Callable[[], Mapping[TopicPartition, int]],
         *,
         allow_lower: bool = False,
-        timeout: float | None = None,
+        timeout_s: float | None = None,
         on_committed: Callable[[dict[TopicPartition, int]], None] | None = None,
     ) -> dict[TopicPartition, int]:
         """Commit offsets of owned partitions, and return the committed offsets.
@@ -172,8 +172,8 @@ class GroupMember:
             offsets: next offset to consume of each partition; or a function that returns them, which the member's
                 thread calls between two steps of a rebalance.
             allow_lower: allow offsets to decrease.
-            timeout: maximum seconds to wait, including a step of a rebalance that is in progress; None for
-                ``release_timeout`` plus the timeouts of ZooKeeper and of the coordinator.
+            timeout_s: maximum seconds to wait, including a step of a rebalance that is in progress; None for
+                ``release_timeout_s`` plus the timeouts of ZooKeeper and of the coordinator.
             on_committed: called in a thread of the member with the committed offsets, before any other commit
                 of these partitions.
 
@@ -188,7 +188,7 @@ class GroupMember:
             wanted = offsets() if callable(offsets) else offsets
             return self._committer.commit(wanted, allow_lower=allow_lower, on_committed=on_committed)
 
-        return self._run_in_thread(commit, timeout)
+        return self._run_in_thread(commit, timeout_s)
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
         """Allow the next commit to decrease the partition's offset, because its position was reset."""
@@ -206,14 +206,14 @@ class GroupMember:
         return self._run_in_thread(lambda: self._committer.switch(storage, dual_commit), None)
 
     def _run_in_thread(
-        self, function: Callable[[], Future[dict[TopicPartition, int]]], timeout: float | None
+        self, function: Callable[[], Future[dict[TopicPartition, int]]], timeout_s: float | None
     ) -> dict[TopicPartition, int]:
-        if timeout is None:
-            timeout = self._handler.release_timeout + self.config.zookeeper_connection_timeout_s
-            timeout += self.config.offsets_channel_socket_timeout_s
+        if timeout_s is None:
+            timeout_s = self._handler.release_timeout_s + self.config.zookeeper_connection_timeout_s
+            timeout_s += self.config.offsets_channel_socket_timeout_s
         future = self._mailbox.submit(function)
         try:
-            return dict(future.result(timeout))
+            return dict(future.result(timeout_s))
         except FutureTimeoutError as error:
             future.cancel()
-            raise ZooKeeperUnavailableError(f"offsets could not be committed within {timeout:g} s") from error
+            raise ZooKeeperUnavailableError(f"offsets could not be committed within {timeout_s:g} s") from error

@@ -40,7 +40,7 @@ def create_member(
     auto_commit: bool,
     user_listener: ConsumerRebalanceListener | None = None,
     metrics: Metrics | None = None,
-    first_rebalance_timeout: float = 0.0,
+    first_rebalance_timeout_s: float = 0.0,
 ) -> GroupMember:
     """Create a member of a group; it is not started.
 
@@ -48,10 +48,10 @@ def create_member(
         config: properties of the consumer.
         registration: the topics to which the member subscribes, with the number of threads of each.
         handler: delivers the records of the member's partitions.
-        auto_commit: commit ``handler.consumed()`` every ``auto.commit.interval.ms``.
+        auto_commit: commit ``handler.consumed_offsets()`` every ``auto.commit.interval.ms``.
         user_listener: the application's callbacks.
         metrics: registry of the meters of rebalances and commits.
-        first_rebalance_timeout: maximum seconds to wait for the first rebalance; the JVM's limit applies if it is
+        first_rebalance_timeout_s: maximum seconds to wait for the first rebalance; the JVM's limit applies if it is
             longer.
     """
     metrics = metrics or Metrics()
@@ -62,7 +62,7 @@ def create_member(
         user_listener, watch, timeout_s=config.rebalance_max_retries * config.rebalance_backoff_s
     )
     listener = _create_listener(config, registration, watch, cluster, committer, handler, callbacks)
-    first_rebalance = FirstRebalance(config, watch.membership.consumer_id, first_rebalance_timeout)
+    first_rebalance = FirstRebalance(config, watch.membership.consumer_id, first_rebalance_timeout_s)
     timer = metrics.timer(*_METRICS, "RebalanceRateAndTime", clientId=config.client_id)
     attempts = RebalanceAttempts(config, watch, listener, cluster, first_rebalance, timer.update)
     thread = MemberThread(watch, listener, attempts, first_rebalance, committer, handler)
@@ -71,7 +71,7 @@ def create_member(
 
 def _create_watch(config: ConsumerConfig, handler: PartitionHandler) -> SessionWatch:
     mailbox = Mailbox("the consumer has been shut down; offsets can no longer be committed")
-    session = ZooKeeperSession.from_config(config, mailbox.queue, handler.lease_ended)
+    session = ZooKeeperSession.from_config(config, mailbox.queue, handler.on_lease_expired)
     membership = Membership(config.group_id, new_consumer_id(config.group_id, config.consumer_id), session)
     return SessionWatch(session, membership, mailbox)
 

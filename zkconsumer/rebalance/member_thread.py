@@ -111,7 +111,7 @@ class MemberThread:
             self._handler.fail(failure)
             self.attempts.terminate(failure)
             self._mailbox.close(failure)
-            self._handler.lose()
+            self._handler.on_partitions_lost()
             self._membership.lose()
         finally:
             self._session.close()  # so that ZooKeeper deletes the znodes and other members take over the partitions

@@ -50,9 +50,9 @@ class OwnedPartitions:
         self._log = get_logger("zkconsumer.rebalance", group=group, consumer_id=consumer_id)
 
     @property
-    def release_timeout(self) -> float:
+    def release_timeout_s(self) -> float:
         """Maximum seconds for which the handler may keep revoked partitions."""
-        return self._handler.release_timeout
+        return self._handler.release_timeout_s
 
     # ---- claiming ----
 
@@ -85,7 +85,7 @@ class OwnedPartitions:
         self._membership.confirm(added)
         self._log_change("partitions_assigned", added.keys())
         self._history.record_claims(starts)
-        self._handler.acquire(starts.partitions)
+        self._handler.on_partitions_assigned(starts.partitions)
 
     # ---- releasing ----
 
@@ -118,7 +118,7 @@ class OwnedPartitions:
         """Wait until the handler releases the partitions."""
         while delivering := revoked - self._membership.releasing.keys():
             remaining = deadline - time.monotonic()
-            offsets = self._handler.release(delivering, remaining <= 0)
+            offsets = self._handler.on_partitions_revoked(delivering, remaining <= 0)
             if offsets is not None:
                 self._membership.stop({partition: offsets.get(partition, -1) for partition in delivering})
                 return
@@ -138,7 +138,7 @@ class OwnedPartitions:
         if not deleted:
             return
         self._log.warning("owner_znodes_deleted", partitions=[str(p) for p in sorted(deleted)])
-        self._handler.release(deleted, True)
+        self._handler.on_partitions_revoked(deleted, True)
         self._committer.forget(deleted)
         self._membership.drop(deleted)
         self._callbacks.forget_assignment()
@@ -153,7 +153,7 @@ class OwnedPartitions:
 
     def discard(self) -> None:
         """Stop the delivery of all partitions at once."""
-        self._handler.lose()
+        self._handler.on_partitions_lost()
         self._membership.lose()
         self._callbacks.forget_assignment()
 

@@ -92,7 +92,7 @@ class ZKRebalancerListener:
             return conflict
         self._partitions.drop_deleted()
         # One deadline for all releases of this rebalance, because JVM members do not retry their claims forever.
-        deadline = time.monotonic() + self._partitions.release_timeout
+        deadline = time.monotonic() + self._partitions.release_timeout_s
         while not self._watch.mailbox.is_stopping:
             for assignment in self._context.assignments():
                 target = self._context.own_part(assignment)
@@ -167,11 +167,11 @@ class ZKRebalancerListener:
             self._partitions.discard()
 
     def _release_all(self) -> None:
-        release_timeout = self._partitions.release_timeout
-        retry_until = time.monotonic() + release_timeout + _LEAVE_RETRY_TIMEOUT_S
+        release_timeout_s = self._partitions.release_timeout_s
+        retry_until = time.monotonic() + release_timeout_s + _LEAVE_RETRY_TIMEOUT_S
         while (owned := set(self._membership.assignment)) and self._session.is_connected:
             try:
-                self._partitions.release(owned, time.monotonic() + release_timeout)
+                self._partitions.release(owned, time.monotonic() + release_timeout_s)
             except SessionLostError:
                 raise
             except RetriableError as error:

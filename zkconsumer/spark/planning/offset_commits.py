@@ -83,7 +83,7 @@ class OffsetCommits:
 
     def _commit(self, partitions: int) -> None:
         try:
-            committed = self._member.commit(self._tracker.uncommitted, timeout=self._timeout_s)
+            committed = self._member.commit(self._tracker.uncommitted, timeout_s=self._timeout_s)
         except ZkConsumerError as error:
             self._progress.record_failed_commit()
             is_new = self.problem is None

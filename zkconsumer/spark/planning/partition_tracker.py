@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from typing import Any
 
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.handler import Claim
+from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.spark.offset import BatchOffset, Ranges, from_offset, total
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
 from zkconsumer.spark.planning.partition_state import AT_LOG_START, PartitionRecord, PartitionState
@@ -208,7 +208,7 @@ class PartitionTracker:
 
     # ---- assignment ----
 
-    def acquire(self, claims: Mapping[TopicPartition, Claim], existing: Set[TopicPartition]) -> int:
+    def acquire(self, claims: Mapping[TopicPartition, AssignedPartition], existing: Set[TopicPartition]) -> int:
         """Mark partitions as owned, and set their start positions.
 
         Args:

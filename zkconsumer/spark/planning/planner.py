@@ -26,7 +26,7 @@ from zkconsumer.errors import (
 from zkconsumer.health import Health, Problem
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.rebalance.handler import Claim, PartitionHandler
+from zkconsumer.rebalance.handler import AssignedPartition, PartitionHandler
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.rebalance.member_factory import create_member
 from zkconsumer.spark.executor.task_reports import SkippedRange
@@ -72,7 +72,7 @@ class Planner:
     def __init__(
         self, options: SourceOptions, seen: Mapping[str, Any] = INITIAL, *, application: int | None = None
     ) -> None:
-        self.release_timeout = options.revoke_timeout_s
+        self.release_timeout_s = options.revoke_timeout_s
         self._options = options = dataclasses.replace(options, consumer=with_application(options.consumer, application))
         self._config = config = options.consumer
         self._application = application
@@ -321,11 +321,13 @@ class Planner:
 
     # ---- PartitionHandler, in the member's thread ----
 
-    def acquire(self, claims: Mapping[TopicPartition, Claim]) -> None:
+    def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Mark partitions as owned. The checkpoint and the committed offsets determine their start positions."""
-        self._progress.reread_records += self._tracker.acquire(claims, self._existing())
+        self._progress.reread_records += self._tracker.acquire(partitions, self._existing())
 
-    def release(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int] | None:
+    def on_partitions_revoked(
+        self, partitions: Set[TopicPartition], final: bool
+    ) -> Mapping[TopicPartition, int] | None:
         """Release partitions when their batch has finished and is committed, or at once with ``final``."""
         self._revoked_at = self._member.rebalances
         released = self._tracker.release(partitions, final=final or self._is_closing)
@@ -342,15 +344,15 @@ class Planner:
             )
         return offsets
 
-    def lose(self) -> None:
+    def on_partitions_lost(self) -> None:
         """Mark all partitions as not owned. No batch is planned until partitions are acquired again."""
         self._revoked_at = self._member.rebalances
         self._tracker.lose()
 
-    def lease_ended(self) -> None:
+    def on_lease_expired(self) -> None:
         """Do nothing: a batch is planned only while the lease is held, and a running batch is completed."""
 
-    def consumed(self) -> Mapping[TopicPartition, int]:
+    def consumed_offsets(self) -> Mapping[TopicPartition, int]:
         """Return nothing: offsets are committed when a batch has finished, not periodically."""
         return {}
 
@@ -369,7 +371,7 @@ def _new_member(
             subscription.registration(options.streams),
             handler,
             auto_commit=False,
-            first_rebalance_timeout=options.unavailable_timeout + options.revoke_timeout_s,
+            first_rebalance_timeout_s=options.unavailable_timeout + options.revoke_timeout_s,
         )
     return StandaloneReader(
         options.consumer,

@@ -25,7 +25,7 @@ from zkconsumer.metadata.factory import create_cluster
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.rebalance.futures import complete_future
-from zkconsumer.rebalance.handler import Claim, PartitionHandler, failure_of
+from zkconsumer.rebalance.handler import AssignedPartition, PartitionHandler, failure_of
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
@@ -96,17 +96,17 @@ class StandaloneReader:
         """All partitions, as for a group with one member."""
         return self.assignment
 
-    def start(self, connect_within: float = 0.0) -> None:
+    def start(self, connect_timeout_s: float = 0.0) -> None:
         """Connect, and list the partitions.
 
         Args:
-            connect_within: see ``ZooKeeperSession.start``.
+            connect_timeout_s: see ``ZooKeeperSession.start``.
 
         Raises:
             ZkConsumerError: ZooKeeper or the brokers do not answer.
         """
         if self._session is not None:
-            self._session.start(connect_within)
+            self._session.start(connect_timeout_s)
         self._deadline = time.monotonic() + self._unavailable_timeout
         self._thread.start()
         try:
@@ -139,7 +139,7 @@ class StandaloneReader:
         offsets: Mapping[TopicPartition, int] | Callable[[], Mapping[TopicPartition, int]],
         *,
         allow_lower: bool = False,
-        timeout: float | None = None,
+        timeout_s: float | None = None,
     ) -> dict[TopicPartition, int]:
         """Commit offsets of the group and return the committed offsets; see ``GroupMember.commit``."""
 
@@ -147,15 +147,15 @@ class StandaloneReader:
             wanted = dict(offsets() if callable(offsets) else offsets)
             return self._offsets.commit(wanted, allow_lower=allow_lower) if self._offsets is not None else wanted
 
-        timeout = self._config.zookeeper_connection_timeout_s if timeout is None else timeout
+        timeout_s = self._config.zookeeper_connection_timeout_s if timeout_s is None else timeout_s
         result: Future[dict[TopicPartition, int]] = Future()
         self._events.put((work, result))
         try:
-            return result.result(timeout)
+            return result.result(timeout_s)
         except FutureTimeoutError as error:
             result.cancel()
             raise ZooKeeperUnavailableError(
-                f"offsets were not committed within {timeout:g} s; the commit is retried"
+                f"offsets were not committed within {timeout_s:g} s; the commit is retried"
             ) from error
 
     def _run(self) -> None:
@@ -211,14 +211,17 @@ class StandaloneReader:
     def _update_assignment(self) -> None:
         found = self._subscription.partitions(self.cluster, self._config.exclude_internal_topics)
         if deleted := self.assignment.keys() - set(found):
-            self._handler.release(deleted, True)
+            self._handler.on_partitions_revoked(deleted, True)
         new = [partition for partition in found if partition not in self.assignment]
         committed = self._offsets.fetch(new) if self._offsets is not None and new else {}
         self.assignment = dict.fromkeys(found, _NO_THREAD)
         if new:
             offsets = {partition: committed.get(partition, -1) for partition in new}
-            self._handler.acquire(
-                {p: Claim(_NO_THREAD, max(offset, -1), offset == OF_DELETED_TOPIC) for p, offset in offsets.items()}
+            self._handler.on_partitions_assigned(
+                {
+                    p: AssignedPartition(_NO_THREAD, max(offset, -1), offset == OF_DELETED_TOPIC)
+                    for p, offset in offsets.items()
+                }
             )
         self.discoveries += 1
         self.rebalances += bool(new or deleted)

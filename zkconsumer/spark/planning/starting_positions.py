@@ -169,7 +169,7 @@ class StartingPositions:
             self._member.commit(
                 lambda: {p: offsets[p] for p in partitions & self._tracker.still_pending(starts)},
                 allow_lower=True,
-                timeout=self._config.zookeeper_connection_timeout_s,
+                timeout_s=self._config.zookeeper_connection_timeout_s,
             )
 
     def _available(self, partition: TopicPartition, offset: int, log_start: int) -> int:
