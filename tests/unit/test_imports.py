@@ -59,6 +59,7 @@ SPARK_ORDER = [
     ["planning"],
     ["driver"],
     ["source", "batch", "checkpoint"],
+    ["session"],
     ["dstreams"],
     ["kafka_utils", "shim"],
 ]
@@ -186,6 +187,21 @@ def test_package_import_excludes(package: str, after_import: set[str]) -> None:
 def test_command_and_pytest_plugin_do_not_import_pyspark(module: str) -> None:
     """Without pyspark, the plain consumer is a quarter of the size."""
     assert not {name for name in modules_after(f"import {module}") if name.partition(".")[0] in ("pyspark", "py4j")}
+
+
+@pytest.mark.parametrize(
+    ("module", "excluded"),
+    [
+        ("zkconsumer.spark", ["pyspark", "kazoo"]),
+        ("zkconsumer.spark.executor.reader", ["kazoo", "zkconsumer.rebalance", "zkconsumer.zookeeper"]),
+        ("zkconsumer.spark.source", ["kazoo", "zkconsumer.spark.planning", "zkconsumer.spark.driver"]),
+    ],
+)
+def test_tasks_import_neither_member_nor_planner(module: str, excluded: list[str]) -> None:
+    """Each Python worker of an executor imports the data source and the reader before its first task."""
+    after = modules_after(f"import {module}")
+
+    assert not {name for name in after for other in excluded if name == other or name.startswith(f"{other}.")}
 
 
 def test_reading_batches_does_not_import_pandas() -> None:

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-import zkconsumer.spark
+from zkconsumer.spark import session
 
 
 def warnings(caplog: pytest.LogCaptureFixture, executable: str) -> list[str]:
     with caplog.at_level(logging.WARNING, "zkconsumer"):
-        zkconsumer.spark._check_worker_python(executable)
+        session._check_worker_python(executable)
     return [record.getMessage() for record in caplog.records]
 
 

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import show_level
-from zkconsumer.spark.batch import ZkConsumerBatchReader
 from zkconsumer.spark.driver_link import DriverLink
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
@@ -29,8 +28,10 @@ from zkconsumer.spark.executor.task_reports import ReportListener, SkippedRange,
 from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.spark.offset import INITIAL, BatchOffset, nested
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.planning.planner import Planner
-from zkconsumer.spark.planning.splitting import tasks
+
+if TYPE_CHECKING:  # executors import this module, and plan no batches
+    from zkconsumer.spark.batch import ZkConsumerBatchReader
+    from zkconsumer.spark.planning.planner import Planner
 
 
 class ZkConsumerDataSource(DataSource):
@@ -73,6 +74,8 @@ class ZkConsumerDataSource(DataSource):
 
     def reader(self, schema: StructType) -> ZkConsumerBatchReader:
         """Return the reader of a batch query."""
+        from zkconsumer.spark.batch import ZkConsumerBatchReader
+
         return ZkConsumerBatchReader(dict(self.options), self.cores, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
@@ -159,6 +162,8 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the tasks of a batch. They depend on ``end`` only, so a replayed batch reads the same ranges."""
+        from zkconsumer.spark.planning.splitting import tasks
+
         del start
         if end.get("ended"):
             return []
@@ -201,6 +206,8 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             seen: an offset from Spark's offset log.
         """
         if self._planner is None:
+            from zkconsumer.spark.planning.planner import Planner
+
             self._options = SourceOptions.parse(self._raw_options)
             show_level(logging.INFO)  # Spark copies standard error to its log
             _exit_on_sigterm()

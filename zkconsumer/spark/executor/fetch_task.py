@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
@@ -10,7 +11,9 @@ from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.rows import Layout
 from zkconsumer.spark.executor.task_reports import ReportAddress
-from zkconsumer.spark.offset import Ranges
+
+if TYPE_CHECKING:  # tasks do not parse offsets
+    from zkconsumer.spark.offset import Ranges
 
 
 @dataclass(frozen=True)
