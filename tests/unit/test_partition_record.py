@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zkconsumer.spark.options.starting_offsets import StartPosition
+from zkconsumer.spark.options.starting_offsets import StartPosition, StartSource
 from zkconsumer.spark.planning.partition_state import AT_LOG_START, PartitionRecord, PartitionState
 
 READY = PartitionState.READY
@@ -13,13 +13,13 @@ READY = PartitionState.READY
 @pytest.mark.parametrize(("committed", "read_by_others"), [(-1, 0), (3, 0), (7, 4), (20, 7)])
 def test_lost_records_that_others_committed_are_counted(committed: int, read_by_others: int) -> None:
     record = PartitionRecord(lost=(3, 10))
-    assert record.assign(StartPosition("group", committed), committed) == read_by_others
-    assert record.assign(StartPosition("group", committed), committed) == 0
+    assert record.assign(StartPosition(StartSource.GROUP, committed), committed) == read_by_others
+    assert record.assign(StartPosition(StartSource.GROUP, committed), committed) == 0
     assert (record.lost, record.exists, record.was_assigned, record.position) == (None, True, True, None)
 
 
-@pytest.mark.parametrize(("source", "committed"), [("group", 7), ("checkpoint", 2)])
-def test_position_of_group_counts_as_committed(source: str, committed: int) -> None:
+@pytest.mark.parametrize(("source", "committed"), [(StartSource.GROUP, 7), (StartSource.CHECKPOINT, 2)])
+def test_position_of_group_counts_as_committed(source: StartSource, committed: int) -> None:
     record = PartitionRecord(state=PartitionState.CLAIMED, start=StartPosition(source, 7), committed=2, outdated=9)
     record.resolve(7)
     assert (record.state, record.committed, record.position) == (READY, committed, 7)
@@ -81,7 +81,7 @@ def test_replayed_range_is_in_flight_while_uncommitted(
 
 @pytest.mark.parametrize(("offset", "resumes_at"), [(2, 2), (3, 5), (5, 5), (6, 6)])
 def test_batch_after_replayed_one_starts_at_its_end(offset: int, resumes_at: int) -> None:
-    record = PartitionRecord(state=PartitionState.CLAIMED, start=StartPosition("group", offset))
+    record = PartitionRecord(state=PartitionState.CLAIMED, start=StartPosition(StartSource.GROUP, offset))
     record.put_in_flight(3, 5)
     assert record.start is not None
     assert record.start.offset == resumes_at

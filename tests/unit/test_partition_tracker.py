@@ -16,7 +16,7 @@ from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol
 from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.spark.offset import Ranges
-from zkconsumer.spark.options.starting_offsets import NEW, StartingOffsets, StartPosition
+from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition, StartSource
 from zkconsumer.spark.planning import partition_state
 from zkconsumer.spark.planning.partition_state import (
     AT_LOG_START,
@@ -56,7 +56,7 @@ def test_documented_transitions_are_those_of_the_code() -> None:
     assert TRANSITIONS.keys() == set(PartitionEvent)
 
 
-START = StartPosition("group", 5)
+START = StartPosition(StartSource.GROUP, 5)
 
 #: The call of a record that causes each event.
 CALLS = {
@@ -105,9 +105,9 @@ def test_replay_around_committed_offset_resumes_at_end() -> None:
     one = tracker(restart="group")
     one.observe(offset_of(0, 10))
     acquire(one, 4)
-    assert one.pending_starts(()) == {A: StartPosition("group", 4)}
+    assert one.pending_starts(()) == {A: StartPosition(StartSource.GROUP, 4)}
     one.put_in_flight({A: (0, 10)})
-    assert one.pending_starts(()) == {A: StartPosition("checkpoint", 10)}
+    assert one.pending_starts(()) == {A: StartPosition(StartSource.CHECKPOINT, 10)}
 
 
 def test_replay_beside_committed_offset_keeps_start() -> None:
@@ -115,7 +115,7 @@ def test_replay_beside_committed_offset_keeps_start() -> None:
     one.observe(offset_of(0, 10))
     acquire(one, 14)
     one.put_in_flight({A: (0, 10)})
-    assert one.pending_starts(()) == {A: StartPosition("group", 14)}
+    assert one.pending_starts(()) == {A: StartPosition(StartSource.GROUP, 14)}
 
 
 def test_replay_leaves_the_start_of_another_source_alone() -> None:
@@ -140,8 +140,12 @@ def test_partitions_created_after_start_are_read_from_beginning() -> None:
     one = tracker()
     one.acquire({A: AssignedPartition("x-0", -1)}, {A, b})
     one.acquire({b: AssignedPartition("x-0", -1), c: AssignedPartition("x-0", -1)}, {A, b, c})
-    reset = StartPosition("auto.offset.reset")
-    assert one.pending_starts(()) == {A: reset, b: reset, c: StartPosition(NEW, timestamp=protocol.EARLIEST)}
+    reset = StartPosition(StartSource.AUTO_OFFSET_RESET)
+    assert one.pending_starts(()) == {
+        A: reset,
+        b: reset,
+        c: StartPosition(StartSource.NEW_PARTITION, timestamp=protocol.EARLIEST),
+    }
 
 
 def test_topics_are_those_of_batches_and_pending_starts() -> None:
@@ -227,7 +231,7 @@ def test_set_back_offset_survives_session_loss() -> None:
     one = set_back(4, 10, 20)
     one.lose()
     acquire(one, 4)
-    assert one.pending_starts(()) == {A: StartPosition("checkpoint", 4)}
+    assert one.pending_starts(()) == {A: StartPosition(StartSource.CHECKPOINT, 4)}
 
 
 def test_set_back_partition_is_released_after_replay() -> None:
@@ -267,7 +271,7 @@ def test_returned_partition_resumes_after_other_member() -> None:
     one.plan({A: (0, 10)}, ())
     one.lose()
     acquire(one, 15)
-    assert one.pending_starts(()) == {A: StartPosition("checkpoint", 15)}
+    assert one.pending_starts(()) == {A: StartPosition(StartSource.CHECKPOINT, 15)}
 
 
 def test_recreated_topic_counts_as_never_assigned() -> None:
@@ -278,10 +282,10 @@ def test_recreated_topic_counts_as_never_assigned() -> None:
     one.reset_topics([A.topic])
     one.observe(offset_of(0, 3))
     acquire(one, 15)
-    assert one.pending_starts(()) == {A: StartPosition("checkpoint", 3)}
+    assert one.pending_starts(()) == {A: StartPosition(StartSource.CHECKPOINT, 3)}
 
 
-@pytest.mark.parametrize(("committed", "start"), [(10, AT_LOG_START), (11, StartPosition("group", 11))])
+@pytest.mark.parametrize(("committed", "start"), [(10, AT_LOG_START), (11, StartPosition(StartSource.GROUP, 11))])
 def test_unowned_partition_of_recreated_topic_starts_at_log_start(committed: int, start: StartPosition) -> None:
     """The committed offset can belong to the deleted topic, unless it is higher than what this query has read."""
     one = tracker()
@@ -296,7 +300,7 @@ def test_unowned_partition_of_recreated_topic_starts_at_log_start(committed: int
     one.set_positions(starts, {A: 0})
     one.lose()
     acquire(one, 5)
-    assert one.pending_starts(()) == {A: StartPosition("group", 5)}
+    assert one.pending_starts(()) == {A: StartPosition(StartSource.GROUP, 5)}
 
 
 def test_outdated_lookup_does_not_resolve_reassigned_partition() -> None:

@@ -11,11 +11,11 @@ from zkconsumer.broker.protocol import EARLIEST, LATEST
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.options.option_reader import OptionReader
-from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
+from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition, StartSource
 
 A0, A1, A2, B0 = (TopicPartition(*pair) for pair in (("a", 0), ("a", 1), ("a", 2), ("b", 0)))
 
-RESET = StartPosition("auto.offset.reset")
+RESET = StartPosition(StartSource.AUTO_OFFSET_RESET)
 
 
 def starts(**options: str) -> StartingOffsets:
@@ -53,27 +53,29 @@ def test_blanks_may_surround_time() -> None:
 
 
 def test_default_is_group_offset_then_reset() -> None:
-    assert first(starts(), A0, 23) == StartPosition("group", 23)
+    assert first(starts(), A0, 23) == StartPosition(StartSource.GROUP, 23)
     assert first(starts(), A1) == RESET
 
 
 def test_re_created_topic_is_read_from_beginning_by_new_query() -> None:
     decided = starts()
     position = decided.start_position(A0, -1, checkpoint_offset=None, is_first_assignment=True, is_new=True)
-    assert position == StartPosition("new partition", timestamp=EARLIEST)
+    assert position == StartPosition(StartSource.NEW_PARTITION, timestamp=EARLIEST)
 
 
 @pytest.mark.parametrize(("mode", "end"), [("earliest", EARLIEST), ("latest", LATEST), ("LATEST", LATEST)])
 def test_earliest_and_latest_ignore_group(mode: str, end: int) -> None:
     decided = starts(startingOffsets=mode)
-    assert {first(decided, A0, group) for group in (23, -1)} == {StartPosition(mode.lower(), timestamp=end)}
+    assert {first(decided, A0, group) for group in (23, -1)} == {
+        StartPosition(StartSource(mode.lower()), timestamp=end)
+    }
 
 
 def test_json_offsets_fall_back_to_group() -> None:
     decided = starts(startingOffsets='{"a":{"0":19,"2":22}}')
-    assert first(decided, A0, 23) == StartPosition("offset", 19)
-    assert first(decided, A1, 31) == StartPosition("group", 31)
-    assert first(decided, A2, 43) == StartPosition("offset", 22)
+    assert first(decided, A0, 23) == StartPosition(StartSource.OFFSET, 19)
+    assert first(decided, A1, 31) == StartPosition(StartSource.GROUP, 31)
+    assert first(decided, A2, 43) == StartPosition(StartSource.OFFSET, 22)
     assert first(decided, B0) == RESET
 
 
@@ -91,15 +93,15 @@ def test_topics_and_patterns_accept_modes() -> None:
 
 def test_modes_in_json_are_case_insensitive() -> None:
     decided = starts(startingOffsets='{"a":"eArLiEst","b":"GROUP"}')
-    assert first(decided, A0, 5) == StartPosition("earliest", timestamp=EARLIEST)
-    assert first(decided, B0, 5) == StartPosition("group", 5)
+    assert first(decided, A0, 5) == StartPosition(StartSource.EARLIEST, timestamp=EARLIEST)
+    assert first(decided, B0, 5) == StartPosition(StartSource.GROUP, 5)
     ending = StartingOffsets.parse(OptionReader({"endingOffsets": '{"a":"Latest"}'}), prefix="ending", default="latest")
     assert ending.named == {"a": "latest"}
 
 
 def test_timestamp_overrides_offsets() -> None:
     decided = starts(startingTimestamp="1700000000000", startingOffsetsByTimestamp="{}", startingOffsets="earliest")
-    assert first(decided, A0, 5) == StartPosition("timestamp", timestamp=1_700_000_000_000)
+    assert first(decided, A0, 5) == StartPosition(StartSource.TIMESTAMP, timestamp=1_700_000_000_000)
 
 
 def test_partition_timestamps_fall_back_to_group() -> None:
@@ -108,9 +110,9 @@ def test_partition_timestamps_fall_back_to_group() -> None:
         startingOffsetsByTimestampStrategy="error",
         startingOffsets="latest",
     )
-    assert first(decided, A0, 5) == StartPosition("timestamp", timestamp=1000, strict=True)
-    assert first(decided, B0, 5) == StartPosition("timestamp", timestamp=2000, strict=True)
-    assert first(decided, A1, 5) == StartPosition("group", 5)
+    assert first(decided, A0, 5) == StartPosition(StartSource.TIMESTAMP, timestamp=1000, strict=True)
+    assert first(decided, B0, 5) == StartPosition(StartSource.TIMESTAMP, timestamp=2000, strict=True)
+    assert first(decided, A1, 5) == StartPosition(StartSource.GROUP, 5)
 
 
 @pytest.mark.parametrize("mode", ["group", "earliest", "latest", '{"a":{"0":7}}'])
@@ -120,8 +122,8 @@ def test_later_partitions_use_group_or_beginning(mode: str) -> None:
     def later(group: int, new: bool) -> StartPosition:
         return decided.start_position(A0, group, checkpoint_offset=None, is_first_assignment=False, is_new=new)
 
-    assert later(23, False) == later(23, True) == StartPosition("group", 23)
-    assert later(-1, True) == StartPosition("new partition", timestamp=EARLIEST)
+    assert later(23, False) == later(23, True) == StartPosition(StartSource.GROUP, 23)
+    assert later(-1, True) == StartPosition(StartSource.NEW_PARTITION, timestamp=EARLIEST)
     assert later(-1, False) == RESET
 
 
@@ -139,11 +141,16 @@ def test_later_partitions_use_group_or_beginning(mode: str) -> None:
 def test_resume_from_decides_after_restart(restart: str, group: int, reached: int, expected: tuple[str, int]) -> None:
     decided = starts(resumeFrom=restart, startingOffsets="latest")
     position = decided.start_position(A0, group, checkpoint_offset=reached, is_first_assignment=False, is_new=False)
-    assert position == StartPosition(*expected)
+    source, offset = expected
+    assert position == StartPosition(StartSource(source), offset)
 
 
 @pytest.mark.parametrize(
     "named", [{"a": {"0": 0}}, {"a": {"0": 2**62}}, {"a": "latest"}, {"a": {}}, {}], ids=lambda value: json.dumps(value)
 )
 def test_every_valid_offset_is_accepted(named: dict[str, Any]) -> None:
-    assert first(starts(startingOffsets=json.dumps(named)), A0).source in ("offset", "latest", "auto.offset.reset")
+    assert first(starts(startingOffsets=json.dumps(named)), A0).source in (
+        StartSource.OFFSET,
+        StartSource.LATEST,
+        StartSource.AUTO_OFFSET_RESET,
+    )

@@ -8,6 +8,7 @@ KafkaSourceProvider.getKafkaOffsetRangeLimit for the syntax.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,26 +21,40 @@ from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.spark.options.option_reader import OptionReader
 from zkconsumer.spark.options.table import BY_NAME
 
-#: ``StartPosition.source`` in a partition that was created after the topics were last listed.
-NEW = "new partition"
-
 _ENDS = {"earliest": protocol.EARLIEST, "latest": protocol.LATEST}
 _MARKERS = {-1: protocol.LATEST, -2: protocol.EARLIEST}
+
+
+class StartSource(enum.Enum):
+    """What determines where reading starts in a partition. The log contains the values."""
+
+    CHECKPOINT = "checkpoint"
+    GROUP = "group"
+    AUTO_OFFSET_RESET = "auto.offset.reset"
+    #: The partition was created after the topics were last listed.
+    NEW_PARTITION = "new partition"
+    #: The records at the position were lost; reading starts again at the log start offset.
+    RECORDS_LOST = "records lost"
+    #: A starting option: ``earliest`` or ``latest``, an offset, -1 or -2, or a timestamp.
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSET = "offset"
+    MARKER = "marker"
+    TIMESTAMP = "timestamp"
 
 
 class StartPosition(NamedTuple):
     """Where reading starts in a partition, and why.
 
     Attributes:
-        source: for the log: ``checkpoint``, ``group``, ``auto.offset.reset``, ``new partition`` or ``records lost``, or
-            the kind of starting option: ``earliest``, ``latest``, ``offset``, ``marker`` (-1 or -2) or ``timestamp``.
+        source: what determines the position.
         offset: next offset to read, -1 if it has to be looked up.
         timestamp: what to look up: protocol.EARLIEST, protocol.LATEST, or milliseconds since 1970; None to look up the
             value of ``auto.offset.reset``.
         strict: fail if the partition has no record at or after ``timestamp``.
     """
 
-    source: str
+    source: StartSource
     offset: int = -1
     timestamp: int | None = None
     strict: bool = False
@@ -115,32 +130,32 @@ class StartingOffsets:
         if checkpoint_offset is not None:
             is_ahead = self.restart == "furthest" and checkpoint_offset >= group_offset
             if self.restart == "checkpoint" or is_ahead or group_offset < 0:
-                return StartPosition("checkpoint", checkpoint_offset)
-            return StartPosition("group", group_offset)
+                return StartPosition(StartSource.CHECKPOINT, checkpoint_offset)
+            return StartPosition(StartSource.GROUP, group_offset)
         if is_first_assignment:
             return self._start_first(partition, group_offset, is_new)
         return self._start_from_group(group_offset, is_new)
 
     def _start_from_group(self, group_offset: int, is_new: bool) -> StartPosition:
         if group_offset >= 0:
-            return StartPosition("group", group_offset)
+            return StartPosition(StartSource.GROUP, group_offset)
         if is_new:
-            return StartPosition(NEW, timestamp=protocol.EARLIEST)
-        return StartPosition("auto.offset.reset")
+            return StartPosition(StartSource.NEW_PARTITION, timestamp=protocol.EARLIEST)
+        return StartPosition(StartSource.AUTO_OFFSET_RESET)
 
     def _start_first(self, partition: TopicPartition, group_offset: int, is_new: bool) -> StartPosition:
         """Return the position by the starting options."""
         wanted = self._find_named(partition)
         timestamp = int(wanted) if self.timestamps and wanted is not None else self.timestamp
         if timestamp is not None:
-            return StartPosition("timestamp", timestamp=timestamp, strict=self.strict)
+            return StartPosition(StartSource.TIMESTAMP, timestamp=timestamp, strict=self.strict)
         mode = self.mode if wanted is None else wanted
         if mode in _ENDS:
-            return StartPosition(str(mode), timestamp=_ENDS[mode])
+            return StartPosition(StartSource(mode), timestamp=_ENDS[mode])
         if isinstance(mode, int):
             if mode in _MARKERS:
-                return StartPosition("marker", timestamp=_MARKERS[mode])
-            return StartPosition("offset", mode)
+                return StartPosition(StartSource.MARKER, timestamp=_MARKERS[mode])
+            return StartPosition(StartSource.OFFSET, mode)
         return self._start_from_group(group_offset, is_new)
 
     def _find_named(self, partition: TopicPartition) -> Any:

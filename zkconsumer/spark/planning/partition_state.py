@@ -27,13 +27,10 @@ import enum
 from dataclasses import dataclass
 
 from zkconsumer.broker import protocol
-from zkconsumer.spark.options.starting_offsets import StartPosition
-
-#: ``StartPosition.source`` of a partition whose unread records were lost.
-RECORDS_LOST = "records lost"
+from zkconsumer.spark.options.starting_offsets import StartPosition, StartSource
 
 #: Where a partition resumes when its unread records were lost.
-AT_LOG_START = StartPosition(RECORDS_LOST, timestamp=protocol.EARLIEST)
+AT_LOG_START = StartPosition(StartSource.RECORDS_LOST, timestamp=protocol.EARLIEST)
 
 
 class PartitionState(enum.Enum):
@@ -135,7 +132,7 @@ class PartitionRecord:
         """Set the position. Unless it comes from the checkpoint, it counts as the committed offset."""
         self._apply(PartitionEvent.RESOLVE)
         assert self.start is not None
-        if self.start.source != "checkpoint":
+        if self.start.source is not StartSource.CHECKPOINT:
             self.committed = offset
         self.start, self.position, self.outdated = None, offset, None
 
@@ -194,8 +191,8 @@ class PartitionRecord:
         member or a tool has changed it, and ``resumeFrom`` determines where the next batch starts.
         """
         pending = self.start
-        if pending is not None and pending.source == "group" and start <= pending.offset <= until:
-            self.start = StartPosition("checkpoint", until)
+        if pending is not None and pending.source is StartSource.GROUP and start <= pending.offset <= until:
+            self.start = StartPosition(StartSource.CHECKPOINT, until)
         self.was_assigned = True
         if start < until and self.is_owned and self.committed < until:
             self.in_flight = (start, until)
@@ -210,7 +207,7 @@ class PartitionRecord:
         if self._was_set_back(start, until, restart):
             if self.in_flight == (start, until):
                 self.in_flight = None
-            if self.start is not None and self.start.source == "group":
+            if self.start is not None and self.start.source is StartSource.GROUP:
                 self.reached = self.start.offset
             return
         if self.in_flight is not None and self.in_flight[1] <= until:
@@ -234,8 +231,10 @@ class PartitionRecord:
 
     def _was_set_back(self, start: int, until: int, restart: str) -> bool:
         """Whether the position was reset below the end of a finished batch; the batch must not be committed then."""
-        if self.start is not None:
-            return self.start.source == RECORDS_LOST or (self.start.source == "group" and restart == "group")
-        if self.position is not None and self.position < until:
-            return True
-        return self.in_flight is not None and (start, until) != self.in_flight and until > self.in_flight[0]
+        if self.start is not None:  # the next position is not resolved yet
+            is_reset = self.start.source is StartSource.RECORDS_LOST
+            is_group_rewound = self.start.source is StartSource.GROUP and restart == "group"
+            return is_reset or is_group_rewound
+        is_position_below = self.position is not None and self.position < until
+        is_superseded = self.in_flight is not None and (start, until) != self.in_flight and until > self.in_flight[0]
+        return is_position_below or is_superseded

@@ -14,7 +14,7 @@ from typing import Any
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.spark.offset import BatchOffset, Ranges, from_offset, total
-from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition
+from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition, StartSource
 from zkconsumer.spark.planning.partition_state import AT_LOG_START, PartitionRecord, PartitionState
 
 
@@ -224,7 +224,7 @@ class PartitionTracker:
                 if record.outdated is not None and claim.offset <= record.outdated:
                     start = AT_LOG_START
                 elif record.was_assigned and record.reached is not None:  # another member may have read it since
-                    start = StartPosition("checkpoint", max(record.reached, claim.offset))
+                    start = StartPosition(StartSource.CHECKPOINT, max(record.reached, claim.offset))
                 else:
                     start = self._starts.start_position(
                         partition,

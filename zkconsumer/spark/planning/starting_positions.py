@@ -15,7 +15,7 @@ from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import new_partition_truncated, start_offset_deleted, topic_recreated, topics_deleted
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.options.starting_offsets import NEW, StartPosition, resolve
+from zkconsumer.spark.options.starting_offsets import StartPosition, StartSource, resolve
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.spark.planning.available_offsets import AvailableOffsets
 from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL, EndOffsets
@@ -138,15 +138,17 @@ class StartingPositions:
         wanted = resolve(starts, self._logs, RESET_TIMESTAMPS[self._config.auto_offset_reset])
         offsets = {p: self._available(p, offset, log_starts[p]) for p, offset in wanted.items()}
         for partition, start in starts.items():
-            if start.source == NEW and offsets[partition] > 0:
+            if start.source is StartSource.NEW_PARTITION and offsets[partition] > 0:
                 self._skipped.lose(new_partition_truncated(partition, offsets[partition]))
         if self._options.commits:
-            unknown = {p for p, start in starts.items() if start.source not in ("checkpoint", "group")}
+            unknown = {
+                p for p, start in starts.items() if start.source not in (StartSource.CHECKPOINT, StartSource.GROUP)
+            }
             self._commit(starts, offsets, unknown | {p for p, offset in offsets.items() if offset != wanted[p]})
         self._tracker.set_positions(starts, offsets)
         self._log.info(
             "start_positions_resolved",
-            offsets={str(p): f"{offset} ({starts[p].source})" for p, offset in sorted(offsets.items())},
+            offsets={str(p): f"{offset} ({starts[p].source.value})" for p, offset in sorted(offsets.items())},
         )
 
     def _log_starts(self, partitions: Iterable[TopicPartition], *, is_ending: bool) -> dict[TopicPartition, int]:
